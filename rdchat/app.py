@@ -150,15 +150,15 @@ class App:
             self._installed = FolderSearch(installed_models)
             self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
-            self.window.header.model.offer(self._installed)
-            add = self.window.conversation.sight.add
+            self.window.header.model.offer_models(self._installed)
+            add = self.window.conversation.sight.offer_models_window
             starts = self.window.windows.on_model_services
             starts.append(lambda each: each.library.changed.connect(lambda: add(each.library.models)))
             self._drafters = FolderSearch(installed_drafters)
-            self.controller.drafting.offer(self._drafters)
-            self.controller.server.offer(installed_models)
+            self.controller.drafting.offer_drafters(self._drafters)
+            self.controller.server.offer_models(installed_models)
             windows = self.window.windows
-            self.window.conversation.sight.offer(self._installed, windows.memory)
+            self.window.conversation.sight.offer_models(self._installed, windows.memory)
             header = self.window.header
             notices = self.window.conversation.notices
             options = self.window.actions_.options
@@ -170,23 +170,23 @@ class App:
             self._garbage.release()
             raise
 
-    def start(self) -> None:
+    def open_window(self) -> None:
         """Show the window, then load the model."""
         self.window.show()
-        QTimer.singleShot(0, self.controller.start)
-        QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
+        QTimer.singleShot(0, self.controller.open_last_chat)
+        QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.import_ahead)
         QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)
         notices = self.window.conversation.notices
         QTimer.singleShot(_SETTLED_MS, notices, partial(notices.look_for_updates, self._updates))
 
-    def finish(self) -> bool:
+    def end_app(self) -> bool:
         """Stop, save and free everything; return False if the engine thread did not end."""
         with errors_logged("Closing"):
-            self.transfer.close()
-        ended = self.controller.close()
-        self._updates.close()
-        self._installed.close()
-        self._drafters.close()
+            self.transfer.end_transfers()
+        ended = self.controller.shut_down()
+        self._updates.cancel_check()
+        self._installed.finish_work()
+        self._drafters.finish_work()
         try:
             self._store.close()
         except StorageError as error:
@@ -251,7 +251,7 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     if app is None:
         return 1
     instance.requested.connect(app.window.commands.carry_out)
-    qt.opened.connect(app.window.commands.open)
+    qt.opened.connect(app.window.commands.open_file)
     signals = QuitSignals()
     # It is queued, because a signal can arrive between any two instructions, also within painting or a transaction.
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
@@ -262,14 +262,14 @@ def main(request: StartRequest = JUST_SHOW) -> int:
     qt.quit_requested.connect(app.window.close)
     # `quit` asks each window that is left, and a sheet that stays open while its work runs would refuse.
     app.window.closed.connect(qt.exit, Qt.ConnectionType.QueuedConnection)
-    app.start()
+    app.open_window()
     # After the last chat is open.
     QTimer.singleShot(0, partial(app.window.commands.carry_out, request))
     status = qt.exec()
-    ended = app.finish()
+    ended = app.end_app()
     errors.release()
     signals.release()
-    instance.release()
+    instance.release_lock()
     # A thread that hangs must not be destroyed: exit without Qt's clean-up.
     if not ended:
         os._exit(status or 1)
@@ -302,10 +302,10 @@ def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
     while (store := open_store()) is not None:
         app = App(qt, store, settings, make_engine)
         try:
-            store.wait()
+            store.wait_until_open()
             return app
         except StorageError as error:
-            app.finish()
+            app.end_app()
             if not _retry(error):
                 break
     return None

@@ -124,7 +124,7 @@ class OtherPrograms:
         return self._share
 
     @property
-    def busy(self) -> bool:
+    def are_busy(self) -> bool:
         """Whether other programs were busy since the last look; a look soon after it repeats the last answer."""
         if perf_counter() - self._began >= _LOOK_S:
             self._busy = self.share(now=True) > MAX_OTHERS

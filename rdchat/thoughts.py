@@ -247,7 +247,7 @@ def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: 
     if not begun and not any(hint in text for hint in _HINTS):
         return Thoughts(text, (Part(0, len(text)),))
     parting = Parting(begun, old=old)
-    parting.read(text, len(text))
+    parting.read_markers(text, len(text))
     return Thoughts(text, parting.parts(ended))
 
 
@@ -306,7 +306,7 @@ class Parting:
         made._left_out = first
         return made
 
-    def read(self, text: str, limit: int) -> None:
+    def read_markers(self, text: str, limit: int) -> None:
         """Read the markers that end before `limit`, in a text that continues the previous one.
 
         If the limit is not the text's end, a marker with only blanks after it waits.

@@ -58,7 +58,7 @@ def main() -> None:
         request = GenerationRequest((first,), sampling, draft=plain, keep=keep)
         session = ChatSession(model)
         end = reply(session, request)
-        session.disk.finish(600)
+        session.disk.finish_writing(600)
         turns = (first, ChatMessage(Role.ASSISTANT, end.text), ChatMessage(Role.USER, "And which comes last?"))
         request = replace(request, messages=turns)
         size = used_bytes(folder.parent)
@@ -67,7 +67,7 @@ def main() -> None:
             read = reply(ChatSession(model), replace(request, keep=None))
             session = ChatSession(model)
             kept = reply(session, request)
-            session.disk.finish(600)
+            session.disk.finish_writing(600)
             assert kept.token_ids == read.token_ids
             without.append(read.statistics.ttft_ms)
             with_cache.append(kept.statistics.ttft_ms)

@@ -40,9 +40,9 @@ def outcome_of(images: ImageProcess, path: Path) -> tuple[str, str]:
     """Return what becomes of a file, and a reason without names and numbers, if it is refused."""
     before = images._child.starts
     try:
-        facts = images.look(path)
+        facts = images.check_image(path)
         prepared = images.prepare(path, "qwen", SETTINGS, 256)
-        assert prepared.layout.tokens > 0
+        assert prepared.layout.pixel_tokens > 0
     except ImageRefusedError as error:
         line = str(error)
         if not line.isprintable() or not error.message.startswith(path.name):
@@ -68,7 +68,7 @@ def main() -> int:
                 slow.append(f"{path.name} {seconds:.1f} s")
             if (pid := images._child.pid) is not None:
                 largest = max(largest, psutil.Process(pid).memory_info().rss)
-    images.close()
+    images.end_child()
     for (kind, reason), names in sorted(table.items(), key=lambda row: (row[0][0], -len(row[1]))):
         print(f"{kind:8} {len(names):5}  {reason}  ({names[0]})")
     print(

@@ -69,15 +69,17 @@ def main() -> None:
         settings = SettingsStore(paths.settings_path())
         sampling = SamplingParams(temperature=0, max_tokens=150)
         model = str(paths.default_model_dir())
-        settings.save(Settings(model=model, sampling=sampling, titles_by_model=False, appearance=Appearance.LIGHT))
+        settings.save_settings(
+            Settings(model=model, sampling=sampling, titles_by_model=False, appearance=Appearance.LIGHT)
+        )
         store = ConversationStore(paths.database_path())
         app = App(qt, store, settings, make_engine)
-        app.start()
+        app.open_window()
         try:
             _Pictures(qt, app, store, pictures).make(Path(folder))
         finally:
             app.window.close()
-            app.finish()
+            app.end_app()
 
 
 def _move_folders(folder: Path) -> None:
@@ -130,8 +132,8 @@ class _Pictures:
         prompt = store.add_message(chat.id, None, Role.USER, "How do I solve a quadratic equation?")
         store.add_message(chat.id, prompt.id, Role.ASSISTANT, _MATHS)
         self._window.resize(1180, 900)
-        self._controller.chats.refresh()
-        self._controller.chat.open(chat.id)
+        self._controller.chats.update_list()
+        self._controller.chat.open_chat(chat.id)
         self._rest(5)
         self._save(self._window, "reading-light")
 
@@ -152,7 +154,7 @@ class _Pictures:
         self._window.resize(1180, 780)
         self._window.actions_.new_chat.trigger()
         self._rest(1)
-        self._controller.chat.files.add([str(report)])
+        self._controller.chat.files.add_files([str(report)])
         self._type(_QUESTION)
         self._rest(6)
         chip = self._window.findChild(FileChip)
@@ -175,10 +177,10 @@ class _Pictures:
         self._look(Appearance.LIGHT)
         self._window.resize(760, 620)
         self._window.actions_.new_chat.trigger()
-        self._controller.model_slot.load(str(model))
+        self._controller.model_slot.load_model(str(model))
         self._wait(lambda: not self._controller.model_slot.loading)
         self._rest(15)
-        self._controller.chat.files.add([str(image)])
+        self._controller.chat.files.add_files([str(image)])
         self._rest(3)
         self._ask("Describe the picture in one sentence.")
         self._save(self._window, "seeing-light")

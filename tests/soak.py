@@ -199,7 +199,9 @@ class Soak:
         self.done: Counter[str] = Counter()
         settings = SettingsStore(paths.settings_path())
         sampling = SamplingParams(max_tokens=60)
-        settings.save(Settings(model=models[0], sampling=sampling, tool_servers=(_CLOCK,), titles_by_model=False))
+        settings.save_settings(
+            Settings(model=models[0], sampling=sampling, tool_servers=(_CLOCK,), titles_by_model=False)
+        )
         self._hook, sys.excepthook = sys.excepthook, self._note
         logging.getLogger().addHandler(_LoggedErrors(self.errors))
         self._app = App(qt, ConversationStore(paths.database_path()), settings, engine)
@@ -207,7 +209,7 @@ class Soak:
         self._controller.model_slot.failed.connect(self._note_failure)
         self._window.resize(1100, 800)
         self._window.show()
-        self._controller.start()
+        self._controller.open_last_chat()
         self._wait(lambda: self._controller.replies.state is EngineState.IDLE)
         for _ in range(CHATS):
             self._new_chat()
@@ -247,10 +249,10 @@ class Soak:
     def rest(self) -> Figures:
         """Come to the same rest as ever, and count."""
         for chat in listed(self._controller.chats):
-            self._controller.chat.open(chat.id)
+            self._controller.chat.open_chat(chat.id)
             self._settle()
         for model in self._models:
-            self._controller.model_slot.load(model)
+            self._controller.model_slot.load_model(model)
             self._settle()
         self._controller.chat.start_new()
         self._settle()
@@ -262,7 +264,7 @@ class Soak:
     def finish(self) -> None:
         """Close the window."""
         self._window.close()
-        self._app.finish()
+        self._app.end_app()
         self._window.deleteLater()
         self._wait(lambda: False, 0.1)
         sys.excepthook = self._hook
@@ -272,14 +274,14 @@ class Soak:
         controller = self._controller
         while controller.chat.unsent.waiting:
             controller.chat.unsent.end_wait(controller.chat.unsent.waiting[0])
-        controller.stop()
+        controller.stop_reply()
         for call in controller.calls.waiting:
             controller.calls.decide(call, None)
         for widget in list(self._window.conversation.transcript.widgets.values()):
             if widget.is_edited:
                 widget.edit().cancelled.emit()
         self._window.conversation.composer.field.clear()
-        controller.stop()
+        controller.stop_reply()
         # Where memory is short, a model that nobody uses is unloaded.
         at_rest = (EngineState.IDLE, EngineState.NO_MODEL)
         replies = controller.replies
@@ -304,7 +306,7 @@ class Soak:
             self._controller.send("".join(words(self._random, 200)))
 
     def _stop(self) -> None:
-        self._controller.stop()
+        self._controller.stop_reply()
 
     def _edit(self) -> None:
         """Edit a message; save it, leave it, or let the editor stand."""
@@ -317,7 +319,7 @@ class Soak:
             self._random.choice(ends)()
 
     def _open(self) -> None:
-        self._controller.chat.open(self._random.choice(listed(self._controller.chats)).id)
+        self._controller.chat.open_chat(self._random.choice(listed(self._controller.chats)).id)
 
     def _type(self) -> None:
         composer = self._window.conversation.composer
@@ -343,11 +345,11 @@ class Soak:
             card.buttons[self._random.choice((Scope.ONCE, None))].click()
 
     def _load(self) -> None:
-        self._controller.model_slot.load(self._random.choice(self._models))
+        self._controller.model_slot.load_model(self._random.choice(self._models))
 
     def _restart(self) -> None:
         self._controller.servers.put(_CLOCK)
-        self._controller.servers.start(_CLOCK.name)
+        self._controller.servers.start_server(_CLOCK.name)
 
     def _resize(self) -> None:
         self._window.resize(self._random.randrange(500, 1400), self._random.randrange(400, 900))

@@ -47,7 +47,7 @@ def test_the_tokenizers_child_answers(program: str, small_model: Path) -> None:
     """Unbundled, the tests of prompts start it."""
     process = TokenizerProcess()
     try:
-        assert process.read(small_model)["<|im_start|>"] == 1
+        assert process.read_tokenizer(small_model)["<|im_start|>"] == 1
     finally:
         process.child.close()
 

@@ -181,7 +181,7 @@ def read_events(text: str) -> object:
 
 def embed_schema(schema: dict[str, Any]) -> object:
     try:
-        return expanded(schema), Embedding(soften=True).embed(schema)
+        return expanded(schema), Embedding(soften=True).embed_schema(schema)
     except SchemaError as error:
         return error
 
@@ -351,7 +351,7 @@ def import_images_in_replies(text: str) -> object:
     tree = MessageTree(
         ForeignChat(), lambda chat, _: (Role.ASSISTANT, chat.text_of([dict(image)]), {}), "p", joins=True
     )
-    tree.add([{"p": str(at)} for at in range(len(text) // 50)])
+    tree.add_messages([{"p": str(at)} for at in range(len(text) // 50)])
     return tree.chat.take_messages()
 
 

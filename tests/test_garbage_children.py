@@ -50,14 +50,14 @@ def file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Hi")
     reader = FileReader(step_s=3.0)
     with pytest.raises(FileRefusedError, match=r"a\.txt"):
-        reader.read(tmp_path / "a.txt")
+        reader.read_file(tmp_path / "a.txt")
     reader.close()
 
 
 def formula_is_not_drawn(_tmp_path: Path) -> None:
     drawer = FormulaDrawer(seconds=3.0)
-    assert drawer.draw("x", True) is None
-    drawer.close()
+    assert drawer.draw_formula("x", True) is None
+    drawer.end_child()
 
 
 def folder_has_a_problem(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def folder_has_a_problem(tmp_path: Path) -> None:
 def tokenizer_is_refused(tmp_path: Path) -> None:
     process = TokenizerProcess()
     with pytest.raises(ModelError, match="The tokenizer of"):
-        process.read(tmp_path)
+        process.read_tokenizer(tmp_path)
     process.child.close()
 
 
@@ -76,10 +76,10 @@ def image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"")
     process = ImageProcess(Limits(seconds=3.0))
     with pytest.raises(ImageRefusedError, match=r"a\.png"):
-        process.look(tmp_path / "a.png")
+        process.check_image(tmp_path / "a.png")
     with pytest.raises(ImageRefusedError, match=r"a\.png"):
         process.prepare(tmp_path / "a.png", "gemma3", {}, None)
-    process.close()
+    process.end_child()
 
 
 FRAMED: dict[str, Callable[[Path], None]] = {
@@ -127,7 +127,7 @@ def test_a_process_for_chats_that_tells_garbage_is_ended(monkeypatch: pytest.Mon
         put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
         process, path = TransferProcess(), Path("x")
         with at_most(60), pytest.raises(StorageError, match="The task ended unexpectedly"):
-            process.run("back_up", BackupFacts(), print, database=path, settings=path, path=path).result()
+            process.run_task("back_up", BackupFacts(), print, database=path, settings=path, path=path).result()
         assert process.child.pid is None
 
 
@@ -147,7 +147,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
             sent.append(number)
 
     with at_most(60), pytest.raises(ModelError, match=words) as caught:
-        process.read(tmp_path, send)
+        process.read_tokenizer(tmp_path, send)
     assert caught.value.hint.endswith("Try again.")
 
 
@@ -175,12 +175,12 @@ def test_a_training_that_tells_garbage_ends(kind: str, qtbot: QtBot, monkeypatch
     training = TrainingControl()
     try:
         qtbot.waitUntil(lambda: training.state is TrainingState.NOTHING)
-        training.start(TrainingOrder("m", "m"))
+        training.start_training(TrainingOrder("m", "m"))
         qtbot.waitUntil(lambda: training.state is TrainingState.FAILED, timeout=120_000)
         assert training.problem
         assert training._child is None
     finally:
-        training.close()
+        training.save_and_end()
 
 
 @pytest.mark.parametrize("kind", share([*KINDS, "a length of 2**32"], 5))
@@ -189,7 +189,7 @@ def test_downloads_that_tell_garbage_fail(kind: str, monkeypatch: pytest.MonkeyP
     put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
     told: queue.SimpleQueue[Download] = queue.SimpleQueue()
     downloads = DownloadProcess(Tokens(), LIMITS)
-    downloads.start(Download("org/model"), told.put)
+    downloads.start_download(Download("org/model"), told.put)
     try:
         while (progress := told.get(timeout=120)).state is not DownloadState.FAILED:
             pass

@@ -31,19 +31,19 @@ def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
 def test_others_are_busy_where_they_take_much_of_all_processors(time: FakeTime, share: float, busy: bool) -> None:
     others = OtherPrograms()
     time.go_on(2.0, share)
-    assert others.busy is busy
+    assert others.are_busy is busy
     time.go_on(2.0, 0.0)
-    assert not others.busy, "only what came since counts"
+    assert not others.are_busy, "only what came since counts"
 
 
 def test_a_moment_is_too_short_to_judge_by(time: FakeTime) -> None:
     others = OtherPrograms()
     time.go_on(0.4, 1.0)
-    assert not others.busy
+    assert not others.are_busy
     time.go_on(0.2, 1.0)
-    assert others.busy, "together it is long enough"
+    assert others.are_busy, "together it is long enough"
     time.go_on(0.3, 0.0)
-    assert others.busy, "as the last time"
+    assert others.are_busy, "as the last time"
 
 
 def test_the_share_of_a_reply_is_that_of_all_its_time(time: FakeTime) -> None:

@@ -8,7 +8,7 @@ def growing(text: str, begun: bool = False) -> Thoughts:
     """Return what is told apart of a reply that has come letter by letter."""
     reader, shown, parts = PartsReader(begun), "", ()
     for letter in text:
-        pieces = reader.feed(letter)
+        pieces = reader.add_text(letter)
         shown += "".join(piece.text for piece in pieces)
         parts = grown(parts, pieces)
     return Thoughts(shown, parts)
@@ -42,8 +42,8 @@ def test_a_reply_that_changes_without_end_has_a_bounded_number_of_parts(
     monkeypatch.setattr("rdchat.thoughts.MOST_PARTS", 20)
     text = "<think>a</think>b\n" * 30
     reader = PartsReader()
-    streamed = grown((), (piece for at in range(0, len(text), size) for piece in reader.feed(text[at : at + size])))
-    whole = reader.finish(ended=False)
+    streamed = grown((), (piece for at in range(0, len(text), size) for piece in reader.add_text(text[at : at + size])))
+    whole = reader.finish_reply(ended=False)
     assert whole.parts == split_thoughts(text).parts
     for parts in (streamed, whole.parts):
         # The blanks beside a marker may be of either part, or wait.
@@ -54,7 +54,7 @@ def test_a_reply_that_changes_without_end_has_a_bounded_number_of_parts(
 
 def test_a_marker_in_pieces_begins_one_part() -> None:
     reader = PartsReader()
-    parts = grown((), (piece for _ in range(100) for piece in reader.feed("<think>")))
+    parts = grown((), (piece for _ in range(100) for piece in reader.add_text("<think>")))
     assert len(parts) == 1
 
 

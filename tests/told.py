@@ -19,8 +19,8 @@ def told(text: str, *, begun: bool = False, ended: bool = True, control: Sequenc
          markers: frozenset[str] = frozenset()) -> Thoughts:  # fmt: skip
     """Return a whole reply, told apart."""
     reader = PartsReader(begun, markers=markers)
-    reader.feed(text, control)
-    return reader.finish(ended)
+    reader.add_text(text, control)
+    return reader.finish_reply(ended)
 
 
 @dataclass
@@ -64,17 +64,19 @@ def client_of(texts: Sequence[str], reader: PartsReader, *, finish: FinishReason
     client = Client(Choice(0, 0))
     for at, text in enumerate(texts):
         offsets = (begins[at],) if at in marks else ()
-        event = TokenEvent(0, at, at, text, pieces=reader.feed(text, offsets))
+        event = TokenEvent(0, at, at, text, pieces=reader.add_text(text, offsets))
         client.pieces += event.pieces
-        for part in parts.take([event]):
+        for part in parts.take_events([event]):
             assert isinstance(part, Delta)
             client.thoughts.append(part.thought)
             client.answers.append(part.answer)
-    told = reader.finish(finish is FinishReason.EOS)
+    told = reader.finish_reply(finish is FinishReason.EOS)
     calls = (ToolCall("f", "{}"),) if cut else ()
     told = told.within([(0, cut[0]), (cut[1], len(told.text))]) if cut else told
     ids = tuple(range(len(texts)))
-    (last,) = parts.take([ReplyEnd(0, "".join(texts), ids, "", finish, Statistics(), tool_calls=calls, told=told)])
+    (last,) = parts.take_events(
+        [ReplyEnd(0, "".join(texts), ids, "", finish, Statistics(), tool_calls=calls, told=told)]
+    )
     assert isinstance(last, tuple)
     choice, rest = last
     client.whole, client.thoughts, client.answers = (

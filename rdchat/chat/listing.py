@@ -105,7 +105,7 @@ class ChatSpans:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def read(self, span: ChatSpan, start: int, count: int) -> list[Conversation]:
+    def read_chats(self, span: ChatSpan, start: int, count: int) -> list[Conversation]:
         """Return some chats of a span."""
         order = "" if span.ascending else " DESC"
         where = f"{span.where} ORDER BY {span.key}{order}, id{order} LIMIT ? OFFSET ?"
@@ -233,7 +233,7 @@ class Listing(Sequence[Row]):
             assert self._spans is not None
             if len(self._pages) >= _MAX_PAGES:
                 self._pages.clear()
-            read = self._spans.read(part, page * _PAGE, _PAGE)
+            read = self._spans.read_chats(part, page * _PAGE, _PAGE)
             expected = min(_PAGE, part.count - page * _PAGE)
             self._pages[number, page] = read + [_REMOVED] * (expected - len(read))
         return self._pages[number, page]

@@ -47,7 +47,7 @@ class MessagePath(Sequence[Message]):
             self._add(message)
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> "MessagePath":
+    def as_path(cls, messages: Sequence[Message]) -> "MessagePath":
         """Return messages as a path, a path itself."""
         return messages if isinstance(messages, MessagePath) else cls([each.id for each in messages], None, messages)
 
@@ -67,7 +67,7 @@ class MessagePath(Sequence[Message]):
         message_id = self.ids[index]
         if message_id not in self._known:
             begin = index % len(self) // _PAGE * _PAGE
-            self.read(begin, begin + _PAGE)
+            self.read_messages(begin, begin + _PAGE)
         return self._known[message_id]
 
     def __eq__(self, other: object) -> bool:
@@ -75,7 +75,7 @@ class MessagePath(Sequence[Message]):
 
     __hash__ = None  # type: ignore[assignment]  # it is mutable
 
-    def read(self, start: int, end: int) -> list[Message]:
+    def read_messages(self, start: int, end: int) -> list[Message]:
         """Return the messages from index `start` to `end`, read together."""
         ids = self.ids[start:end]
         missing = [each for each in ids if each not in self._known]
@@ -87,7 +87,7 @@ class MessagePath(Sequence[Message]):
 
     def read_tail(self) -> list[Message]:
         """Return the last messages, which are needed first."""
-        return self.read(max(0, len(self) - _TAIL), len(self))
+        return self.read_messages(max(0, len(self) - _TAIL), len(self))
 
     def index_of(self, message_id: int) -> int | None:
         """Return the index of a message; None if it is not on the path."""
@@ -95,7 +95,7 @@ class MessagePath(Sequence[Message]):
             self._indexes = {each: index for index, each in enumerate(self.ids)}
         return self._indexes.get(message_id)
 
-    def find(self, message_id: int) -> Message | None:
+    def find_message(self, message_id: int) -> Message | None:
         """Return a message of the path by its id; None if it is not on the path."""
         index = self.index_of(message_id)
         return None if index is None else self[index]
@@ -136,14 +136,14 @@ class MessagePath(Sequence[Message]):
 
 def results_after(path: Sequence[Message], reply_id: int) -> dict[str, Message]:
     """Return the results of a reply's calls on a path, by the ids of the calls; a later one counts."""
-    messages = MessagePath.of(path)
+    messages = MessagePath.as_path(path)
     behind = (messages[index] for index in range((messages.index_of(reply_id) or 0) + 1, len(messages)))
     return {each.tool_call_id: each for each in takewhile(lambda each: each.role is Role.TOOL, behind)}
 
 
 def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
     """Return the call that a result of a path answers; None if the path does not have it."""
-    messages = MessagePath.of(path)
+    messages = MessagePath.as_path(path)
     before = (messages[index] for index in range((messages.index_of(result.id) or 0) - 1, -1, -1))
     reply = next((each for each in before if each.role is not Role.TOOL), None)
     calls = reply.tool_calls if reply is not None else ()
@@ -152,15 +152,15 @@ def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
 
 def uncut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets."""
-    return path[MessagePath.of(path).cut_index + 1 :]
+    return path[MessagePath.as_path(path).cut_index + 1 :]
 
 
 def from_cut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets, with the summary's message first."""
-    return path[max(0, MessagePath.of(path).cut_index) :]
+    return path[max(0, MessagePath.as_path(path).cut_index) :]
 
 
 def cut_of(path: Sequence[Message]) -> Message | None:
     """Return the message with the last context cut; None where the model gets all of the path."""
-    index = MessagePath.of(path).cut_index
+    index = MessagePath.as_path(path).cut_index
     return path[index] if index >= 0 else None

@@ -57,7 +57,7 @@ class ChatOrganiser:
             archived: Whether it is in the archive afterwards.
         """
         if folder_id is not None:
-            self.folder(folder_id)
+            self.read_folder(folder_id)
         archived_at = self._clock() if archived else None
         self._set("folder_id = ?, pinned_at = ?, archived_at = ?", folder_id, pinned_at, archived_at, conversation_id)
 
@@ -176,7 +176,7 @@ class ChatOrganiser:
     def _folders(self, where: str) -> list[Folder]:
         return [folder_from(row) for row in self._database.rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE {where}")]
 
-    def folder(self, folder_id: int) -> Folder:
+    def read_folder(self, folder_id: int) -> Folder:
         """Return one folder; StorageError where it is deleted or never was."""
         folder = next((each for each in self.folders() if each.id == folder_id), None)
         if folder is None:
@@ -185,11 +185,11 @@ class ChatOrganiser:
 
     def create_folder(self, name: str = NEW_FOLDER, parent_id: int | None = None) -> Folder:
         """Make a folder, at the top or in another one; StorageError if it would be nested twice."""
-        if parent_id is not None and self.folder(parent_id).parent_id is not None:
+        if parent_id is not None and self.read_folder(parent_id).parent_id is not None:
             raise StorageError("A folder in a folder cannot hold others.", "Move it out first.")
         values = (parent_id, text_column(tidy_title(name)) or NEW_FOLDER, self._clock())
         sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
-        return self.folder(self._database.write(lambda connection: connection.execute(sql, values).fetchone()[0]))
+        return self.read_folder(self._database.write(lambda connection: connection.execute(sql, values).fetchone()[0]))
 
     def rename_folder(self, folder_id: int, name: str) -> None:
         """Rename a folder; an empty name changes nothing."""
@@ -200,7 +200,7 @@ class ChatOrganiser:
         """Move a folder into another one, or to the top; StorageError if it would be nested twice."""
         if parent_id is not None:
             holds = any(folder.parent_id == folder_id for folder in self.folders())
-            if holds or parent_id == folder_id or self.folder(parent_id).parent_id is not None:
+            if holds or parent_id == folder_id or self.read_folder(parent_id).parent_id is not None:
                 raise StorageError("Folders can be nested only once.", "Choose a folder that is not in another one.")
         self._set_folder("parent_id = ?", parent_id, folder_id)
 

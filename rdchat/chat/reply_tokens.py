@@ -33,7 +33,7 @@ class ReplyTokens:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def save(self, message_id: int, tokenizer: str, ids: Sequence[int]) -> None:
+    def save_tokens(self, message_id: int, tokenizer: str, ids: Sequence[int]) -> None:
         """Store the ids of a reply, unless it is gone. A change of its text deletes them."""
         self._database.execute(_SAVE, tokenizer, array("I", ids).tobytes(), message_id)
 
@@ -47,7 +47,7 @@ class ReplyTokens:
             for message_id, ids, text in connection.execute(_NEWEST, (tokenizer, after)):
                 yield message_id, None if ids is None else array("I", ids), text
 
-    def forget(self, up_to: int) -> None:
+    def delete_tokens(self, up_to: int) -> None:
         """Delete the token ids of the messages up to this one."""
         self._database.execute("DELETE FROM reply_tokens WHERE message_id <= ?", up_to)
 

@@ -74,7 +74,7 @@ class ReplyTrace:
     version: int = _VERSION
     _in_round: bool = field(default=False, repr=False, compare=False)
 
-    def add(self, events: Iterable[TokenEvent]) -> None:
+    def append_tokens(self, events: Iterable[TokenEvent]) -> None:
         """Append tokens."""
         for event in events:
             number = self._round_of(event)
@@ -93,7 +93,7 @@ class ReplyTrace:
             self.rounds.append(TracedRound(len(self.tokens)))
         return len(self.rounds)
 
-    def end(self, count: int, trailing_text: str = "") -> None:
+    def cut_tokens(self, count: int, trailing_text: str = "") -> None:
         """Keep only the first `count` tokens, and give the last one the text that no event carried."""
         del self.tokens[count:]
         while self.rounds and self.rounds[-1].first >= count:

@@ -233,9 +233,9 @@ class SettingsStore:
         """
         # If the path is a link, it stays one when the file is replaced.
         self.path = path.resolve()
-        self.read()
+        self.read_settings()
 
-    def read(self) -> None:
+    def read_settings(self) -> None:
         """Read the file, also after it was replaced; see `__init__`."""
         self.notice: Notice | None = None
         self._data = self._read()
@@ -251,7 +251,7 @@ class SettingsStore:
             detail = " ".join(text for text, shown in ((reset, wrong), (kept, unread)) if shown)
             self.notice = Notice("Some settings could not be used", detail)
 
-    def save(self, settings: Settings) -> None:
+    def save_settings(self, settings: Settings) -> None:
         """Use `settings` from now on and write them; what cannot be read in the file is kept.
 
         Raises:
@@ -361,7 +361,7 @@ class OptionOrder:
         thinking = preset.thinking_choice, preset.thinking_tokens
         return ChatValues(prompt, sampling, *thinking, preset.answer_shape, preset.draft)
 
-    def values(self, chat: Conversation) -> ChatValues:
+    def effective_values(self, chat: Conversation) -> ChatValues:
         """Return what applies to a chat."""
         return replace(self.usual(chat), **chat.own_values)
 
@@ -372,7 +372,7 @@ class OptionOrder:
 
     def as_preset(self, chat: Conversation, name: str, draft: DraftSettings | None) -> Preset:
         """Return a preset with the values of a chat, as far as they are not those of Settings or of the model."""
-        values = self.values(chat)
+        values = self.effective_values(chat)
         base = self.preset(chat) or _NO_PRESET
         below = replace(self, settings=replace(self.settings, presets=())).usual()
         plain = asdict(below.sampling)

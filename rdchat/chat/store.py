@@ -100,7 +100,7 @@ class ConversationStore(Database):
     def _tidy_up(self, connection: sqlite3.Connection) -> Notice | None:
         """Repair what an ended process left; this process has the lock. Return a notice for the person."""
         check_index(connection)
-        self.images.clear()
+        self.images.delete_files()
         notice = repair_tree(connection)
         connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
         sql = "UPDATE conversations SET updated_at = ? WHERE deleted_at IS NULL AND updated_at >= ?"
@@ -132,7 +132,7 @@ class ConversationStore(Database):
             raise StorageError("This chat no longer exists.", "Choose another one, or start a new chat.")
         return rows[0]
 
-    def find(self, conversation_ids: Sequence[int]) -> dict[int, Conversation]:
+    def find_chats(self, conversation_ids: Sequence[int]) -> dict[int, Conversation]:
         """Return some conversations by id, including archived ones, without unlisted and deleted ones."""
         marks = ", ".join("?" * len(conversation_ids))
         return {each.id: each for each in conversations(self.rows, f"{_HERE} AND id IN ({marks})", *conversation_ids)}

@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     if not answer.cancelled:
         sys.stdout.flush()
         with ProgressLine() as progress, suppress(KeyboardInterrupt):
-            answer.prepare(progress.show)
+            answer.prepare(progress.show_stage)
     return INTERRUPTED if answer.cancelled else 0
 
 
@@ -262,10 +262,10 @@ class _Answer:
 
         loaded = terminal.load_chosen(args, progress)
         session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
-        session.drafters.load(self.draft, progress.show)
+        session.drafters.load_drafter(self.draft, progress.show_stage)
         auto = self.draft.mode is Mode.AUTO
         # The automatic mode's first reply on a machine does not wait for what drafts; that is compiled after it.
-        session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show)
+        session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show_stage)
         session.plain_replies = int(auto)
         self.prepare = partial(session.prepare, self.draft)
         # Trying it out takes calls of the model.
@@ -280,10 +280,10 @@ class _Answer:
         settings = stored_settings()
         address = terminal.engine_address(args)
         engine = chosen_engine(lambda: settings.remote_servers, lambda: settings.hosts)
-        info = engine.load(address, Dtype(args.dtype), progress.show, args.load_anyway)
-        engine.load_drafters(self.draft, progress.show)
+        info = engine.load(address, Dtype(args.dtype), progress.show_stage, args.load_anyway)
+        engine.load_drafters(self.draft, progress.show_stage)
         where = f"runs on {info.server} ({info.device}), where your text goes" if info.server else "runs on these Macs"
-        progress.clear()
+        progress.erase()
         print(f"rdchat: {info.name} {where}.", file=sys.stderr)
         is_known = info.context_length < UNKNOWN_LENGTH
         return info, engine.count_tokens if is_known else lambda _messages: 0, engine.generate

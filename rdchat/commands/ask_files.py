@@ -65,7 +65,7 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
     if image := next(filter(is_image, map(Path, args.file)), None):
         raise InvalidSettingError(f"{one_line(image.name)} is an image, not a text.", "Show it with --image.")
     with closing(FileReader()) as reader:
-        files = [reader.read(Path(name)) for name in args.file]
+        files = [reader.read_file(Path(name)) for name in args.file]
     if args.pages is not None:
         _check_pages(files, args.pages)
     return files
@@ -91,7 +91,7 @@ def read_images(args: argparse.Namespace) -> tuple[ChatImage, ...]:
 
     images = []
     for path in map(Path, args.image):
-        facts = shared_images().look(path)
+        facts = shared_images().check_image(path)
         if facts.note:
             print(f"rdchat: {one_line(path.name)}: {facts.note}", file=sys.stderr)
         with file_errors(f"The image {path.name} cannot be read", "Check the path."), opened(path) as file:
@@ -194,7 +194,7 @@ def _too_long(
     files: Sequence[ReadFile], text: str, count: Count, limit: int, args: argparse.Namespace
 ) -> PromptTooLongError:
     many = "These files are" if len(files) > 1 else f"{files[0].name} is"
-    tokens = tokens_of(text, count).text
+    tokens = tokens_of(text, count).description
     shorter = "Use fewer files, or a model with a longer context."
     if not args.passages:
         by_pages = "pages with --pages 1-4, or " if any(file.paged for file in files) else ""

@@ -198,7 +198,7 @@ class _Measurement:
         """The runs so far."""
         return BenchResult(self.plan, tuple(self.runs), self.environment, self.complete)
 
-    def cancel(self, runner: BenchRunner) -> None:
+    def stop_measuring(self, runner: BenchRunner) -> None:
         self.cancelled = True
         runner.cancel()
 
@@ -216,7 +216,7 @@ def _measure(
         ProgressLine(verbose=True) as progress,
     ):
         engine = chosen_engine(hosts=lambda: stored_settings().hosts)
-        info = engine.load(terminal.engine_address(args), args.dtypes[0], progress.show, args.load_anyway)
+        info = engine.load(terminal.engine_address(args), args.dtypes[0], progress.show_stage, args.load_anyway)
         terminal.print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
@@ -234,18 +234,18 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
     with (
         closing(engine.benchmark(measurement.plan)) as runner,
         host.keep_awake(),
-        ctrl_c_calls(lambda: measurement.cancel(runner)),
+        ctrl_c_calls(lambda: measurement.stop_measuring(runner)),
     ):
         for event in runner:
             if isinstance(event, BenchProgress):
                 share = event.done / event.total if event.total else None
-                progress.show(LoadProgress(f"{event.text}{event.left_text}", share))
+                progress.show_stage(LoadProgress(f"{event.text}{event.left_text}", share))
                 if stored:
                     stored.end_turn()
             elif isinstance(event, BenchRun):
                 measurement.runs.append(event)
                 if stored:
-                    stored.add(event)
+                    stored.add_run(event)
         if stored and not measurement.cancelled:
             stored.end_turn()
 

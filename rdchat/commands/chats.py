@@ -38,7 +38,7 @@ def counted(number: int, name: str) -> str:
 
 def progress_bar(line: ProgressLine) -> Callable[[Progress], None]:
     """Return a function that shows progress in a line."""
-    return lambda progress: line.show(LoadProgress(one_line(progress.text), progress.fraction))
+    return lambda progress: line.show_stage(LoadProgress(one_line(progress.text), progress.fraction))
 
 
 def add_import_chats(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +64,9 @@ def import_chats(args: argparse.Namespace) -> int:
         job = process.import_files(store, files, progress_bar(line))
         with ctrl_c_calls(job.cancel):
             report = job.result(lambda: None)
-    counts = {"chats": len(report.chats), "messages": report.messages, "complete": report.complete}
+    counts = {"chats": len(report.chats), "messages": report.messages, "complete": report.is_complete}
     terminal.print_result(args, counts | asdict(report), map(one_line, _report_lines(report)))
-    return INTERRUPTED if report.cancelled else 0 if report.complete else 1
+    return INTERRUPTED if report.cancelled else 0 if report.is_complete else 1
 
 
 def _report_lines(report: ImportReport) -> Sequence[str]:
@@ -106,7 +106,7 @@ def restore(args: argparse.Namespace) -> int:
     with FileLock(database.with_name(database.name + ".lock")):
         with ProgressLine() as line, closing(TransferProcess()) as process:
             show = progress_bar(line)
-            job = process.run("prepare", BackupFacts(), show, source=source, data=data, settings=own_settings)
+            job = process.run_task("prepare", BackupFacts(), show, source=source, data=data, settings=own_settings)
             job.result(lambda: None)
         decide(data)
         former = asdict(carry_out(data, database, settings) or Restored())

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     with (
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
-        ctrl_c_calls(report.cancel),
+        ctrl_c_calls(report.stop_report),
         host.keep_awake(),
     ):
         report.measure(progress)
@@ -84,11 +84,11 @@ class _Report:
         self.cancelled = False
         self.facts: dict[str, Any] = {"format": 1, "machine": {}, "models": [], "left_out": []}
 
-    def cancel(self) -> None:
+    def stop_report(self) -> None:
         self.cancelled = True
 
     def measure(self, progress: ProgressLine) -> None:
-        progress.show(LoadProgress("Reading facts about this machine", None))
+        progress.show_stage(LoadProgress("Reading facts about this machine", None))
         facts = doctor.gather().report
         public = {name: fact for name, fact in facts.items() if not name.endswith("_path") and name not in _PRIVATE}
         slowed = {"on_battery": machine.on_battery(), "low_power_mode": host.low_power_mode()}
@@ -108,7 +108,7 @@ class _Report:
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         try:
-            session = ChatSession(load_model(name, on_progress=progress.show))
+            session = ChatSession(load_model(name, on_progress=progress.show_stage))
         except RdchatError:  # Its message may contain a path.
             self.facts["models"].append({"failure": "It did not load."})
             self.facts["left_out"].append(f"model {number}: it did not load; rdchat ask --model says why")
@@ -116,7 +116,7 @@ class _Report:
         report = ModelReport(session, end - monotonic(), lambda: self.cancelled, self._args.drafter)
         try:
             for measurement in report:
-                progress.show(LoadProgress(f"Model {number}: {measurement}", None))
+                progress.show_stage(LoadProgress(f"Model {number}: {measurement}", None))
         finally:
             self.facts["models"].append(report.facts)
             self.facts["left_out"] += [f"model {number}: {part}" for part in report.left_out]

@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
         serving = _Serving(settings, f"The key is in {key.location}.", Dtype(args.dtype), progress)
         signals = QuitSignals()
         signals.quit_requested.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
-        serving.begin(terminal.engine_address(args), args.load_anyway)
+        serving.load_and_listen(terminal.engine_address(args), args.load_anyway)
         qt.exec()
-        ended = serving.end()
+        ended = serving.stop_serving()
         signals.release()
     if not ended:
         # A thread that hangs must not be destroyed: exit without Qt's clean-up.
@@ -112,23 +112,23 @@ class _Serving(QObject):
         self._engine = EngineClient(_engine, host.keep_awake)
         self._slot = ModelSlot(self._engine, Settings(dtype=dtype))
         self._server = Server(settings, SharedEngine(self._slot, _models))
-        self._slot.load_progressed.connect(progress.show)
+        self._slot.load_progressed.connect(progress.show_stage)
         self._slot.loaded.connect(self._start)
         self._slot.failed.connect(self._fail)
 
-    def begin(self, model: str | None, anyway: bool) -> None:
+    def load_and_listen(self, model: str | None, anyway: bool) -> None:
         """Load the model, then listen."""
-        self._progress.show(LoadProgress("Loading the model", None))
-        self._slot.load(model, anyway=anyway)
+        self._progress.show_stage(LoadProgress("Loading the model", None))
+        self._slot.load_model(model, anyway=anyway)
 
     def _start(self, info: ModelInfo) -> None:
         if self._server.address:
             # A client's request loaded another model.
             return
-        self._progress.clear()
+        self._progress.erase()
         terminal.print_warning(info)
         try:
-            self._server.start()
+            self._server.listen()
         except RdchatError as error:
             self._give_up(error)
             return
@@ -151,9 +151,9 @@ class _Serving(QObject):
         self.problem = problem
         QCoreApplication.exit(1)
 
-    def end(self) -> bool:
+    def stop_serving(self) -> bool:
         """Stop the server and the engine; False if a thread did not end."""
-        stopped = self._server.stop()
+        stopped = self._server.stop_server()
         return self._engine.shutdown() and stopped
 
 

@@ -87,7 +87,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._stage = ""
         self._printed_at = 0.0
 
-    def show(self, progress: LoadProgress) -> None:
+    def show_stage(self, progress: LoadProgress) -> None:
         """Show the stage and its percentage."""
         percent = "" if progress.fraction is None else f" {progress.fraction:4.0%}"
         self.show_text(f"{progress.stage}…{percent}" if self._terminal else f"{progress.stage}…", progress.stage)
@@ -107,11 +107,11 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
 
     def print_line(self, text: str) -> None:
         """Write a line that stays."""
-        self.clear()
+        self.erase()
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def clear(self) -> None:
+    def erase(self) -> None:
         """Erase the line, before something else is printed."""
         if self._terminal and self._stage:
             self._erase()
@@ -122,7 +122,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             self._stream.erase_line()
 
     def __exit__(self, *_error: object) -> None:
-        self.clear()
+        self.erase()
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def load_chosen(args: argparse.Namespace, progress: "ProgressLine") -> "LoadedMo
     """Load the model in the options."""
     from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the arguments are right
 
-    return load_model(args.model, Dtype(args.dtype), progress.show, anyway=args.load_anyway)
+    return load_model(args.model, Dtype(args.dtype), progress.show_stage, anyway=args.load_anyway)
 
 
 def change_list(name: str, change: Callable[[Sequence[Any]], Iterable[Any]]) -> None:
@@ -228,7 +228,7 @@ def change_list(name: str, change: Callable[[Sequence[Any]], Iterable[Any]]) -> 
     with FileLock(paths.data_dir() / "instance.lock", "the settings", "Use Models in its window, or quit it first."):
         store = SettingsStore(paths.settings_path())
         values: dict[str, Any] = {name: tuple(change(getattr(store.settings, name)))}
-        store.save(replace(store.settings, **values))
+        store.save_settings(replace(store.settings, **values))
 
 
 def print_warning(info: ModelInfo) -> None:

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         with (
             keep_awake(),
             ProgressLine(verbose=True, repeat_s=_LINES_EVERY) as line,
-            closing(DrafterTraining(model, plan).run()) as events,
+            closing(DrafterTraining(model, plan).train()) as events,
         ):
             accuracy: dict[str, Sequence[float]] = {}  # The last measurement, by phase.
             for event in events:

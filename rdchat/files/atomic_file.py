@@ -126,13 +126,13 @@ class JsonLines:
             lines, end, _ = self._file.read().rpartition(b"\n")
             self._file.truncate(len(lines + end))
 
-    def read(self) -> list[dict[str, Any]]:
+    def read_objects(self) -> list[dict[str, Any]]:
         """Return its objects; invalid lines are left out."""
         with file_errors(self._problem, _HINT):
             self._file.seek(0)
             return [item for line in self._file if isinstance(item := json_or_none(line), dict)]
 
-    def append(self, item: dict[str, Any]) -> None:
+    def append_line(self, item: dict[str, Any]) -> None:
         """Add a line; when this returns, it survives the end of the process."""
         with file_errors(self._problem, _HINT):
             self._file.write(json.dumps(item).encode() + b"\n")

@@ -186,9 +186,9 @@ class Tokens:
 
     def access(self, endpoint: Endpoint) -> Endpoint:
         """Return a hub with the token for it, if there is one."""
-        return replace(endpoint, token=self.find(endpoint))
+        return replace(endpoint, token=self.find_token(endpoint))
 
-    def find(self, endpoint: Endpoint, again: bool = False) -> Token | None:
+    def find_token(self, endpoint: Endpoint, again: bool = False) -> Token | None:
         """Return the token for a hub.
 
         Args:
@@ -223,7 +223,7 @@ class Tokens:
             self._known[name] = Token(token.reveal(), TokenSource.KEYCHAIN if stored else TokenSource.THIS_RUN)
         return stored
 
-    def forget(self, endpoint: Endpoint) -> bool:
+    def forget_token(self, endpoint: Endpoint) -> bool:
         """Forget the token for a hub's host; True if there was one."""
         name = endpoint.token_key
         with self._asking:

@@ -43,7 +43,7 @@ class HubApi:
         self._endpoint = endpoint
         self._limits = limits
 
-    def search(
+    def search_models(
         self, text: str, *, sort: SortBy = "downloads", limit: int = 30, tag: str = "mlx"
     ) -> tuple[HubModel, ...]:
         """Return the models whose names contain the words of a text, sorted by `sort`.
@@ -114,7 +114,7 @@ class HubApi:
         check_names(repository, commit)
         url = self._endpoint.file_url(repository, commit, _CARD)
         with self._checked(repository, commit) as reader, suppress(MissingError):
-            return reader.read(url, _MAX_CARD_BYTES).decode("utf-8", "replace")
+            return reader.read_address(url, _MAX_CARD_BYTES).decode("utf-8", "replace")
         return ""
 
     def document(self, repository: str, commit: str, name: str) -> Any:

@@ -41,7 +41,7 @@ class HubReader:
     repository: str = ""
     revision: str = "main"
 
-    def read(self, url: str, first_bytes: int | None = None) -> bytes:
+    def read_address(self, url: str, first_bytes: int | None = None) -> bytes:
         """Return the content of one address.
 
         Args:
@@ -57,7 +57,7 @@ class HubReader:
             ValueError: If it is not JSON, or has more values than allowed.
             RecursionError: If it is nested too deeply.
         """
-        body = self.read(url)
+        body = self.read_address(url)
         if sum(map(body.count, (b",", b"[", b"{"))) > self.limits.values:
             raise ValueError("too many values")
         return json.loads(body.decode())

@@ -85,7 +85,7 @@ def _heads(api: "HubApi", model: str) -> list[HubModel]:
     results: dict[str, HubModel] = {}
     searches = [(text, kind, pattern) for kind, (each, pattern) in _HEADS.items() for text in each]
     for text, kind, pattern in searches:
-        for result in api.search(text, limit=_MAX_RESULTS, tag=""):
+        for result in api.search_models(text, limit=_MAX_RESULTS, tag=""):
             name = result.repository.rsplit("/", 1)[-1]
             if pattern.search(name) and _names(name, base) and result.repository != model:
                 results.setdefault(result.repository, replace(result, kind=kind))
@@ -113,7 +113,7 @@ def _smaller_models(api: "HubApi", model: str, weight_bytes: int, known: set[str
         return []
     results = [
         result
-        for result in api.search(family, limit=_MAX_RESULTS)
+        for result in api.search_models(family, limit=_MAX_RESULTS)
         if result.weight_bytes
         and result.weight_bytes <= max_bytes
         and family_name(result.repository).casefold() == family.casefold()

@@ -138,9 +138,9 @@ class Drafters:
 
     @cached_property
     def _target_hash(self) -> str:
-        return TargetBinding.of(self._model.info).hash
+        return TargetBinding.for_model(self._model.info).hash
 
-    def load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> str | None:
+    def load_drafter(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> str | None:
         """Load what a mode needs, once.
 
         Returns:
@@ -174,14 +174,14 @@ class Drafters:
         The automatic mode continues without it.
         """
         try:
-            return self.load(settings, on_progress)
+            return self.load_drafter(settings, on_progress)
         except RdchatError as error:
             if settings.mode is Mode.AUTO:
                 _LOG.warning("The automatic mode continues without: %s", error)
                 return None
             return str(error)
 
-    def prepare(self, job: ReplyJob) -> tuple[ReplyJob, Drafter | None]:
+    def prepare_job(self, job: ReplyJob) -> tuple[ReplyJob, Drafter | None]:
         """Return a reply's job with its drafter, and the drafter; call it only after `load` returned None.
 
         In mode `off` there is none.
@@ -217,12 +217,12 @@ class Drafters:
                 job = replace(job, drafter=drafter_name(settings.drafter, folder), kind=head.head.kind)
                 return job, head.drafter(prompt, request, ledger, earlier=earlier)
 
-    def forget(self) -> None:
+    def clear_memory(self) -> None:
         """Clear what drafters keep between replies, such as KV caches; a paused reply keeps what it has."""
         for draft in self._draft_models.values():
-            draft.forget()
+            draft.clear_memory()
         for head in self._heads.values():
-            head.forget()
+            head.clear_memory()
 
     def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
         """Load what the automatic mode can choose from: the drafter head, and the draft model in the settings.

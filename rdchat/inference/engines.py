@@ -26,7 +26,7 @@ def chosen_engine(
 
 
 def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
-    return shared_images().draw(image.path, size, name=image.name)
+    return shared_images().scale_image(image.path, size, name=image.name)
 
 
 class _ChosenEngine:

@@ -158,7 +158,7 @@ def load_model(
         warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
         process = tokenizers or shared_tokenizers()
         # It is ready by the time the weights are read.
-        process.start()
+        process.start_child()
         network, precision, settings = _weights(files, chosen, part, on_progress, process)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
@@ -234,7 +234,7 @@ def _float_of(dtype: Dtype, stored: Dtype) -> mx.Dtype:
 
 def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> str:
     """Return a sentence that warns of too little memory; empty where there is enough."""
-    need = each_need(MemoryNeed.of(files.sizes, dtype, on_gpu()), ranks)
+    need = each_need(MemoryNeed.for_sizes(files.sizes, dtype, on_gpu()), ranks)
     room = memory_room()
     fit = need.fit(room)
     needs = (
@@ -259,7 +259,7 @@ def _read(files: ModelFiles, process: TokenizerProcess) -> tuple[nn.Module, dict
             network, config = mlx_lm_utils.load_model(
                 view, lazy=True, model_config=settings.config, get_model_classes=_classes, trust_remote_code=False
             )
-        settings.fit(network)
+        settings.fit_network(network)
     except ModelError:
         raise
     except Exception as error:

@@ -76,10 +76,10 @@ class LocalEngine:
         return self._loaded().generate(request, stopped)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
-        return self._loaded().draft_options(settings, drafters)
+        return self._loaded().possible_modes(settings, drafters)
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
-        self._loaded().load_drafters(settings, on_progress)
+        self._loaded().load_for_mode(settings, on_progress)
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
         if limit_bytes is not None:
@@ -97,7 +97,9 @@ class LocalEngine:
 
     def idle(self, *, hidden: bool = False) -> bool:
         session = self._session
-        return session is not None and (session.disk.step() if hidden or self._resting else session.idle())
+        return session is not None and (
+            session.disk.write_next() if hidden or self._resting else session.work_while_idle()
+        )
 
     def rest(self) -> None:
         if self._session is not None and not self._resting:
@@ -184,7 +186,7 @@ class LocalEngine:
 
     def _unload(self) -> None:
         if self._session is not None:
-            self._session.disk.finish(_FINISH_S)
+            self._session.disk.finish_writing(_FINISH_S)
         self._session = None
         self._count = None
         self._resting = False

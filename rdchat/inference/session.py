@@ -123,7 +123,7 @@ def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Gene
         # With exact times each stage waits, so few kernels are compiled together.
         request = GenerationRequest((ChatMessage(Role.USER, "-"),), sampling, seed, draft=replace(draft, profile=True))
         job = replace(ReplyJob.fresh(model, few * _REPEATED, request), ledger=_KernelLedger())
-        with suppress(StoppedError), closing(ReplyIterator(*drafters.prepare(job))) as events:
+        with suppress(StoppedError), closing(ReplyIterator(*drafters.prepare_job(job))) as events:
             for _ in events:
                 yield True
             if draft.mode is Mode.OFF or events.statistics.rounds:
@@ -201,12 +201,12 @@ class ChatSession:
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
-            cache = self.caches.take(prompt, request.partition, images)
+            cache = self.caches.take_cache(prompt, request.partition, images)
             self.cache = cache
         self.disk.leave(cache, request.keep)
         try:
             with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():
-                from_disk = self.disk.complete(cache, prompt, request.keep, lambda: _go_on(stopped))
+                from_disk = self.disk.extend_cache(cache, prompt, request.keep, lambda: _go_on(stopped))
         except BaseException:
             self.caches.give_back(cache, request.partition)
             raise
@@ -232,7 +232,7 @@ class ChatSession:
             reason = not_prepared(self.model.info.name)
             self.plain_replies -= 1
             self._warming = _compile(self.model, self.drafters, missing)
-        job, drafter = (replace(job, mode_reason=reason), None) if reason else self.drafters.prepare(job)
+        job, drafter = (replace(job, mode_reason=reason), None) if reason else self.drafters.prepare_job(job)
         self._running = ReplyIterator(job, drafter)
         return self._running
 
@@ -262,13 +262,13 @@ class ChatSession:
             self._vocabulary = ShapeVocabulary(self.model)
         return self._vocabulary.rules(shape, closing, begun)
 
-    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
+    def possible_modes(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""
         modes = self._options.all(settings)
         fits = self._options.fits(drafters)
         return DraftOptions(self.model.info.path, modes, fits, is_prepared=not self._missing(settings))
 
-    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+    def load_for_mode(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
         """Load what a mode drafts with; see `Engine.load_drafters`."""
         with device_errors("for the drafter"):
             self.drafters.try_load(settings, on_progress)
@@ -294,13 +294,13 @@ class ChatSession:
         versions = f"{__version__} {version('mlx')} {network} {self.model.info.dtype} {head and head.head.kind}"
         return blas.compiled_marker(f"{versions} {draft.mode} {draft.drafter} {draft.draft_model}")
 
-    def idle(self) -> bool:
+    def work_while_idle(self) -> bool:
         """Do a slice of background work; see `Engine.idle`. Nothing is measured before the first reply."""
         if self._warming is not None:
             more = next(self._warming, False)
             self._warming = self._warming if more else None
             return more
-        return self.disk.step() or (self._running is not None and self.drafters.auto.measure())
+        return self.disk.write_next() or (self._running is not None and self.drafters.auto.measure())
 
     def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with its own empty KV cache."""
@@ -312,15 +312,15 @@ class ChatSession:
         if self._running is not None and not paused:
             self._running.close()
         if paused or partition != self._partition:
-            self.drafters.forget()
+            self.drafters.clear_memory()
         self._partition = partition
 
-    def forget(self) -> None:
+    def drop_caches(self) -> None:
         """Drop the KV caches, also the draft model's, so that the next reply starts without any."""
         self._end_running(self._partition)
-        self.caches.clear()
+        self.caches.drop_caches()
         self.cache = KVCache(self.model.network)
-        self.drafters.forget()
+        self.drafters.clear_memory()
 
     def warm_up(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """Run the network once, load the usual mode's drafters, and compile what a plain reply needs.
@@ -354,7 +354,7 @@ def _release(caches: PrefixCaches, disk: DiskCaches, cache: KVCache, request: Ge
     """Give a cache back after its reply, in memory and, where the request names a folder, on disk."""
     caches.give_back(cache, request.partition, failed)
     if not failed:
-        disk.keep(cache, request.keep)
+        disk.write_cache(cache, request.keep)
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:

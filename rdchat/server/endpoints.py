@@ -77,10 +77,10 @@ class Endpoints:
             if len(scope["raw_path"]) + len(scope["query_string"]) + sum(sizes) > self._limits.header_bytes:
                 raise ApiError(431, f"The headers are longer than {self._limits.header_bytes // 2**10} kB.")
             if scope["method"] == "OPTIONS" and cors_headers(headers):
-                await response.start(204, "text/plain", self._guard.preflight(headers))
-                await response.write("", more=False)
+                await response.send_head(204, "text/plain", self._guard.preflight(headers))
+                await response.send_part("", more=False)
                 return
-            self._guard.check(headers)
+            self._guard.check_request(headers)
             response.headers = cors_headers(headers)
             await self._answer(path, scope, receive, response)
         except DisconnectedError:
@@ -105,7 +105,7 @@ class Endpoints:
             return
         headers = Headers(scope=scope)
         interface = self._interfaces[path]
-        request = interface.read(Fields(parse_body(await self._body(headers, receive))))
+        request = interface.read_request(Fields(parse_body(await self._body(headers, receive))))
         if request.replies > self._limits.choices:
             raise ApiError(400, f"One request may have at most {self._limits.choices} replies.", "n")
         card = await self._queue.models.card(request.model)
@@ -126,7 +126,7 @@ class Endpoints:
                 await Answer(self._queue, interface, job, response, self._limits.silent_seconds).send()
             finally:
                 watch.cancel()
-                self._queue.stop(job, DisconnectedError())
+                self._queue.stop_request(job, DisconnectedError())
 
     async def _read_for_count(self, read_images: Callable[[], ReplyRequest], receive: Receive) -> ReplyRequest:
         """Read the images of a request whose tokens are counted, until its client leaves."""
@@ -143,7 +143,7 @@ class Endpoints:
 
     async def _stop_when_disconnected(self, job: Job, receive: Receive) -> None:
         await _wait_for_disconnect(receive)
-        self._queue.stop(job, DisconnectedError())
+        self._queue.stop_request(job, DisconnectedError())
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         coding = ", ".join(headers.getlist("content-encoding")).strip().lower()
@@ -169,7 +169,7 @@ class Endpoints:
         models = self._queue.models
         if info is None or await models.card(request.model) is not None:
             raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
-        tokens = await self._queue.count_tokens(request, 0, info)
+        tokens = await self._queue.count_prompt(request, 0, info)
         await response.json(200, {"input_tokens": tokens}, headers_for(request, models, info))
 
     async def _send_models(self, name: str, response: Response) -> None:
@@ -256,10 +256,10 @@ class Answer:
         except ApiError as error:
             if not self._response.started:
                 raise
-            await self._response.write(self._format.fail(error), more=False)
+            await self._response.send_part(self._format.fail(error), more=False)
             return
         if self._request.stream:
-            await self._response.write(self._format.end(self._choices), more=False)
+            await self._response.send_part(self._format.end(self._choices), more=False)
         else:
             await self._response.json(200, self._format.complete(self._choices), self._headers)
 
@@ -308,9 +308,9 @@ class Answer:
                 await self._check_lengths()
             text = self._interface.ping
         if (text or begins) and not self._response.started:
-            await self._response.start(200, "text/event-stream; charset=utf-8", self._headers)
+            await self._response.send_head(200, "text/event-stream; charset=utf-8", self._headers)
         if text:
-            await self._response.write(text)
+            await self._response.send_part(text)
 
     def _text_of(self, part: Part) -> str:
         if isinstance(part, tuple):
@@ -328,7 +328,7 @@ class Answer:
         if info is None or not is_read or await self._queue.models.card(self._request.model) is not None:
             return
         for index in range(0, self._request.replies, self._request.choices):
-            tokens = await self._queue.count_tokens(self._request, index, info)
+            tokens = await self._queue.count_prompt(self._request, index, info)
             if tokens >= info.context_length:
                 text = f"The prompt has {tokens:,} tokens; together with the reply, the model takes"
                 raise ApiError(400, f"{text} {info.context_length:,}.", code=CONTEXT_FULL)

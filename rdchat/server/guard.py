@@ -42,7 +42,7 @@ class Guard:
             names |= {own, own.partition(".")[0], f"{own.partition('.')[0]}.local"}
         self._names = names
 
-    def check(self, headers: Headers) -> None:
+    def check_request(self, headers: Headers) -> None:
         """Raise ApiError for a request that may not come in. One right key among several is enough."""
         self._check_origin(headers)
         given = [*headers.getlist("x-api-key"), *map(_bearer, headers.getlist("authorization"))]

@@ -36,7 +36,7 @@ class ReplyParts:
         self._thinking = list[tuple[int, int]]()
         self._told = 0
 
-    def take(self, batch: Sequence[GenerationEvent]) -> list[Part]:
+    def take_events(self, batch: Sequence[GenerationEvent]) -> list[Part]:
         """Return what a client gets for some events."""
         read = [event for event in batch if isinstance(event, PrefillProgress)]
         tokens = [event for event in batch if isinstance(event, TokenEvent)]

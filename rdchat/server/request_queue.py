@@ -49,7 +49,7 @@ class Job:
     _drafted: int = 0
     _accepted: int = 0
 
-    def check(self) -> None:
+    def check_stopped(self) -> None:
         """Raise ApiError once it is stopped."""
         if self.stopped:
             raise ApiError(503, _STOPPED)
@@ -166,13 +166,13 @@ class RequestQueue:
                 job.request = await self.read_images(job.read_images)
                 job.read_images = None
             except Exception as error:
-                self.stop(job, error)
+                self.stop_request(job, error)
             if self._running is None:
                 self._begin_next()
                 self._publish()
         self._reading_task = None
 
-    async def count_tokens(self, request: ReplyRequest, index: int, info: ModelInfo) -> int:
+    async def count_prompt(self, request: ReplyRequest, index: int, info: ModelInfo) -> int:
         """Return the number of tokens of the prompt of a request's reply; one prompt is counted at a time.
 
         Raises:
@@ -186,7 +186,7 @@ class RequestQueue:
             code = CONTEXT_FULL if isinstance(error, PromptTooLongError) else ""
             raise ApiError(400, str(error), code=code) from error
 
-    def stop(self, job: Job, error: Exception) -> None:
+    def stop_request(self, job: Job, error: Exception) -> None:
         """End a request with an error at once, unless it has ended; the next one begins when the engine has stopped."""
         if job in self._waiting:
             self._waiting.remove(job)
@@ -202,17 +202,17 @@ class RequestQueue:
             job.parts.get_nowait()
         job.parts.put_nowait(error)
 
-    def cancel(self, request_id: int) -> None:
-        """Stop a request for the person; see `Server.cancel`."""
+    def cancel_request(self, request_id: int) -> None:
+        """Stop a request for the person; see `Server.cancel_request`."""
         for job in self._jobs():
             if job.facts.request_id == request_id:
-                self.stop(job, ApiError(503, _STOPPED))
+                self.stop_request(job, ApiError(503, _STOPPED))
 
-    def close(self) -> None:
+    def close_queue(self) -> None:
         """Stop all requests, and take no more."""
         self._closed = True
         for job in self._jobs():
-            self.stop(job, _closing())
+            self.stop_request(job, _closing())
 
     def _jobs(self) -> list[Job]:
         return [*self._waiting, *([self._running] if self._running else [])]
@@ -282,7 +282,7 @@ class RequestQueue:
                     if tokens := [event for event in batch if isinstance(event, TokenEvent)]:
                         job.count(tokens)
                     self._publish_soon()
-                    for part in made.take([event for event in batch if isinstance(event, GenerationEvent)]):
+                    for part in made.take_events([event for event in batch if isinstance(event, GenerationEvent)]):
                         job.parts.put_nowait(part)
 
     async def _ready_model(self, job: Job) -> ModelInfo:
@@ -308,7 +308,7 @@ class RequestQueue:
                 # The server may have stopped, with its loop closed.
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        job.check()
+        job.check_stopped()
         job.stop = begin(take)
         try:
             while True:

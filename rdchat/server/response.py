@@ -37,7 +37,7 @@ class Response:
         self.headers: Mapping[str, str] = {}
         self.written_at = time.monotonic()
 
-    async def start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
+    async def send_head(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         """Send the status and the headers."""
         self.started = True
         named = {"content-type": kind, "cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -45,7 +45,7 @@ class Response:
         listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
         await self._send_message({"type": "http.response.start", "status": status, "headers": listed})
 
-    async def write(self, text: str, *, more: bool = True) -> None:
+    async def send_part(self, text: str, *, more: bool = True) -> None:
         """Send a part of the body."""
         await self._send_message(
             {"type": "http.response.body", "body": text.encode(errors="replace"), "more_body": more}
@@ -54,7 +54,7 @@ class Response:
     async def json(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         """Send a complete response."""
         data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        await self.start(status, "application/json", {**headers, "content-length": str(len(data))})
+        await self.send_head(status, "application/json", {**headers, "content-length": str(len(data))})
         await self._send_message({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _send_message(self, message: Message) -> None:

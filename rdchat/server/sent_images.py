@@ -77,7 +77,7 @@ class SentImages:
         path.write_bytes(image.data)
         size = self._sizes.pop(digest, None)
         if size is None:
-            facts = shared_images().look(path, name=image.name, waiting=waiting)
+            facts = shared_images().check_image(path, name=image.name, waiting=waiting)
             size = facts.width, facts.height
         self._sizes[digest] = size
         while len(self._sizes) > _MAX_SIZES:

@@ -58,7 +58,7 @@ class Server:
         """The server at this moment; progress of a reply is up to a tenth of a second old."""
         return self._queue.facts
 
-    def start(self) -> None:
+    def listen(self) -> None:
         """Listen, and begin to answer. A server is started once.
 
         Raises:
@@ -101,11 +101,11 @@ class Server:
         self._thread = threading.Thread(target=run, name="server", daemon=True)
         self._thread.start()
 
-    def stop(self, timeout_s: float = 5.0) -> bool:
+    def stop_server(self, timeout_s: float = 5.0) -> bool:
         """Stop all replies, close all connections and end the thread; False if it did not end in time."""
         if self._thread is None or self._server is None:
             return True
-        self._call(self._queue.close)
+        self._call(self._queue.close_queue)
         self._server.should_exit = True
         self._thread.join(timeout_s)
         if self._thread.is_alive():
@@ -114,9 +114,9 @@ class Server:
         self._queue.facts = ServerFacts("")
         return True
 
-    def cancel(self, request_id: int) -> None:
+    def cancel_request(self, request_id: int) -> None:
         """Stop a request that waits or runs; one that has ended stays as it is."""
-        self._call(lambda: self._queue.cancel(request_id))
+        self._call(lambda: self._queue.cancel_request(request_id))
 
     def _listen(self) -> socket.socket:
         host = self.settings.host

@@ -123,7 +123,7 @@ class RequestFacts:
     """A request that waits or runs.
 
     Attributes:
-        request_id: Id that `Server.cancel` takes.
+        request_id: Id that `Server.cancel_request` takes.
         path: Path of the request, such as `/v1/messages`.
         user_agent: Name that the client gives itself, one line.
         model: Name of the model.

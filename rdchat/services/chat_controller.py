@@ -86,7 +86,7 @@ class ChatController(QObject):
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
         self.kept_caches = KeptCacheControl(store, control, self)
         self.servers = tools or ToolServers(
-            control.values.tool_servers, lambda changed: control.update(tool_servers=changed)
+            control.values.tool_servers, lambda changed: control.change_values(tool_servers=changed)
         )
         replies = Replies(
             store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(self.servers)
@@ -106,7 +106,7 @@ class ChatController(QObject):
         self.race = Race(engine, self)
         self.benchmark = Benchmark(engine, self)
         self.borrowed = BorrowedModel(replies)
-        self.titles = TitleWriter(store, replies, control, self.chats.refresh)
+        self.titles = TitleWriter(store, replies, control, self.chats.update_list)
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
         engine.sleep_after(control.values.unload_after_minutes)
         control.changed.connect(lambda settings: engine.sleep_after(settings.unload_after_minutes))
@@ -132,13 +132,13 @@ class ChatController(QObject):
         self.model_slot.loaded.connect(self.time_ledger.forget_rates)
         self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
         self.replies.written.connect(self.time_ledger.add_end)
-        self.replies.ended.connect(self.chats.refresh)
+        self.replies.ended.connect(self.chats.update_list)
         self.chats.conversations_changed.connect(self.earlier.check_soon)
         for changed in (self.chats.conversations_changed, self.chat.options_changed):
             changed.connect(self.kept_caches.tidy_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)
-        self.chats.conversation_removed.connect(self.calls.stop)
-        self.chats.conversation_removed.connect(self.replies.stop)
+        self.chats.conversation_removed.connect(self.calls.stop_calls)
+        self.chats.conversation_removed.connect(self.replies.stop_replies)
         self.replies.tools_left_out.connect(self.notice_raised)
         self.calls.changed.connect(self._next.start)
         self.context.reply_requested.connect(self.continue_reply)
@@ -147,21 +147,21 @@ class ChatController(QObject):
         for opened in (self.chat.opened, self.chat.stored):
             opened.connect(self._opened.start)
 
-    def start(self) -> None:
+    def open_last_chat(self) -> None:
         """Open the conversation viewed last and load the model of the settings."""
         for notice in (self._store.notice, self.settings.notice):
             if notice:
                 self.notice_raised.emit(notice)
         settings = self.settings.values
         if settings.last_chat is not None:
-            self.settings.update(last_chat=None)  # Opening it may crash the app.
-        self.chats.start(settings.last_chat)
+            self.settings.change_values(last_chat=None)  # Opening it may crash the app.
+        self.chats.open_list(settings.last_chat)
         if notice := rescued_notice(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
         self.server.start_with_app()
 
-    def close(self, timeout_s: float = 10.0) -> bool:
+    def shut_down(self, timeout_s: float = 10.0) -> bool:
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
 
         What cannot be saved goes into a file beside the chats, unless the person gave it up. Closing again saves again
@@ -171,25 +171,30 @@ class ChatController(QObject):
         self._next.blockSignals(True)
         self._opened.stop()
         # First the server: its replies end before the engine does.
-        once = () if self._closed else (self._remember_chat, self.server.close, self.quick.stop, self.calls.stop)
-        services = (
-            self.servers,
-            self.remote,
-            self.earlier,
-            self.kept_caches,
-            self.titles,
-            self.context,
-            self.quick.files,
+        once = (
+            ()
+            if self._closed
+            else (self._remember_chat, self.server.end_server, self.quick.stop_reply, self.calls.stop_calls)
         )
-        parts = (*services, self.chat, self.chats)
-        for close in (*once, *(part.close for part in parts)):
+        ends = (
+            self.servers.end_servers,
+            self.remote.drop_requests,
+            self.earlier.end_work,
+            self.kept_caches.end_work,
+            self.titles.stop_writing,
+            self.context.end_threads,
+            self.quick.files.stop_reading,
+            self.chat.stop_files,
+            self.chats.close_list,
+        )
+        for close in (*once, *ends):
             with errors_logged("Closing"):
                 close()
         ended = False
         with errors_logged("Closing the engine"):
             ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
-        for close in (self.recorder.close, self.traces.close, self.rescue_file.write):
+        for close in (self.recorder.end_replies, self.traces.end_traces, self.rescue_file.write_replies):
             with errors_logged("Saving"):
                 close()
         self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)
@@ -198,7 +203,7 @@ class ChatController(QObject):
     def _remember_chat(self) -> None:
         """Store which chat is open, for the next start."""
         if self.settings.values.last_chat != self.chat.id:
-            self.settings.update(last_chat=self.chat.id)
+            self.settings.change_values(last_chat=self.chat.id)
 
     # Messages
 
@@ -218,9 +223,9 @@ class ChatController(QObject):
         try:
             message = self.chat.take_message(text)
             if self.replies.free and not self.chat.unsent.waiting and not self.calls.runs_in(message.chat):
-                self.chat.ask(message)
+                self.chat.ask_question(message)
             else:
-                self.chat.unsent.wait(message)
+                self.chat.unsent.queue_message(message)
         except StorageError as error:
             self.storage.report(error)
             self.chat.files.put_back(files)
@@ -235,14 +240,14 @@ class ChatController(QObject):
         if message is None:
             return
         try:
-            self.chat.ask(message)
+            self.chat.ask_question(message)
         except StorageError as error:
             self.storage.report(error)
             self.chat.take_back(message)
         else:
             unsent.end_wait(message)
 
-    def stop(self) -> None:
+    def stop_reply(self) -> None:
         """Stop the open chat's reply that is being written, or that waits for the model.
 
         Messages that wait for its end are not sent: they go back into the message field.
@@ -250,13 +255,13 @@ class ChatController(QObject):
         if self.chat.id is not None:
             for message in reversed(self.chat.unsent.waiting_in(self.chat.id)):
                 self.chat.take_back(message)
-            self.calls.stop(self.chat.id)
-            self.replies.stop(self.chat.id)
+            self.calls.stop_calls(self.chat.id)
+            self.replies.stop_replies(self.chat.id)
 
     def edit_message(self, message_id: int, text: str) -> None:
         """Add another version of a message, and have a prompt answered; the old one is kept as an alternative."""
         files = self.chat.edits.get(message_id)
-        old = self.chat.path.find(message_id)
+        old = self.chat.path.find_message(message_id)
         if not text.strip() and not (files and files.images):
             self.notice_raised.emit(_EMPTY_MESSAGE)
             return
@@ -268,8 +273,8 @@ class ChatController(QObject):
         if files and (reason := files.reason_to_wait()):
             self.notice_raised.emit(Notice("The message was not sent", reason))
             return
-        self.calls.stop()
-        self.replies.stop()
+        self.calls.stop_calls()
+        self.replies.stop_replies()
         with self.storage.writing():
             self.recorder.flush()  # The edit begins with the stored text.
             message = self._store.message(message_id)
@@ -277,7 +282,7 @@ class ChatController(QObject):
                 return
             self.chat.add_version(message, text)
             if not is_reply:
-                self.chat.answer(self.chat.conversation, self.chat.path)
+                self.chat.answer_path(self.chat.conversation, self.chat.path)
 
     def regenerate(self, message_id: int, options: MadeWith = USUAL_OPTIONS, other: OtherModel | None = None) -> None:
         """Have another reply written; the old one stays as an alternative. A prompt without a reply gets one.
@@ -289,8 +294,8 @@ class ChatController(QObject):
         """
         if not self._may_write(load=other is None):
             return
-        self.calls.stop()
-        self.replies.stop()
+        self.calls.stop_calls()
+        self.replies.stop_replies()
         with self.storage.writing():
             path = self.chat.path_to_prompt(message_id)
             if not ends_with_question(path):
@@ -301,7 +306,7 @@ class ChatController(QObject):
             reply = self.chat.add_reply(path, other.name if other else self.model_slot.name, made_with)
             if other:
                 self.borrowed.borrow(other, reply.id)
-            self.replies.write(reply, self.chat.conversation, path)
+            self.replies.write_reply(reply, self.chat.conversation, path)
 
     def continue_reply(self, message_id: int) -> None:
         """Have the reply at the end of the path written on, once it has ended."""
@@ -312,15 +317,15 @@ class ChatController(QObject):
         if not path[-1].text.strip() and not ends_with_question(path[:-1]):
             self.notice_raised.emit(_NO_QUESTION)
             return
-        self.calls.stop()
-        self.replies.stop()
+        self.calls.stop_calls()
+        self.replies.stop_replies()
         with self.storage.writing():
             self.recorder.flush()  # The store reopens its own text.
             reply = self.chat.reopen_reply()
             path = self.chat.path[:-1]
             if reply.text.strip():
                 path.append(replace(reply, context_cut=None))
-            self.replies.write(reply, self.chat.conversation, path)
+            self.replies.write_reply(reply, self.chat.conversation, path)
 
     def delete_message(self, message_id: int) -> None:
         """Delete a message and all messages after it; `ChatList.undo` restores them."""
@@ -339,7 +344,7 @@ class ChatController(QObject):
 
     def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
         deleted = self._store.message_bin.delete(message_id)
-        self.kept_caches.forget(chat)
+        self.kept_caches.remove_chat(chat)
         return deleted
 
     @property
@@ -347,7 +352,7 @@ class ChatController(QObject):
         """Whether deleted messages of the open chat can be restored."""
         chat_id = self.chat.id
         last = self._store.message_bin.last
-        return chat_id is not None and self.storage.read(lambda: last(chat_id), None) is not None
+        return chat_id is not None and self.storage.read_or_default(lambda: last(chat_id), None) is not None
 
     def restore_deleted(self) -> None:
         """Restore the last deleted message of the open chat and the messages after it."""
@@ -368,9 +373,9 @@ class ChatController(QObject):
             if self.chat.id == chat_id:
                 self.chat.read_path()
             else:
-                self.chat.open(chat_id)
+                self.chat.open_chat(chat_id)
 
-        self.chats.order.history.add(undo)
+        self.chats.order.history.add_step(undo)
         self.chat.read_path()
 
     def branch(self, message_id: int) -> None:

@@ -42,12 +42,12 @@ class RemoteServers(QObject):
         addresses = ((server, name, remote_address(server.name, name)) for server, name in models)
         return tuple(ModelCard(name, address, server.name, Path(address)) for server, name, address in addresses)
 
-    def look(self) -> None:
+    def ask_servers(self) -> None:
         """Ask the servers for their models; `changed` follows if there are other ones."""
         if servers := self._settings.values.remote_servers:
-            self._search.look(servers)
+            self._search.search_folders(servers)
 
-    def add(self, server: RemoteServer, key: str, then: Callable[[RdchatError | None], object]) -> None:
+    def add_server(self, server: RemoteServer, key: str, then: Callable[[RdchatError | None], object]) -> None:
         """Ask a server for its models, and store it with its key.
 
         Args:
@@ -62,25 +62,25 @@ class RemoteServers(QObject):
             raise InvalidSettingError(f"There is a server named {server.name}.", "Choose another name.")
         self._work.do(lambda: _added(server, key), partial(self._on_added, server, then))
 
-    def remove(self, server: RemoteServer) -> None:
+    def remove_server(self, server: RemoteServer) -> None:
         """Forget a server and its key."""
         others = tuple(each for each in self._settings.values.remote_servers if each.name != server.name)
-        self._settings.update(remote_servers=others)
+        self._settings.change_values(remote_servers=others)
         self._work.do(lambda: store_key(server, ""))
         self.changed.emit()
 
-    def close(self) -> None:
+    def drop_requests(self) -> None:
         """Wait for no server."""
-        self._search.close(0.0)
-        self._work.close(0.5)
+        self._search.finish_work(0.0)
+        self._work.finish_work(0.5)
 
     def _on_added(
         self, server: RemoteServer, then: Callable[[RdchatError | None], object], problem: RdchatError | None
     ) -> None:
         if problem is None:
-            self._settings.update(remote_servers=(*self._settings.values.remote_servers, server))
+            self._settings.change_values(remote_servers=(*self._settings.values.remote_servers, server))
             self.changed.emit()
-            self.look()
+            self.ask_servers()
         then(problem)
 
 

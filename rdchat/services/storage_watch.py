@@ -37,7 +37,7 @@ class StorageWatch(QObject):
         except StorageError as error:
             self.report(error)
 
-    def read[T, U](self, read: Callable[[], T], otherwise: U) -> T | U:
+    def read_or_default[T, U](self, read: Callable[[], T], otherwise: U) -> T | U:
         """Return what is read, or something else where that fails."""
         try:
             return read()
@@ -89,15 +89,15 @@ class SettingsControl(QObject):
     def read_again(self) -> None:
         """Read the file again after it was replaced, and emit `changed`."""
         with self._storage.reading():
-            self._store.read()
+            self._store.read_settings()
         self.changed.emit(self.values)
 
-    def update(self, **values: object) -> None:
+    def change_values(self, **values: object) -> None:
         """Change settings by their names."""
         self.change(replace(self.values, **values))  # type: ignore[arg-type]
 
     def change(self, settings: Settings) -> None:
         """Save other settings and emit `changed`."""
         with self._storage.reading():
-            self._store.save(settings)
+            self._store.save_settings(settings)
         self.changed.emit(settings)

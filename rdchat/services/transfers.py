@@ -55,14 +55,14 @@ class Transfers:
             "settings": asdict(order.settings), "sampling": asdict(order.defaults.params),
             "model": str(order.model or ""),
         }  # fmt: skip
-        start = partial(self._process.run, "export_chats", ExportReport(), **arguments)
+        start = partial(self._process.run_task, "export_chats", ExportReport(), **arguments)
         self._begin(start, on_progress, on_end)
 
     def import_files(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
         """Import files, and those of chats in folders; ends with an ImportReport, also where it is cancelled."""
 
         def end(outcome: ImportReport | RdchatError) -> None:
-            self._controller.chats.refresh()
+            self._controller.chats.update_list()
             on_end(outcome)
 
         self._begin(partial(self._process.import_files, self._store, paths), on_progress, end)
@@ -81,7 +81,7 @@ class Transfers:
     def back_up(self, path: Path, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Write the whole store into a file; ends with its BackupFacts."""
         files: dict[str, Any] = {"database": self._store.path, "settings": self._settings, "path": path}
-        self._begin(partial(self._process.run, "back_up", BackupFacts(), **files), on_progress, on_end)
+        self._begin(partial(self._process.run_task, "back_up", BackupFacts(), **files), on_progress, on_end)
 
     def prepare_restore(self, source: Path, settings: Path | None, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Check and unpack a backup; ends with its BackupFacts. The store is not changed yet.
@@ -98,14 +98,14 @@ class Transfers:
             on_end(outcome)
 
         files: dict[str, Any] = {"source": source, "data": self._store.path.parent, "settings": settings}
-        self._begin(partial(self._process.run, "prepare", BackupFacts(), **files), on_progress, end)
+        self._begin(partial(self._process.run_task, "prepare", BackupFacts(), **files), on_progress, end)
 
     def undo_restore(self, restored: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Prepare the files that a restore moved aside, to restore them."""
         settings = Path(restored.settings) if restored.settings else None
         self.prepare_restore(Path(restored.database), settings, on_progress, on_end)
 
-    def restore(self) -> Restored:
+    def restore_backup(self) -> Restored:
         """Replace the store by the prepared backup.
 
         Raises:
@@ -115,7 +115,7 @@ class Transfers:
             raise _busy()
         if self._controller.replies.chats_being_written:
             raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
-        if not self._controller.recorder.save():
+        if not self._controller.recorder.save_texts():
             raise StorageError(
                 "A reply is not saved yet.", "Solve the problem that keeps it from being saved, then restore again."
             )
@@ -144,14 +144,14 @@ class Transfers:
             self._prepared = False
             discard(self._store.path.parent)
 
-    def cancel(self) -> None:
+    def cancel_task(self) -> None:
         """Stop the running task."""
         if self._job is not None:
             self._job.cancel()
 
-    def close(self) -> None:
+    def end_transfers(self) -> None:
         """Stop the running task, because the app ends."""
-        self._main.close()
+        self._main.refuse_calls()
         # What the task has imported is hidden, and erased after the next start.
         self._process.close()
 
@@ -162,7 +162,7 @@ class Transfers:
         try:
             self._job = start(*self._main.bring_both(on_progress, on_end))
         except BaseException:
-            self._main.forget()
+            self._main.drop_callbacks()
             raise
 
 

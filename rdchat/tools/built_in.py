@@ -51,12 +51,12 @@ class BuiltInServer:
         self._functions: dict[str, Callable[..., str]] = {each.__name__: each for each in functions}
         self.tools = {name: _tool(function) for name, function in self._functions.items()}
 
-    async def run(self, report: Callable[[dict[str, Any]], object]) -> None:
+    async def serve(self, report: Callable[[dict[str, Any]], object]) -> None:
         """Report its tools and wait to be cancelled."""
         report({"tools": list(self.tools.values()), "problems": []})
         await asyncio.Event().wait()
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of `ToolResult`."""
         is_error = True
         try:

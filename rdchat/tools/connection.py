@@ -107,7 +107,7 @@ class Connection:
         self._log_changed = False
         self._allowance = _BURST
 
-    async def run(self, report: Callable[[dict[str, Any]], object]) -> None:
+    async def serve(self, report: Callable[[dict[str, Any]], object]) -> None:
         """Serve until the server ends, or this is cancelled.
 
         Args:
@@ -145,9 +145,9 @@ class Connection:
             self._list_changed |= method == "notifications/tools/list_changed"
 
         await self._dispatcher.run(answer, take, task_status=task_status)
-        self.fail("closed the connection.")
+        self.end_with("closed the connection.")
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool and return the fields of `ToolResult`.
 
         Raises:
@@ -183,7 +183,7 @@ class Connection:
                     async with asyncio.timeout(self.limits.start_s):
                         await self._begin_session()
                 except asyncio.CancelledError:
-                    self.fail("was stopped.")
+                    self.end_with("was stopped.")
                     raise
                 except Exception as error:
                     self._end(self._explained(error))
@@ -237,7 +237,7 @@ class Connection:
             raise _AnsweredError(refusal)
         raise _AnsweredError(self.short(error_text(refusal, words)))
 
-    def fail(self, what: str) -> None:
+    def end_with(self, what: str) -> None:
         """End the connection; only the first reason counts."""
         self._end(RdchatError(f"The server {self._server.name} {what}"))
 
@@ -307,7 +307,7 @@ class Connection:
                     self._check_memory(tree_of(self._process.pid))
                 else:
                     # A child of the program may hold the pipe open.
-                    self.fail(_ended(self._process.returncode))
+                    self.end_with(_ended(self._process.returncode))
             if self._list_changed and self._session > 0:
                 self._list_changed = False
                 try:
@@ -315,7 +315,7 @@ class Connection:
                         await self._list()
                 # A timeout and a broken connection are OSErrors.
                 except (RdchatError, _AnsweredError, OSError, ValueError):
-                    self.fail("did not list its tools again.")
+                    self.end_with("did not list its tools again.")
 
     def _check_memory(self, processes: list[psutil.Process]) -> None:
         self._seen.update(processes)
@@ -324,7 +324,7 @@ class Connection:
             with suppress(psutil.Error):
                 used += process.memory_info().rss
         if used > self.limits.memory_bytes:
-            self.fail(f"took more than {self.limits.memory_bytes / 1e9:.1f} GB of memory, so it was ended.")
+            self.end_with(f"took more than {self.limits.memory_bytes / 1e9:.1f} GB of memory, so it was ended.")
 
     def _report_log(self) -> None:
         if self._log_changed:
@@ -356,7 +356,7 @@ class Connection:
         """Count what the server sends; end it if that never stops."""
         self._allowance -= size
         if self._allowance < 0:
-            self.fail("sent too much, so it was ended.")
+            self.end_with("sent too much, so it was ended.")
 
     @property
     def too_long(self) -> str:
@@ -434,7 +434,7 @@ class _Pipes(AbstractAsyncContextManager[Any]):
                 line, is_long = await self._line()
             except asyncio.IncompleteReadError:
                 await _end_politely(self._process, _POLITE_S)
-                connection.fail(_ended(self._process.returncode))
+                connection.end_with(_ended(self._process.returncode))
                 continue
             self._messages.extend(parse_messages(line))
             connection.spend(len(line) + max(len(self._messages), 1) * _MESSAGE_COST)
@@ -444,7 +444,7 @@ class _Pipes(AbstractAsyncContextManager[Any]):
                 if (b'"result"' in line or b'"error"' in line) and (found := _ANSWER.search(line)):
                     text = connection.too_long if is_long else ""
                     self._messages.append(error_answer(int(found[1] or found[2]), text))
-        connection.fail("sent lines that are not messages, so it was ended.")
+        connection.end_with("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 
     async def _line(self) -> tuple[bytes, bool]:

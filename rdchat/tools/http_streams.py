@@ -72,9 +72,9 @@ async def _limit_response(connection: "Connection", response: httpx2.Response) -
     headers = response.headers
     sent_to = response.request.url
     if response.has_redirect_location and (host := sent_to.join(headers["location"]).host) != sent_to.host:
-        connection.fail(f"leads to another host, {connection.short(host)}, which is refused.")
+        connection.end_with(f"leads to another host, {connection.short(host)}, which is refused.")
     if headers.get("content-encoding", "identity") != "identity":
-        connection.fail("sent a compressed answer, which is refused.")
+        connection.end_with("sent a compressed answer, which is refused.")
     if response.is_error:
         message = await _message_of(response.request)
         # The number of an answer is the server's.

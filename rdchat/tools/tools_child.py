@@ -50,7 +50,7 @@ class RunningServers:
         """Run a server until it ends or the request is cancelled.
 
         Args:
-            job: Receives tools and log lines; see `Connection.run`.
+            job: Receives tools and log lines; see `Connection.serve`.
             server: The `ToolServer`.
             values: Values of its secrets, by name.
             limits: The `ServerLimits`.

@@ -62,7 +62,7 @@ class ChildProcess:
         """The last line that the child wrote to standard error, also after it ended by itself."""
         return self._running.last_log if self._running is not None else ""
 
-    def start(self) -> None:
+    def start_child(self) -> None:
         """Start the child unless it runs, and return at once.
 
         Raises:
@@ -99,9 +99,9 @@ class ChildProcess:
         job: Job[Any] = Job(on_progress, on_end)
         request = Request(job, do, arguments, limits, read)
         try:
-            self.start()
+            self.start_child()
         except ChildError as error:
-            job.end(error)
+            job.set_outcome(error)
             return job
         with self._guard:
             target = partial(self._answer, request, self._last_sent, self._closes)
@@ -117,7 +117,7 @@ class ChildProcess:
             self._closes += 1
             self._forget_end()
         if running is not None:
-            running.close(grace_s)
+            running.close_child(grace_s)
 
     def _answer(self, request: Request, before: threading.Event, closes: int) -> None:
         """Let the child answer; ask a new one if the child ended before it got the request."""
@@ -132,7 +132,7 @@ class ChildProcess:
             outcome = outcome_of(request.job, ask, self._name)
         # By now it is sent, or it never will be.
         request.sent.set()
-        request.job.end(outcome)
+        request.job.set_outcome(outcome)
 
     def _current(self, closes: int) -> ChildRun:
         with self._guard:
@@ -147,7 +147,7 @@ class ChildProcess:
         if self._running is None or error is not None:
             self._forget_end()
             self._running = self._run()
-            self._end = weakref.finalize(self, ChildRun.close, self._running, 0.0)
+            self._end = weakref.finalize(self, ChildRun.close_child, self._running, 0.0)
             self.starts += 1
         return self._running
 

@@ -254,7 +254,7 @@ class ChildRun:
             request.woken.set()
         self._ready_or_ended.set()
 
-    def close(self, grace_s: float) -> None:
+    def close_child(self, grace_s: float) -> None:
         """Close the child's input, and kill it after `grace_s`."""
         if self._writing.acquire(timeout=_TICK_S):
             self._input.close()
@@ -316,7 +316,7 @@ class ChildRun:
         except (LookupError, TypeError, ValueError) as error:
             raise FrameError("A process sent an answer of an unexpected shape.") from error
         # The end comes from this thread, so that it keeps its order with the progress of other requests.
-        request.job.end(request.outcome)
+        request.job.set_outcome(request.outcome)
         request.woken.set()
 
     def _pass_on_log(self) -> None:

@@ -80,7 +80,7 @@ class Job[T]:
         (self._free.clear if held else self._free.set)()
         self.on_hold()
 
-    def forget(self) -> None:
+    def cancel_silently(self) -> None:
         """Cancel the job, and make no more calls."""
         with self._guard:
             self._on_progress = None
@@ -111,12 +111,12 @@ class Job[T]:
 
     def report_progress(self, progress: Any) -> None:
         """Report progress, or raise StopWork if the job was cancelled."""
-        self.check()
+        self.check_cancelled()
         with self._guard:
             if self._on_progress is not None:
                 self._on_progress(progress)
 
-    def check(self) -> None:
+    def check_cancelled(self) -> None:
         """Raise StopWork if the job was cancelled."""
         if self._cancelled.is_set():
             raise StopWork
@@ -136,7 +136,7 @@ class Job[T]:
         if late:
             on_cancel()
 
-    def end(self, outcome: T | RdchatError) -> None:
+    def set_outcome(self, outcome: T | RdchatError) -> None:
         """Set the result or the error. Only the first call counts."""
         with self._guard:
             if self._ended.is_set():
@@ -202,7 +202,7 @@ class SerialThread:
         """
         job: Job[T] = Job(on_progress, on_end)
         if self._closed:
-            job.end(CancelledError())
+            job.set_outcome(CancelledError())
             return job
         if not self._started:
             self._start()
@@ -211,7 +211,7 @@ class SerialThread:
         self._tasks.put((job, work))
         return job
 
-    def forget(self) -> None:
+    def abandon_job(self) -> None:
         """Cancel the last job and its callbacks, and leave its thread to it.
 
         The next job does not wait for it: a request to a hub cannot be interrupted, so it keeps its own thread until it
@@ -220,19 +220,19 @@ class SerialThread:
         job = self._latest
         self._latest = None
         if job is not None and not job.ended:
-            job.forget()
+            job.cancel_silently()
             self._tasks.put(None)
             self._tasks = queue.SimpleQueue()
             self._started = False
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def wait_for_jobs(self, timeout_s: float = 2.0) -> None:
         """Wait for the jobs given, but only this long, because a disk or a hub may hang.
 
         The last job, if it may stop, and later jobs are cancelled.
         """
         self._closed = True
         if self._may_stop:
-            self.forget()
+            self.abandon_job()
         self._tasks.put(None)
         end = time.monotonic() + timeout_s
         for thread in self._threads:
@@ -252,7 +252,7 @@ def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
         job, work = task
         outcome = outcome_of(job, work, name)
         try:
-            job.end(outcome)
+            job.set_outcome(outcome)
         except Exception:
             _LOG.exception("Reporting the end of %s failed", name)
 
@@ -260,7 +260,7 @@ def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
 def outcome_of[T](job: Job[T], work: Callable[[Job[T]], T], name: str) -> T | RdchatError:
     """Return the result of a job's work, or the error; unexpected ones are logged under the work's name."""
     try:
-        job.check()
+        job.check_cancelled()
         return work(job)
     except StopWork:
         return CancelledError()

@@ -220,7 +220,7 @@ async def _answer_task(job: Job[Any], message: Message, call: Callable[..., Awai
         outcome = CancelledError()
     except Exception as error:
         outcome = error_of(error, message["do"])
-    job.end(outcome)
+    job.set_outcome(outcome)
 
 
 def answer_one(job: Job[Any], message: Message, call: Callable[..., Any]) -> None:
@@ -230,7 +230,7 @@ def answer_one(job: Job[Any], message: Message, call: Callable[..., Any]) -> Non
         outcome = outcome_of(job, lambda job: call(job, **message["arguments"]), message["do"])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    job.end(outcome)
+    job.set_outcome(outcome)
 
 
 def _set_alarm(seconds: float | None) -> None:

@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     options = parser.parse_args()
     shards = ShardFolder(options.shards, SMALL_VOCABULARY)
-    conversations = [item for number in range(len(shards)) for item in shards.read(number)]
+    conversations = [item for number in range(len(shards)) for item in shards.read_shard(number)]
     path = shipped_path(target_hash(options.model))
     write_answers(path, conversations)
     tokens, size = answer_tokens(conversations), path.stat().st_size

@@ -194,7 +194,7 @@ def markdown(case: Case, tokenizers: Tokenizers) -> str:
 def file(case: Case, tokenizers: Tokenizers) -> str:
     """Return the text of an attached file and its note."""
     try:
-        read = tokenizers.files.read(INPUTS / case["file"])
+        read = tokenizers.files.read_file(INPUTS / case["file"])
     except RdchatError as error:
         return f"REFUSED {error}"
     return f"TEXT {' | '.join(read.parts)!r} NOTE {read.note!r}"
@@ -210,7 +210,7 @@ def passages(case: Case, tokenizers: Tokenizers) -> str:
 def guard(case: Case, tokenizers: Tokenizers) -> str:
     """Return whether a request with some headers is let in; the key is `key-for-tests`, the port 8817."""
     try:
-        Guard(ServerSettings("key-for-tests"), 8817).check(Headers(_json(case)))
+        Guard(ServerSettings("key-for-tests"), 8817).check_request(Headers(_json(case)))
     except ApiError as error:
         return f"REFUSED {error}"
     return "LET IN"

@@ -83,17 +83,17 @@ def test_a_database_is_not_taken_for_damaged_when_it_is_opened_on_a_full_disk(di
 def test_settings_outlive_a_full_disk(disk: SmallDisk) -> None:
     path = disk.folder / "settings.json"
     settings = SettingsStore(path)
-    settings.save(Settings(system_prompt="Be brief."))
+    settings.save_settings(Settings(system_prompt="Be brief."))
     disk.fill()
     changed = Settings(appearance=Appearance.DARK, system_prompt="Be long. " * 1000)
     with pytest.raises(StorageFullError) as caught:
-        settings.save(changed)
+        settings.save_settings(changed)
     assert caught.value.message == f"The settings could not be saved to {path}: the disk is full."
     assert settings.settings == changed
     assert json.loads(path.read_text())["system_prompt"] == "Be brief."
     assert sorted(file.name for file in disk.folder.iterdir()) == ["filler", "settings.json"]
     disk.free()
-    settings.save(changed)
+    settings.save_settings(changed)
     assert SettingsStore(path).settings == changed
 
 
@@ -103,4 +103,4 @@ def test_a_disk_without_room_for_another_file_is_full_too(tmp_path: Path) -> Non
             with pytest.raises(StorageFullError, match="the disk is full"):
                 ConversationStore(path)
         with pytest.raises(StorageFullError, match="the disk is full"):
-            SettingsStore(disk.folder / "settings.json").save(Settings())
+            SettingsStore(disk.folder / "settings.json").save_settings(Settings())

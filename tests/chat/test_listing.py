@@ -96,8 +96,8 @@ def test_what_is_not_in_view_is_not_read(store: ConversationStore, monkeypatch: 
             ((f"c{number}", NOW - number) for number in range(5000)),
         )
     read: list[int] = []
-    whole = ChatSpans.read
-    monkeypatch.setattr(ChatSpans, "read", lambda *about: (found := whole(*about), read.append(len(found)))[0])
+    whole = ChatSpans.read_chats
+    monkeypatch.setattr(ChatSpans, "read_chats", lambda *about: (found := whole(*about), read.append(len(found)))[0])
     rows = listing(store)
     assert (len(rows), read) == (5001, [])
     shown = [rows[1], *(rows[place] for place in range(4900, 4930))]
@@ -117,7 +117,7 @@ def test_newest_and_titles_are_found_without_listing(store: ConversationStore) -
     old, new = add(store, "Old", NOW - 9), add(store, "New", NOW)
     deleted = add(store, "Deleted", NOW + 2, deleted_at=1.0)
     assert store.newest_conversations(1) == [store.conversation(new)]
-    assert list(store.find([odd, old, put_away, deleted, 99])) == [odd, put_away, old]
+    assert list(store.find_chats([odd, old, put_away, deleted, 99])) == [odd, put_away, old]
     assert [store.has_title(title) for title in ("Old", "Put away", "Deleted", "None")] == [True, True, False, False]
 
 

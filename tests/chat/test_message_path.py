@@ -28,13 +28,13 @@ COUNT = 300
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ids of messages that are read on the store's connection, in order."""
     ids: list[int] = []
-    whole = MessageReader.read
+    whole = MessageReader.read_messages
 
     def count(reader: MessageReader, some: Sequence[int]) -> list[Message]:
         ids.extend(some)
         return whole(reader, some)
 
-    monkeypatch.setattr(MessageReader, "read", count)
+    monkeypatch.setattr(MessageReader, "read_messages", count)
     return ids
 
 
@@ -63,10 +63,10 @@ def test_opening_reads_the_end_alone_and_what_is_asked_for_then(open_store: Open
     assert list(path.ids) == [message.id for message in messages]
     assert len(read) < 20
     assert path[-1] == messages[-1]
-    assert path.find(100) == messages[99]
-    assert path.find(100) is path[99]
-    assert path.read(96, 102) == messages[96:102]
-    assert path.find(COUNT + 1) is None
+    assert path.find_message(100) == messages[99]
+    assert path.find_message(100) is path[99]
+    assert path.read_messages(96, 102) == messages[96:102]
+    assert path.find_message(COUNT + 1) is None
     assert len(read) == len(set(read)) < COUNT
     assert path == messages
     assert path != messages[:-1]
@@ -121,7 +121,7 @@ def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) 
     copy.put(replace(copy[40], text="written on"))
     copy.append(replace(messages[0], id=COUNT + 2, text="more"))
     assert path == messages
-    assert [copy[40].text, copy[-1].text, copy.find(COUNT + 2)] == ["written on", "more", copy[-1]]
+    assert [copy[40].text, copy[-1].text, copy.find_message(COUNT + 2)] == ["written on", "more", copy[-1]]
     assert copy.has_any(path)
     assert not copy.has_any(MessagePath())
 
@@ -152,8 +152,8 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
         connection.execute("UPDATE messages SET parent_id = 49 WHERE parent_id = 50")
         connection.execute("DELETE FROM messages WHERE id = 50")
     with pytest.raises(StorageError, match="no longer exists"):
-        path.read(40, 60)
-    assert path.read(51, 60) == messages[51:60]
+        path.read_messages(40, 60)
+    assert path.read_messages(51, 60) == messages[51:60]
 
 
 @pytest.mark.slow

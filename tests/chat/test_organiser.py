@@ -99,7 +99,7 @@ def test_a_deleted_folder_comes_back_with_what_was_in_it(store: ConversationStor
     organiser.delete_folder(folder.id)
     organiser.erase_folder(folder.id)
     assert store.conversation(chat.id).folder_id is None
-    assert organiser.folder(inner.id).parent_id is None
+    assert organiser.read_folder(inner.id).parent_id is None
 
 
 def test_names_are_tidied_and_expanding_is_remembered(store: ConversationStore) -> None:
@@ -107,8 +107,8 @@ def test_names_are_tidied_and_expanding_is_remembered(store: ConversationStore) 
     folder = organiser.create_folder("  two\nlines \ud800")
     organiser.rename_folder(folder.id, "   ")
     organiser.set_expanded(folder.id, expanded=False)
-    assert organiser.folder(folder.id).name == "two lines ?"
-    assert not organiser.folder(folder.id).expanded
+    assert organiser.read_folder(folder.id).name == "two lines ?"
+    assert not organiser.read_folder(folder.id).expanded
     assert organiser.create_folder("").name == "New folder"
 
 

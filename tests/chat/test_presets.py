@@ -38,7 +38,7 @@ def written(folder: Path, data: Any, name: str = "Coder.preset.json") -> Path:
 def test_presets_and_prompts_come_back_from_settings_and_from_an_export(tmp_path: Path) -> None:
     prompt = SavedPrompt("Translate", "Into {{language}}: ")
     store = SettingsStore(tmp_path / "settings.json")
-    store.save(Settings(presets=(FULL,), prompts=(prompt,)))
+    store.save_settings(Settings(presets=(FULL,), prompts=(prompt,)))
     again = SettingsStore(tmp_path / "settings.json")
     assert (again.settings.presets, again.settings.prompts, again.notice) == ((FULL,), (prompt,), None)
     (preset,), prompts, not_understood = read_presets(written(tmp_path, presets_text((FULL,), (prompt,))))
@@ -130,27 +130,30 @@ def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
 def test_the_order_is_chat_preset_settings_model() -> None:
     settings = Settings(sampling=SamplingParams(top_k=40, temperature=0.9))
     order = OptionOrder(replace(settings, system_prompt="Usual.", presets=(FULL,)), MODEL, Path("/models/two"))
-    usual = order.values(NEW_CHAT)
+    usual = order.effective_values(NEW_CHAT)
     assert (usual.system_prompt, usual.sampling) == ("Usual.", SamplingParams(temperature=0.9, top_k=40))
     chat = replace(NEW_CHAT, own=OwnOptions(FULL.id))
-    values = order.values(chat)
+    values = order.effective_values(chat)
     assert (values.system_prompt, values.thinking_tokens, values.draft) == ("Think twice.", 900, FULL.draft)
     assert values.sampling == SamplingParams(temperature=0.2, top_k=40, stop=("END",))
     changed = order.own(chat, replace(values, thinking_choice=None, thinking_tokens=5))
     assert changed == {"thinking_choice": None, "thinking_tokens": 5}
     own = chat.with_own(changed)
-    assert (order.values(own).thinking_choice, order.values(own).answer_shape) == (None, FULL.answer_shape)
+    assert (order.effective_values(own).thinking_choice, order.effective_values(own).answer_shape) == (
+        None,
+        FULL.answer_shape,
+    )
     assert own.with_own(order.own(own, values)) == chat
 
 
 def test_a_models_default_preset_can_be_left_and_a_deleted_one_is_none() -> None:
     order = OptionOrder(Settings(presets=(FULL,)), MODEL, Path("/models/one"))
     assert order.preset() == FULL
-    assert order.values(NEW_CHAT).sampling == SamplingParams(temperature=0.2, top_k=20, stop=("END",))
+    assert order.effective_values(NEW_CHAT).sampling == SamplingParams(temperature=0.2, top_k=20, stop=("END",))
     for other in ("", "deleted"):
         chat = replace(NEW_CHAT, own=OwnOptions(other))
         assert order.preset(chat) is None
-        assert order.values(chat).sampling == MODEL.params
+        assert order.effective_values(chat).sampling == MODEL.params
 
 
 def test_a_saved_preset_holds_what_was_chosen_and_leaves_the_rest_to_the_model() -> None:

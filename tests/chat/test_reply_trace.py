@@ -33,10 +33,10 @@ def plain_events(*texts: str) -> list[TokenEvent]:
 def test_tokens_are_told_apart_by_round() -> None:
     trace = ReplyTrace()
     tree = round_tree([" a", " b"], " c")
-    trace.add(plain_events("Zero"))
-    trace.add(events_of_round(1, 1, tree))
-    trace.add(plain_events(" plain"))  # the automatic mode may stop drafting for a while
-    trace.add(events_of_round(2, 5, round_tree([], " d")))
+    trace.append_tokens(plain_events("Zero"))
+    trace.append_tokens(events_of_round(1, 1, tree))
+    trace.append_tokens(plain_events(" plain"))  # the automatic mode may stop drafting for a while
+    trace.append_tokens(events_of_round(2, 5, round_tree([], " d")))
     assert [token.round for token in trace.tokens] == [0, 1, 1, 1, 0, 2]
     assert [token.drafter for token in trace.tokens] == ["", "drafter", "drafter", "", "", ""]
     assert [(each.first, each.count) for each in trace.rounds] == [(1, 3), (5, 1)]
@@ -47,9 +47,9 @@ def test_tokens_are_told_apart_by_round() -> None:
 
 def test_a_round_may_come_in_pieces() -> None:
     whole, pieces = ReplyTrace(), ReplyTrace()
-    whole.add(drafted_events(6))
+    whole.append_tokens(drafted_events(6))
     for event in drafted_events(6):
-        pieces.add([event])
+        pieces.append_tokens([event])
     assert pieces == whole
 
 
@@ -57,23 +57,23 @@ def test_what_a_stop_string_cuts_is_not_in_it() -> None:
     for kept in range(1, 12):
         trace = drafted_trace(4)
         texts = [token.text for token in trace.tokens]
-        trace.end(kept, "!")
+        trace.cut_tokens(kept, "!")
         assert [token.text for token in trace.tokens] == [*texts[: kept - 1], texts[kept - 1] + "!"]
         assert max(token.round for token in trace.tokens) == len(trace.rounds)
         assert sum(each.count for each in trace.rounds) == kept - 1
-    trace.end(0)
+    trace.cut_tokens(0)
     assert (trace.tokens, trace.rounds) == ([], [])
 
 
 def test_what_is_stored_is_read_back() -> None:
     trace = drafted_trace(9)
-    trace.add(plain_events(" plain", "", " and so on"))
+    trace.append_tokens(plain_events(" plain", "", " and so on"))
     assert decode(packed(trace)) == trace
 
 
 def test_log_probabilities_are_kept_to_a_thousandth() -> None:
     trace = ReplyTrace()
-    trace.add([TokenEvent(1, 0, 0, "a", log_prob=-1.23456), TokenEvent(1, 1, 1, "b")])
+    trace.append_tokens([TokenEvent(1, 0, 0, "a", log_prob=-1.23456), TokenEvent(1, 1, 1, "b")])
     read = decode(packed(trace))
     assert read is not None
     assert [token.log_prob for token in read.tokens] == [-1.235, None]
@@ -81,7 +81,7 @@ def test_log_probabilities_are_kept_to_a_thousandth() -> None:
 
 def test_an_open_round_is_kept_without_its_tree() -> None:
     trace = ReplyTrace()
-    trace.add(events_of_round(1, 0, round_tree([" a", " b"], " c"))[:2])
+    trace.append_tokens(events_of_round(1, 0, round_tree([" a", " b"], " c"))[:2])
     read = decode(packed(trace))
     assert read is not None
     assert read.rounds == [TracedRound(0, 2, None)]
@@ -117,7 +117,7 @@ def test_damage_counts_as_not_recorded(spoil: object) -> None:
 def spoilt(**changes: object) -> dict[str, Any]:
     """Return the trace of a round as JSON, with changes by names such as `tree__path`."""
     trace = ReplyTrace()
-    trace.add(events_of_round(1, 0, round_tree([" a"], " b")))
+    trace.append_tokens(events_of_round(1, 0, round_tree([" a"], " b")))
     streams = plain_trace(packed(trace))
     assert streams is not None
     parts = {
@@ -237,6 +237,6 @@ def test_every_drafter_that_the_engine_names_is_stored(name: str) -> None:
     """A drafter without a code poisoned the traces of all later replies."""
     trace = ReplyTrace()
     tree = replace(round_tree([" a"], " b"), drafters=("", name))
-    trace.add(events_of_round(1, 0, tree))
+    trace.append_tokens(events_of_round(1, 0, tree))
     assert decode(packed(trace)) == trace
     assert name in {token.drafter for token in trace.tokens}

@@ -37,7 +37,7 @@ from rdchat.chat.settings import SettingsStore
 store = SettingsStore(Path(sys.argv[1]))
 while True:
     for letter in "ab":
-        store.save(Settings(system_prompt=letter * 20_000))
+        store.save_settings(Settings(system_prompt=letter * 20_000))
         print(letter, flush=True)
 """
 
@@ -59,7 +59,7 @@ def test_without_a_file_the_defaults_hold_and_none_is_made(path: Path) -> None:
 
 
 def test_every_setting_survives(path: Path) -> None:
-    SettingsStore(path).save(CHANGED)
+    SettingsStore(path).save_settings(CHANGED)
     store = SettingsStore(path)
     assert (store.settings, store.notice) == (CHANGED, None)
     assert [file.name for file in path.parent.iterdir()] == ["settings.json"]
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_set_aside_and_said_so(path: Path, content: bytes) -> 
     assert kept.name.startswith("settings-damaged-")
     assert kept.read_bytes() == content
     assert str(kept) in store.notice.detail
-    store.save(CHANGED)
+    store.save_settings(CHANGED)
     assert SettingsStore(path).notice is None
     assert kept.read_bytes() == content
 
@@ -139,8 +139,8 @@ def test_what_this_version_does_not_know_is_kept(path: Path) -> None:
     write(path, {"invented_later": {"x": [1]}, "sampling": {"top_k": 3, "mirostat": 2}})
     store = SettingsStore(path)
     assert store.notice is None
-    store.save(CHANGED)
-    SettingsStore(path).save(Settings())
+    store.save_settings(CHANGED)
+    SettingsStore(path).save_settings(Settings())
     kept = json.loads(path.read_text())
     assert kept["invented_later"] == {"x": [1]}
     assert kept["sampling"]["mirostat"] == 2
@@ -154,7 +154,7 @@ def test_a_preset_that_cannot_be_read_leaves_the_others_and_stays_in_the_file(pa
     assert [each.name for each in (*store.settings.presets, *store.settings.prompts)] == ["Brief", "Hi"]
     assert store.notice is not None
     assert store.notice.detail == "Some of these cannot be read and stay in the file: presets, prompts."
-    store.save(replace(store.settings, presets=()))
+    store.save_settings(replace(store.settings, presets=()))
     data = json.loads(path.read_text())
     assert (data["presets"], data["prompts"]) == ([wrong], [{"name": "Hi", "text": "Hello"}, 3])
 
@@ -174,13 +174,13 @@ def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
     path.symlink_to(target)
     store = SettingsStore(path)
     assert store.settings.text_size == 15
-    store.save(CHANGED)
+    store.save_settings(CHANGED)
     assert path.is_symlink()
     assert json.loads(target.read_text())["text_size"] == CHANGED.text_size
 
 
 def test_half_a_surrogate_pair_does_not_stop_saving(path: Path) -> None:
-    SettingsStore(path).save(Settings(system_prompt="half \ud83d"))
+    SettingsStore(path).save_settings(Settings(system_prompt="half \ud83d"))
     assert SettingsStore(path).settings.system_prompt == "half ?"
 
 
@@ -210,7 +210,7 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     store = SettingsStore(tmp_path / "elsewhere" / "settings.json")
     (tmp_path / "elsewhere").symlink_to(tmp_path / "file")
     with pytest.raises(StorageError, match="could not be saved"):
-        store.save(CHANGED)
+        store.save_settings(CHANGED)
     assert store.settings == CHANGED
 
 
@@ -220,7 +220,7 @@ def test_a_disk_that_cannot_be_written_to_is_reported(disk: SmallDisk) -> None:
     disk.make_read_only()
     store = SettingsStore(path)
     with pytest.raises(StorageError, match=r"could not be saved .*: Read-only file system"):
-        store.save(CHANGED)
+        store.save_settings(CHANGED)
     assert json.loads(path.read_text()) == {"text_size": 15}
 
 

@@ -66,7 +66,7 @@ def test_calls_and_results_are_stored(store: ConversationStore, path: list[Messa
 def test_texts_of_results_and_arguments_of_calls_are_found(store: ConversationStore, path: list[Message]) -> None:
     for words in ("quokka", "files__write", "STRASSE", "second", "first", "北京"):
         assert [chat.title for chat in store.conversations(words)] == ["Tools"]
-        (hit,) = SearchReader(store.path).search(SearchQuery(words)).hits
+        (hit,) = SearchReader(store.path).search_chats(SearchQuery(words)).hits
         assert (hit.messages, hit.snippet != "") == (1, True)
 
 
@@ -121,7 +121,7 @@ def test_damaged_calls_leave_the_message_to_be_read(store: ConversationStore, pa
     for damaged in ("", "{", "1", "{}", "[1]", '["a"]', '[{"name": "a"}]', wrong, "[" * 100_000, '{"name": 1}'):
         with written_by_hand(store) as connection:
             connection.execute("UPDATE messages SET tool_calls = ? WHERE id = ?", (damaged, path[1].id))
-        read = MessageReader(store, path[0].conversation_id).read([path[1].id])
+        read = MessageReader(store, path[0].conversation_id).read_messages([path[1].id])
         assert (read[0].text, read[0].tool_calls) == ("Yes.", ())
 
 
@@ -146,7 +146,7 @@ def test_a_copy_up_to_a_reply_has_its_calls(store: ConversationStore, path: list
 def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path: list[Message]) -> None:
     with reading(store.path) as connection:
         chat = read_chat(connection, path[0].conversation_id)
-    text = as_markdown(chat, OptionOrder(Settings()).values(chat.about), {}, details=True)
+    text = as_markdown(chat, OptionOrder(Settings()).effective_values(chat.about), {}, details=True)
     assert "## tiny\n\nYes.\n\n**Calls files__write**\n\n```json\n" + CALLS[0].arguments + "\n```" in text
     assert f"**Calls rm**\n\n```json\n{{}}\n```\n\n*Not run: {REFUSED.refusal}*" in text
     assert "## Result of files__write\n\n*File: image 1.png*\n\n````\n```\nwritten: quokka\n````" in text

@@ -55,5 +55,5 @@ def drafted_events(rounds: int, words: Sequence[str] = (" one", " two", "\n", " 
 
 def drafted_trace(rounds: int) -> ReplyTrace:
     trace = ReplyTrace()
-    trace.add(drafted_events(rounds))
+    trace.append_tokens(drafted_events(rounds))
     return trace

@@ -290,8 +290,8 @@ def test_a_suggested_model_is_downloaded_with_its_drafter_and_auto_uses_it(
     assert printed_json(capsys, "models", "download", NAME)["drafter"] == EAGLE
     assert not [each for each in hub.requests[requests:] if EAGLE in each.path], "it is here"
 
-    question = RemovalQuestion.of(card_of(argparse.Namespace(model=NAME, revision="main")))
-    assert f"Its drafter, {EAGLE}, stays." in question.text()
+    question = RemovalQuestion.for_model(card_of(argparse.Namespace(model=NAME, revision="main")))
+    assert f"Its drafter, {EAGLE}, stays." in question.question_text()
 
     model, request = load_model(NAME), ask("a b a b", max_tokens=12)
     end = reply(ChatSession(model), DraftSettings(), request)

@@ -26,9 +26,9 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("NO_PROXY", "*")
     with closing(ScriptedGate()) as gate:
         server = Server(ServerSettings(KEY, port=0, certificate=own_certificate()), gate)
-        server.start()
+        server.listen()
         yield server.address
-        assert server.stop(60)
+        assert server.stop_server(60)
 
 
 @pytest.fixture

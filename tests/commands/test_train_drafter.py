@@ -168,4 +168,4 @@ def asked(model: LoadedModel) -> list[str]:
     from rdchat.inference.training.data.data_maker import ShardFolder
 
     shards = ShardFolder(next(paths.cache_dir().glob("training/*/*/shards")), model.info.vocabulary_size)
-    return [model.decode(item.tokens[: item.answer_start]) for item in shards.read(0)]
+    return [model.decode(item.tokens[: item.answer_start]) for item in shards.read_shard(0)]

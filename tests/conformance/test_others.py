@@ -69,11 +69,11 @@ def scripted() -> Iterator[tuple[ScriptedGate, str]]:
     """Run a server in front of a scripted engine; yield the engine and the address."""
     gate = _CallingGate()
     server = Server(ServerSettings(KEY, port=0), gate)
-    server.start()
+    server.listen()
     try:
         yield gate, server.address
     finally:
-        server.stop(60)
+        server.stop_server(60)
         gate.close()
 
 

@@ -27,7 +27,7 @@ def test_the_reply_is_that_of_plain_decoding(model: LoadedModel, monkeypatch: py
     undrafted = [plain(model, request(prompt, sampling)) for prompt, sampling in ASKED]
     drafted = 0
     for measured in (False, True):
-        while measured and session.idle():
+        while measured and session.work_while_idle():
             pass
         for (prompt, sampling), expected in zip(ASKED, undrafted, strict=True):
             asked = request(prompt, sampling, mode=Mode.AUTO)

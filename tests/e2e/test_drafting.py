@@ -69,7 +69,7 @@ def test_a_packed_trees_logits_are_each_branchs_own(model: LoadedModel) -> None:
         model.network(mx.array([chunk]), cache=cache.layers)
         cache.tokens += chunk
     tree = PrefixTree.from_beams([[504, 6376, 314, 4461], [504, 6376, 282, 260], [504, 980, 314, 253]])
-    packed = np.array(Verifier(model, cache).verify(PackedTree.of(tree)).logits)
+    packed = np.array(Verifier(model, cache).verify(PackedTree.pack(tree)).logits)
     stock = make_prompt_cache(model.network)
     model.network(mx.array([prompt]), cache=stock)
     for leaf in set(range(len(tree))) - set(tree.parents.tolist()):

@@ -21,7 +21,7 @@ def test_a_chat_with_the_default_model_asks_nobody(
     qapp: QApplication, qtbot: QtBot, default_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = SamplingParams(temperature=0, max_tokens=12)
-    SettingsStore(paths.settings_path()).save(Settings(sampling=short))
+    SettingsStore(paths.settings_path()).save_settings(Settings(sampling=short))
     with all_refused(monkeypatch) as refused, running_app(qapp, qtbot) as app:
         qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         reply = ask(qtbot, app, "Say hello.")

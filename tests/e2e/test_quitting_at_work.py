@@ -35,12 +35,12 @@ engine = ScriptedEngine()
 engine.replies = [Reply(tokens=("Once upon ", "a time, ", "there was a sea. " * 37))]
 if calls:
     clock = replace(BUILT_IN_SERVERS[1], enabled=True)
-    SettingsStore(paths.settings_path()).save(Settings(tool_servers=(clock,)))
+    SettingsStore(paths.settings_path()).save_settings(Settings(tool_servers=(clock,)))
     engine.replies = [calling(ToolCall(f"{clock.name}__current_time", '{"zone": "UTC"}'), text="Once upon a time, ")]
 
 class Told(app.App):
-    def start(self):
-        super().start()
+    def open_window(self):
+        super().open_window()
         if state == "loading":
             QTimer.singleShot(1000, self.tell)
             return
@@ -64,9 +64,9 @@ class Told(app.App):
             QTimer.singleShot(0, self.stop_children if state == "stopped children" else self.tell)
 
     def stop_children(self):
-        self.transfer._process.child.start()
+        self.transfer._process.child.start_child()
         models = self.window.windows.model_services
-        models.downloads._process._child.start()
+        models.downloads._process._child.start_child()
         # By then they run.
         QTimer.singleShot(5000, self.suspend)
 

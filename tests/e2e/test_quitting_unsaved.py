@@ -27,8 +27,8 @@ engine.gate.allow(3)
 app.make_engine = lambda: engine
 
 class Told(app.App):
-    def start(self):
-        super().start()
+    def open_window(self):
+        super().open_window()
         self.controller.replies.state_changed.connect(self.ask)
         self.controller.chat.reply_grew.connect(lambda _id, _text: print("begun", flush=True))
         self.controller.chat.message_changed.connect(lambda message: print("ended", flush=True))

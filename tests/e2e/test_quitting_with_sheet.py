@@ -21,8 +21,8 @@ import_export._WAIT_MS = 1
 app.make_engine = ScriptedEngine
 
 class Told(app.App):
-    def start(self):
-        super().start()
+    def open_window(self):
+        super().open_window()
         desk = self._import_export._transfers
         start = partial(desk._begin, lambda _progress, _end: Job())
         self._import_export._begin("Backing up", start, lambda _result: None)

@@ -34,11 +34,11 @@ def server(qtbot: QtBot, default_model_folder: Path, monkeypatch: pytest.MonkeyP
     client = EngineClient(LocalEngine, nullcontext)
     slot = ModelSlot(client, Settings())
     server = Server(ServerSettings(KEY, port=0, certificate=own_certificate()), SharedEngine(slot, tuple))
-    slot.load(str(default_model_folder))
+    slot.load_model(str(default_model_folder))
     qtbot.waitUntil(lambda: slot.info is not None, timeout=120_000)
-    server.start()
+    server.listen()
     yield server
-    assert server.stop(60)
+    assert server.stop_server(60)
     assert client.shutdown(60)
 
 

@@ -72,7 +72,7 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
 ) -> None:
     sampling = SamplingParams(temperature=0, max_tokens=16)
     settings = Settings(sampling=sampling, titles_by_model=False, server_at_start=True)
-    SettingsStore(paths.settings_path()).save(settings)
+    SettingsStore(paths.settings_path()).save_settings(settings)
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         qtbot.waitUntil(lambda: bool(controller.server.address), timeout=120_000)

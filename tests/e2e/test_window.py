@@ -41,7 +41,7 @@ slow_replies(pytest.MonkeyPatch(), 0.02)
 qt = application()
 app = App(qt, ConversationStore(paths.database_path()), SettingsStore(paths.settings_path()), make_engine)
 app.controller.chat.reply_grew.connect(lambda _id, text: print(text, end="", flush=True))
-app.start()
+app.open_window()
 QTimer.singleShot(0, lambda: app.controller.send("Write a very long story about the sea."))
 sys.exit(qt.exec())
 """
@@ -61,7 +61,7 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
 ) -> None:
     slow_replies(monkeypatch, 0.05)
     short = SamplingParams(temperature=0, max_tokens=32)
-    SettingsStore(paths.settings_path()).save(Settings(sampling=short, titles_by_model=False))
+    SettingsStore(paths.settings_path()).save_settings(Settings(sampling=short, titles_by_model=False))
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         type_and_send(qtbot, app, "Name three colours.")  # while the model is still loading

@@ -39,18 +39,18 @@ def running_app(
         store = store or ConversationStore(paths.database_path())
         app = App(qapp, store, SettingsStore(paths.settings_path()), make_engine)
     with qtbot.waitExposed(app.window):
-        app.start()
+        app.open_window()
     try:
         yield app
     finally:
         app.window.close()
-        assert app.finish()
+        assert app.end_app()
         app.window.deleteLater()
 
 
 def start_with(model: Path, max_tokens: int = 12) -> None:
     """Make this the model that the app starts with; greedy, so that it says the same every time."""
-    SettingsStore(paths.settings_path()).save(
+    SettingsStore(paths.settings_path()).save_settings(
         Settings(
             model=str(model),
             sampling=SamplingParams(temperature=0, max_tokens=max_tokens),

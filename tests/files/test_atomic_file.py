@@ -59,7 +59,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
         disk.fill()
         for number in range(200):
             try:
-                lines.append({"number": number, "filler": "x" * 100})
+                lines.append_line({"number": number, "filler": "x" * 100})
             except StorageFullError:
                 break
         else:
@@ -78,13 +78,13 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 def test_lines_grow_and_a_line_that_was_cut_short_is_dropped(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     lines = JsonLines(path)
-    lines.append({"a": 1})
+    lines.append_line({"a": 1})
     lines.close()
     with path.open("ab") as file:
         file.write(b'\0\0\0\n{"b": ')  # what a power loss may leave
     lines = JsonLines(path)
-    lines.append({"c": 2})
-    assert lines.read() == [{"a": 1}, {"c": 2}]
-    lines.append({"d": 3})
+    lines.append_line({"c": 2})
+    assert lines.read_objects() == [{"a": 1}, {"c": 2}]
+    lines.append_line({"d": 3})
     lines.close()
     assert json.loads(path.read_bytes().splitlines()[-1]) == {"d": 3}

@@ -37,7 +37,7 @@ def zipped() -> bytes:
 
 def read_whole_source(path: Path) -> None:
     for each in source_files.open_source(path):
-        each.read()
+        each.read_content()
 
 
 # A reader of a foreign path, and what the path has when the reader looks at it.
@@ -98,7 +98,7 @@ def test_an_image_of_the_command_line_that_becomes_a_pipe_is_refused(
 ) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(b"any")
-    monkeypatch.setattr(ImageProcess, "look", lambda *_call, **_options: ImageFacts(1, 1, "PNG"))
+    monkeypatch.setattr(ImageProcess, "check_image", lambda *_call, **_options: ImageFacts(1, 1, "PNG"))
     opened = swap_at_opening(path, monkeypatch)
     options = argparse.Namespace(image=[str(path)], hosts=None, model=None)
     with pytest.raises(RdchatError, match=r"a\.png cannot be read"):

@@ -105,7 +105,7 @@ class Person(QObject):
     def _act(self) -> Script:
         actions: list[Callable[[], None]] = [
             self._send, self._send, self._send, self._edit, self._regenerate, self._open, self._new, self._delete,
-            self._rename, self._controller.stop, self._alternate, self._put_in_order, self._put_in_order,
+            self._rename, self._controller.stop_reply, self._alternate, self._put_in_order, self._put_in_order,
         ]  # fmt: skip
         while True:
             yield wait(self._random.uniform(*_ACTION_S))
@@ -132,7 +132,7 @@ class Person(QObject):
 
     def _open(self) -> None:
         if chats := listed(self._controller.chats):
-            self._controller.chat.open(self._random.choice(chats).id)
+            self._controller.chat.open_chat(self._random.choice(chats).id)
 
     def _new(self) -> None:
         self._controller.chat.start_new()
@@ -175,7 +175,7 @@ class Person(QObject):
 
     @Slot(int, str)
     def _on_text(self, message_id: int, _text: str) -> None:
-        message = self._controller.chat.path.find(message_id)
+        message = self._controller.chat.path.find_message(message_id)
         assert message is not None, "only replies of the path grow"
         text = message.text
         begin = min(self._given.get(message_id, 0), len(text))
@@ -196,14 +196,14 @@ def main() -> int:
     qt = composition.application()
     SteadyEngine.words = random.Random(seed)
     settings = SettingsStore(paths.settings_path())
-    settings.save(Settings(model=model, sampling=SamplingParams(max_tokens=300)))
+    settings.save_settings(Settings(model=model, sampling=SamplingParams(max_tokens=300)))
     store = composition.open_store()
     assert store is not None
     if store.notice:
         journal.note("notice", text=str(store.notice))
     app = App(qt, store, settings, composition.make_engine if model else SteadyEngine)
     person = Person(app, journal, seed)
-    app.start()
+    app.open_window()
     journal.note("started")
     status = qt.exec()
     del person

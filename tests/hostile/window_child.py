@@ -68,7 +68,7 @@ class Visitor(QObject):
     def _open(self, store: Path, engine: Callable[[], Engine]) -> App:
         sampling = SamplingParams(temperature=0, max_tokens=4)
         settings = SettingsStore(paths.settings_path())
-        settings.save(Settings(model=str(self._good), sampling=sampling, seed=7))
+        settings.save_settings(Settings(model=str(self._good), sampling=sampling, seed=7))
         app = App(self._qt, ConversationStore(store), settings, engine)
         app.window.show()
         return app
@@ -92,7 +92,7 @@ class Visitor(QObject):
         print(json.dumps({"faults": self._faults, "gap_ms": gap_ms}), flush=True)
 
     def _warm_up(self) -> Script:
-        self._app.controller.start()
+        self._app.controller.open_last_chat()
         yield from self._good_again()
 
     # A model in the one window
@@ -101,7 +101,7 @@ class Visitor(QObject):
         controller = self._app.controller
         own_data = os.environ["RDCHAT_DATA_DIR"]
         os.environ["RDCHAT_DATA_DIR"] = order["data"] or own_data
-        controller.model_slot.load(order["model"])
+        controller.model_slot.load_model(order["model"])
         yield either(self._is_settled, _LOADING_S)
         if not self._is_settled():
             self._faults.append("the model neither loads nor fails")
@@ -128,7 +128,7 @@ class Visitor(QObject):
         controller.send("Hello")
         yield either(self._has_ended, _WRITING_S)
         if not self._has_ended():
-            controller.stop()
+            controller.stop_reply()
             yield either(self._has_ended, _STOPPING_S)
             if not self._has_ended():
                 self._faults.append("Stop does not end the reply")
@@ -142,7 +142,7 @@ class Visitor(QObject):
     def _good_again(self) -> Script:
         """Load the good model again and have it answer."""
         controller = self._app.controller
-        controller.model_slot.load(str(self._good))
+        controller.model_slot.load_model(str(self._good))
         yield either(self._is_good_loaded, _LOADING_S)
         yield from self._ask()
         reply = controller.chat.path[-1] if controller.chat.path else None
@@ -168,10 +168,10 @@ class Visitor(QObject):
         yield wait(_LOOKING_S / 2)
         self._heart.begin_measuring()  # the window stands
         controller = opened.controller
-        controller.start()
+        controller.open_last_chat()
         yield wait(_LOOKING_S)
         for chat in listed(controller.chats)[:_CHATS_LOOKED_AT]:
-            controller.chat.open(chat.id)
+            controller.chat.open_chat(chat.id)
             yield wait(_LOOKING_S / 4)
         if order["only_model"] is not None:
             yield from self._point_at_all(opened.window, order["only_model"])
@@ -182,7 +182,7 @@ class Visitor(QObject):
         yield wait(_LOOKING_S)
         measured = self._heart.longest_s
         opened.window.close()
-        if not opened.finish():
+        if not opened.end_app():
             self._faults.append("the engine thread does not end")
         opened.window.deleteLater()
         self._heart.longest_s = measured  # closing a window is no gap of one

@@ -51,7 +51,9 @@ def download(
     running = NotedDownload(wanted)
     access = Tokens().access(find_endpoint())
     limits = replace(limits, **changed)
-    folder = asyncio.run(RepositoryDownload(repository_of(name), wanted, access, limits, running, make_part).run())
+    folder = asyncio.run(
+        RepositoryDownload(repository_of(name), wanted, access, limits, running, make_part).fetch_repository()
+    )
     return folder, running
 
 

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
     process = DownloadProcess(Tokens(), LIMITS)
     name, *parts = sys.argv[1:]
-    process.start(Download(name, parts[0], drafter=parts[1]) if parts else Download(name), tell)
+    process.start_download(Download(name, parts[0], drafter=parts[1]) if parts else Download(name), tell)
     while not (children := psutil.Process().children()):
         time.sleep(0.001)
     sys.stdout.write(f"{children[0].pid}\n")

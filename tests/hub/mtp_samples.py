@@ -135,7 +135,7 @@ def make_target(folder: Path, card: str = "", **config: Any) -> Path:
 
 def target_of(folder: Path, name: str = TARGET) -> IncompleteModel:
     """Read the quantised version, as a loaded model."""
-    return IncompleteModel.of(ModelCard(name, name, "", folder))
+    return IncompleteModel.read_model(ModelCard(name, name, "", folder))
 
 
 def drafter_folder() -> Path:
@@ -161,4 +161,6 @@ def run(download: Download, **limits: float) -> Path:
     """Run or resume a download in this process."""
     access, running = Tokens().access(find_endpoint()), RunningDownload(download)
     repository, all_limits = repository_of(download.repository), replace(LIMITS, **limits)
-    return asyncio.run(RepositoryDownload(repository, download, access, all_limits, running, make_part).run())
+    return asyncio.run(
+        RepositoryDownload(repository, download, access, all_limits, running, make_part).fetch_repository()
+    )

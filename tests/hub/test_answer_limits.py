@@ -26,7 +26,7 @@ from tests.hub.hub_server import HubServer
 
 COMMIT = "0" * 40
 QUESTIONS: dict[str, Callable[[HubApi], object]] = {
-    "search": lambda api: api.search("small"),
+    "search": lambda api: api.search_models("small"),
     "files": lambda api: api.look_at(NAME),
     "account": lambda api: api.account(),
 }
@@ -74,7 +74,7 @@ def test_what_unpacks_to_gigabytes_is_given_up(hub: HubServer, question: Callabl
 def test_json_of_more_values_than_any_answer_has_is_given_up(hub: HubServer) -> None:
     hub.api_faults = [Fault(status=200, body=b"[" + b"[]," * 1_000_000 + b"1]")]
     with little_memory(), pytest.raises(HubError, match="an answer that rdchat does not understand"):
-        api_of().search("small")
+        api_of().search_models("small")
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"", b"[", b"NaN", b"1" * 10_000])
@@ -98,13 +98,13 @@ def test_a_byte_a_second_ends(
 @pytest.mark.parametrize("itself", [True, False])
 def test_a_next_page_is_not_followed(hub: HubServer, itself: bool) -> None:
     hub.api_faults = endless_list(hub, 1000, itself)
-    assert api_of().search("small") == ()
+    assert api_of().search_models("small") == ()
     assert len(hub.requests) == 1
 
 
 def test_a_list_is_read_as_far_as_it_is_wanted(hub: HubServer) -> None:
     hub.api_faults = [Fault(status=200, body=b'[{"id": "org/model-0"}, {"id": "org/other-0"}, {"id": "org/model-1"}]')]
-    found = api_of().search("small", limit=2)
+    found = api_of().search_models("small", limit=2)
     assert [model.repository for model in found] == ["org/model-0", "org/other-0"]
 
 
@@ -112,7 +112,7 @@ def test_a_list_is_read_as_far_as_it_is_wanted(hub: HubServer) -> None:
 def test_what_comes_with_a_refusal_is_not_read(hub: HubServer, status: bytes) -> None:
     hub.api_faults = [long_json(status)]
     with little_memory(), pytest.raises(HubError):
-        api_of().search("small")
+        api_of().search_models("small")
     assert hub.sent[""] < _SOCKETS
 
 
@@ -136,19 +136,19 @@ def test_a_card_that_comes_a_byte_a_second_ends(hub: HubServer) -> None:
 def test_a_form_that_was_not_asked_for_is_not_understood(hub: HubServer, coding: bytes) -> None:
     hub.api_faults = [raw(lambda: [HEAD, b"Content-Encoding: " + coding + b"\r\n\r\n\x28\xb5"])]
     with pytest.raises(HubError, match="an answer that rdchat does not understand"):
-        api_of().search("small")
+        api_of().search_models("small")
 
 
 def test_an_answer_in_gzip_is_read(hub: HubServer) -> None:
     body = gzip.compress(b"[]" + b" " * 2_000)
     hub.api_faults = [raw(lambda: [HEAD + b"Content-Encoding: gzip\r\n\r\n", body])]
-    assert api_of().search("small") == ()
+    assert api_of().search_models("small") == ()
 
 
 def test_an_answer_that_is_not_the_gzip_it_says_is_said(hub: HubServer) -> None:
     hub.api_faults = [raw(lambda: [HEAD + b"Content-Encoding: gzip\r\n\r\n", b"[]" * 100])]
     with pytest.raises(TemporaryHubError, match="stopped answering"):
-        api_of().search("small")
+        api_of().search_models("small")
 
 
 def test_headers_of_a_file_that_come_a_byte_a_second_end(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

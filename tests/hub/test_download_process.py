@@ -44,7 +44,7 @@ class Downloads:
     def start(self, name: str, revision: str = "main") -> str:
         """Begin a download, or go on with it; return its id."""
         download = Download(name, revision)
-        self.jobs[download.id] = self.process.start(download, self.told.put)
+        self.jobs[download.id] = self.process.start_download(download, self.told.put)
         return download.id
 
     def wait(self, download: str, wanted: Callable[[Download], bool]) -> Download:

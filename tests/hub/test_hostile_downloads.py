@@ -204,7 +204,7 @@ def test_a_process_that_says_what_is_no_progress_is_ended_and_that_is_said(
     monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, "-c", code])
     process = DownloadProcess(Tokens(), LIMITS)
     try:
-        process.start(Download(NAME), told)
+        process.start_download(Download(NAME), told)
         assert told.ended.wait(60)
         assert told.all[-1].state is DownloadState.FAILED
         assert told.all[-1].problem.startswith("The downloading process ")

@@ -65,7 +65,7 @@ def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monk
     hub.add(NAME, small_files())
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     download()
-    HubApi(Tokens().access(find_endpoint())).search("small")
+    HubApi(Tokens().access(find_endpoint())).search_models("small")
     assert {request.token for request in hub.requests} == {""}
     monkeypatch.setenv(HOST_VARIABLE, "another.example")
     assert Tokens().access(find_endpoint()).token is None
@@ -75,7 +75,7 @@ def test_nothing_is_asked_that_was_not_asked_for(hub: HubServer) -> None:
     """No telemetry, and no look for a newer version."""
     hub.add(NAME, small_files())
     download()
-    HubApi(Tokens().access(find_endpoint())).search("small")
+    HubApi(Tokens().access(find_endpoint())).search_models("small")
     paths = [request.path for request in hub.requests]
     assert all(
         path.startswith((f"/api/models/{NAME}/", f"/{NAME}/resolve/", "/blob/", "/api/models?")) for path in paths
@@ -110,7 +110,7 @@ def test_redirects_to_hosts_that_cannot_be_are_said(hub: HubServer, host: str) -
         download()
     hub.api_faults = [Fault(status=302, headers={"Location": f"http://{host}/"})]
     with pytest.raises(HubError, match=r"an address that|an invalid address|cannot be reached"):
-        HubApi(Tokens().access(find_endpoint())).search("small")
+        HubApi(Tokens().access(find_endpoint())).search_models("small")
     check_nothing_installed()
 
 
@@ -174,7 +174,7 @@ def test_a_wait_is_said_in_words_that_fit_it(hub: HubServer, asked: str, when: s
     assert caught.value.hint == f"The downloaded part is kept. Resume the download {when}."
     hub.api_faults = [Fault(status=429, headers={"Retry-After": asked})]
     with pytest.raises(HubError, match="too many requests") as caught:
-        HubApi(Tokens().access(find_endpoint())).search("small")
+        HubApi(Tokens().access(find_endpoint())).search_models("small")
     assert caught.value.hint == f"Try again {when}."
 
 
@@ -232,7 +232,7 @@ def test_a_search_says_what_the_hub_says(hub: HubServer) -> None:
     hub.add(NAME, small_files())
     hub.add("../evil", small_files())
     hub.add("other-org/large-small", small_files(), gated=True)
-    found = HubApi(Tokens().access(find_endpoint())).search("small")
+    found = HubApi(Tokens().access(find_endpoint())).search_models("small")
     assert [model.repository for model in found] == [NAME, "other-org/large-small"]
     first = found[0]
     assert (first.family, first.quantization, first.licence, first.changed) == (

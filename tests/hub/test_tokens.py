@@ -45,8 +45,8 @@ def test_a_token_is_kept_for_its_host_alone() -> None:
     keyring.set_keyring(keychain := Keychain())
     Tokens().remember(Token("hf_mirror"), MIRROR)
     assert (found(Tokens()), found(Tokens(), MIRROR)) == (None, "hf_mirror")
-    assert Tokens().forget(MIRROR)
-    assert not Tokens().forget(MIRROR)
+    assert Tokens().forget_token(MIRROR)
+    assert not Tokens().forget_token(MIRROR)
     assert keychain.kept == {}
 
 
@@ -56,7 +56,7 @@ def test_a_token_given_for_https_is_not_sent_over_http() -> None:
     tokens, plain = Tokens(), Endpoint("http://mirror.example")
     tokens.remember(Token("hf_mirror"), MIRROR)
     assert (found(tokens, plain), found(Tokens(), plain)) == (None, None)
-    assert not tokens.forget(plain)
+    assert not tokens.forget_token(plain)
     tokens.remember(Token("hf_plain"), plain)
     assert (found(Tokens(), plain), found(Tokens(), MIRROR)) == ("hf_plain", "hf_mirror")
     assert {host for _service, host in keychain.kept} == {"mirror.example", "http://mirror.example"}
@@ -72,5 +72,5 @@ def test_without_a_keychain_it_is_kept_until_the_app_quits(keychain: type[Keycha
     assert found(tokens) == "hf_given"
     assert found(Tokens()) is None
     assert backend.kept == {}
-    assert tokens.forget(HUB)
+    assert tokens.forget_token(HUB)
     assert found(tokens) is None

@@ -126,7 +126,7 @@ def shapes_of(family: str, sizes: dict[str, Any]) -> dict[int, set[Shape]]:
 def _in_a_call(network: Any, hooks: ModelHooks, rows: int, trees: bool) -> set[Shape]:
     cache = KVCache(network)
     tree = _tree(rows) if trees else PackedTree.chain(mx.zeros(rows, mx.int32))
-    cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
+    cache.open_round(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
     with _noted() as found, hooks.packed(None if tree.ancestors is None else tree.depths):
         network(tree.tokens[None], cache=cache.layers)
     return found
@@ -136,7 +136,7 @@ def _tree(rows: int) -> PackedTree:
     """Return a root with as many leaves."""
     if rows < 3:
         return PackedTree.chain(mx.zeros(rows, mx.int32))
-    return PackedTree.of(PrefixTree.from_beams([[0, leaf] for leaf in range(1, rows)]))
+    return PackedTree.pack(PrefixTree.from_beams([[0, leaf] for leaf in range(1, rows)]))
 
 
 @contextmanager

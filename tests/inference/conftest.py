@@ -47,11 +47,11 @@ def model_gguf(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RowBuffer, int]]:
     """How many rows are written into which buffer of a KV cache, call by call: what commits cost."""
     calls: list[tuple[RowBuffer, int]] = []
-    write = RowBuffer.write
+    write = RowBuffer.append_rows
 
     def counting(self: RowBuffer, parts: Sequence[mx.array], keep_from: int) -> None:
         calls.append((self, parts[0].shape[2]))
         write(self, parts, keep_from)
 
-    monkeypatch.setattr(RowBuffer, "write", counting)
+    monkeypatch.setattr(RowBuffer, "append_rows", counting)
     return calls

@@ -99,7 +99,7 @@ def _check_replies(mode: str, who: str, temperature: float, folder: Path) -> Non
     assert len(expected) == 8
 
     def reply() -> tuple[int, ...]:
-        session.forget()
+        session.drop_caches()
         modes = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE)
         session.drafters.auto.planner = RandomPlanner(session.drafters.auto.costs, modes, 1)
         return _said_by(session, request)
@@ -125,7 +125,9 @@ _CALLS: Mapping[str, Callable[[LoadedModel], Any]] = {
     "gap": lambda model: score_gap(model, _QUERIES, [4, 5, 6], 2, 7),
     "states": lambda model: list(hidden_states(model, _TOLD * 2, HiddenReads())),
     "batches": check_batched_decoding,
-    "curve": lambda model: [LogitCurve.of(model, TargetEmbeddings(model.network, len(ALPHABET))) for _ in range(2)],
+    "curve": lambda model: [
+        LogitCurve.measure(model, TargetEmbeddings(model.network, len(ALPHABET))) for _ in range(2)
+    ],
 }
 
 

@@ -62,10 +62,10 @@ class _TextMemory(ContextMemory):
 
     @override
     def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False) -> None:
-        self.buffers[0].write([hidden[None, None]], 0)
+        self.buffers[0].append_rows([hidden[None, None]], 0)
 
     @override
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         self.catch_up(root)
         self._head.gaps |= set(range(root.position)) - set(self.held)
         assert self.held == sorted(set(self.held))
@@ -81,13 +81,13 @@ class _NoMemory(HeadMemory):
     head: FakeHead
 
     @override
-    def begin(self, prompt: Sequence[int]) -> None: ...
+    def begin_reply(self, prompt: Sequence[int]) -> None: ...
 
     @override
-    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None: ...
+    def take_committed(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None: ...
 
     @override
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         return self.head.begin(root, root.hidden)
 
 

@@ -208,7 +208,7 @@ class ScriptedDrafter(Drafter):
             right = self._rng.integers(0, length + 1)
             wrong = self._rng.integers(1, len(ALPHABET), size=length)
             beams.append([root, *truth[:right], *wrong[right:]])
-        return Draft(PackedTree.of(PrefixTree.from_beams(beams)))
+        return Draft(PackedTree.pack(PrefixTree.from_beams(beams)))
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._done += len(tokens)

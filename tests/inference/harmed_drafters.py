@@ -71,16 +71,16 @@ class _HarmedMemory(HeadMemory):
     harm: Callable[[mx.array], mx.array]
 
     @override
-    def begin(self, prompt: Sequence[int]) -> None:
-        self.memory.begin(prompt)
+    def begin_reply(self, prompt: Sequence[int]) -> None:
+        self.memory.begin_reply(prompt)
 
     @override
     def reset(self) -> None:
         self.memory.reset()
 
     @override
-    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
-        self.memory.take(tokens, hidden, start)
+    def take_committed(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
+        self.memory.take_committed(tokens, hidden, start)
 
     @override
     def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
@@ -91,8 +91,8 @@ class _HarmedMemory(HeadMemory):
         self.memory.keep(tokens, hidden)
 
     @override
-    def state(self, root: Root) -> HeadState:
-        return _HarmedState(self.memory.state(root), self.harm)
+    def root_state(self, root: Root) -> HeadState:
+        return _HarmedState(self.memory.root_state(root), self.harm)
 
 
 @dataclass

@@ -82,7 +82,7 @@ def session_with(mode: str, folder: Path) -> Iterator[tuple[ChatSession, Generat
     else:
         settings = DraftSettings(Mode(mode))
     with patch.object(drafters, "load_draft_model", lambda *_a, **_k: draft):
-        assert session.drafters.load(settings) is None
+        assert session.drafters.load_drafter(settings) is None
         yield session, replace(REQUEST, draft=settings)
 
 
@@ -114,7 +114,7 @@ def test_whichever_evaluation_fails_the_text_is_right_and_the_next_reply_is_a_fr
             assert isinstance(end, ReplyEnd)
             assert (end.token_ids, end.text) == (whole.token_ids, whole.text)
             assert positions(session.cache) == len(session.cache.tokens)
-            session.forget()
+            session.drop_caches()
     assert device.left is not None
     assert failures > 2
 

@@ -119,7 +119,7 @@ def test_a_session_decodes_plainly_where_the_draft_model_that_is_named_is_missin
     assert (end.mode, end.mode_reason is not None) == (Mode.OFF, True)
     assert str(tmp_path / "gone") in end.mode_reason
     with pytest.raises(ModelError, match="gone"):
-        session.drafters.load(settings)
+        session.drafters.load_drafter(settings)
 
 
 def test_auto_says_what_it_does_without_and_drafts_with_the_rest(tmp_path: Path) -> None:
@@ -133,6 +133,6 @@ def test_auto_says_what_it_does_without_and_drafts_with_the_rest(tmp_path: Path)
     *_, end = session.generate(replace(fakes.ask(max_tokens=3), draft=settings))
     assert (end.mode, end.mode_reason) == (Mode.AUTO, None)
     with pytest.raises(ModelError, match="gone"):
-        session.drafters.load(settings)
+        session.drafters.load_drafter(settings)
     missing = DraftSettings(drafter=str(tmp_path / "none"))
     assert str(tmp_path / "none") in _told(fakes.tiny_llama(), missing)[Mode.AUTO].reason

@@ -66,7 +66,7 @@ class _Spoiling(Drafter):
 
     def propose(self, root: int, limit: int) -> Draft:
         beams = [[root, *beam][: 1 + limit] for beam in self._beams]
-        return Draft(PackedTree.of(PrefixTree.from_beams(beams)))
+        return Draft(PackedTree.pack(PrefixTree.from_beams(beams)))
 
 
 def ways(model: LoadedModel, request: GenerationRequest, script: list[int]) -> dict[str, Iterator[GenerationEvent]]:

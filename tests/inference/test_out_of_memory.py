@@ -118,7 +118,7 @@ def test_a_model_that_cannot_be_run_for_want_of_memory_is_said_plainly(device: D
 class UntimedPace(PrefillPace):
     """Changes for failures alone."""
 
-    def note(self, tokens: int, seconds: float) -> None:
+    def record_time(self, tokens: int, seconds: float) -> None:
         pass
 
 

@@ -52,18 +52,18 @@ A, B = [1] * 20 + [2] * 10, [3] * 20 + [2] * 10
 
 def test_the_longest_common_prefix_is_taken_and_the_rest_stays() -> None:
     caches = kept(shared_llama(), A, B)
-    taken = caches.take([*A, 4, 5], "")
+    taken = caches.take_cache([*A, 4, 5], "")
     assert taken.tokens == A
     assert caches.facts.count == 1
-    assert caches.take([*A, 4, 5], "").tokens == [], "one reply has it"
+    assert caches.take_cache([*A, 4, 5], "").tokens == [], "one reply has it"
     caches.give_back(taken, "")
-    assert caches.take([*B, 4], "").tokens == B
+    assert caches.take_cache([*B, 4], "").tokens == B
 
 
 def test_a_cache_is_trimmed_where_less_is_lost_than_shared_and_left_alone_otherwise() -> None:
     caches = kept(shared_llama(), A)
-    assert caches.take([1] * 9 + [5], "").tokens == [], "21 would be lost for 9"
-    assert caches.take([1] * 20 + [5], "").tokens == [1] * 20
+    assert caches.take_cache([1] * 9 + [5], "").tokens == [], "21 would be lost for 9"
+    assert caches.take_cache([1] * 20 + [5], "").tokens == [1] * 20
     assert caches.facts.count == 0, "the long prefix is held once, and 10 tokens are soon read again"
 
 
@@ -73,7 +73,7 @@ def test_what_is_trimmed_for_one_conversation_is_put_back_for_the_other() -> Non
     one, two = prefix + [1] * 30, prefix + [2] * 20
     caches = kept(model, one)
     for prompt, expected in [(two, prefix), (one, one[:-1]), (two, two[:-1]), ([*one, 9, 9], one)]:
-        cache = caches.take(prompt, "")
+        cache = caches.take_cache(prompt, "")
         assert cache.tokens == expected
         check_rows(model, cache)
         model.network(mx.array([prompt[len(cache.tokens) :]]), cache=cache.layers)
@@ -88,14 +88,14 @@ def test_a_tail_is_of_use_in_parts_and_nobody_elses() -> None:
     model = shared_llama()
     prefix = [4] * 60
     caches = kept(model, prefix + [1] * 40)
-    first = caches.take([*prefix, 2, 2], "")
+    first = caches.take_cache([*prefix, 2, 2], "")
     caches.give_back(first, "")
-    assert caches.take([*prefix, *[1] * 10, 3, 3], "other").tokens == []
-    part = caches.take([*prefix, *[1] * 10, 3, 3], "")
+    assert caches.take_cache([*prefix, *[1] * 10, 3, 3], "other").tokens == []
+    part = caches.take_cache([*prefix, *[1] * 10, 3, 3], "")
     assert part.tokens == [*prefix, *[1] * 10]
     check_rows(model, part)
     caches.give_back(part, "")
-    rest = caches.take([*prefix, *[1] * 40, 3], "")
+    rest = caches.take_cache([*prefix, *[1] * 40, 3], "")
     assert rest.tokens == [*prefix, *[1] * 40]
     check_rows(model, rest)
 
@@ -125,7 +125,7 @@ def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
         old = texts[rng.integers(len(texts))]
         prompt = [*old[: rng.integers(1, len(old) + 1)], *rng.integers(1, 4, size=rng.integers(1, 12)).tolist()]
         texts.append(prompt)
-        cache = caches.take(prompt, "")
+        cache = caches.take_cache(prompt, "")
         assert cache.tokens == prompt[: len(cache.tokens)]
         assert len(cache.tokens) < len(prompt)
         if cache.tokens:
@@ -141,21 +141,21 @@ def test_of_two_that_share_as_much_the_one_that_loses_less_is_taken() -> None:
     long, short = [1] * 30 + [2] * 20, [1] * 30 + [3]
     for conversations in ((long, short), (short, long)):
         caches = kept(shared_llama(), *conversations)
-        caches.take([1] * 30 + [4, 4], "")
-        assert caches.take([*long, 5], "").tokens == long
+        caches.take_cache([1] * 30 + [4, 4], "")
+        assert caches.take_cache([*long, 5], "").tokens == long
 
 
 def test_the_last_token_of_a_prompt_is_always_read() -> None:
-    assert kept(shared_llama(), A).take(A, "").tokens == A[:-1]
-    assert kept(shared_family("qwen3_next"), A).take(A, "").tokens == [], "its state cannot go back"
-    assert kept(shared_family("qwen3_next"), A).take([*A, 1], "").tokens == A
+    assert kept(shared_llama(), A).take_cache(A, "").tokens == A[:-1]
+    assert kept(shared_family("qwen3_next"), A).take_cache(A, "").tokens == [], "its state cannot go back"
+    assert kept(shared_family("qwen3_next"), A).take_cache([*A, 1], "").tokens == A
 
 
 def test_nobody_gets_the_cache_of_another() -> None:
     caches = kept(shared_llama(), A, owner="key 1")
-    assert caches.take([*A, 4], "").tokens == []
-    assert caches.take([*A, 4], "key 2").tokens == []
-    assert caches.take([*A, 4], "key 1").tokens == A
+    assert caches.take_cache([*A, 4], "").tokens == []
+    assert caches.take_cache([*A, 4], "key 2").tokens == []
+    assert caches.take_cache([*A, 4], "key 1").tokens == A
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -165,12 +165,12 @@ def test_the_least_recently_used_go_first(name: str) -> None:
     conversations = [[first, *A] for first in range(5)]
     caches = kept(model, *conversations, limit=3 * size)
     assert (caches.facts.count, caches.facts.held_bytes) == (3, 3 * size)
-    held = caches.take([*conversations[2], 1], "")
+    held = caches.take_cache([*conversations[2], 1], "")
     assert held.tokens == conversations[2]
     caches.give_back(held, "")
     caches.limit(size)
     assert caches.facts.count == 1
-    assert caches.take([*conversations[2], 1], "").tokens == conversations[2]
+    assert caches.take_cache([*conversations[2], 1], "").tokens == conversations[2]
 
 
 def test_one_is_kept_whatever_its_size_and_the_others_make_room_for_one_that_grows() -> None:
@@ -179,11 +179,11 @@ def test_one_is_kept_whatever_its_size_and_the_others_make_room_for_one_that_gro
     caches.limit(2 * filled(shared_llama(), A).nbytes)
     caches.give_back(filled(shared_llama(), A), "")
     assert caches.facts.count == 2
-    taken = caches.take([*A, 1], "")
+    taken = caches.take_cache([*A, 1], "")
     caches.limit(taken.nbytes)
     caches.give_back(taken, "")
     assert caches.facts.count == 1
-    caches.clear()
+    caches.drop_caches()
     assert caches.facts.held_bytes == 0
 
 

@@ -84,7 +84,7 @@ class Walk:
             chat = self.random.choice(self.chats)
             request = self._request(chat, goes_on=self._change(chat))
             self._reply(chat, request)
-        self.session.disk.finish(60)
+        self.session.disk.finish_writing(60)
 
     def _question(self) -> ChatMessage:
         words = " ".join(self.random.choices(_WORDS, k=self.random.randint(1, 3)))
@@ -111,10 +111,10 @@ class Walk:
             at = draw.choice(asked)
             chat[at] = replace(self._question(), content=chat[at].content)
         elif step == "restart":
-            self.session.disk.finish(60)
+            self.session.disk.finish_writing(60)
             self.session = self._open(cache_bytes=draw.choice((0, PLENTY)))
         elif step == "forget":
-            self.session.forget()
+            self.session.drop_caches()
         self.told.append(step)
         if not chat or chat[-1].role is Role.ASSISTANT:
             chat.append(self._question())

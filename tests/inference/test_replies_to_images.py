@@ -87,7 +87,7 @@ def test_chats_with_images_in_turn_are_what_plain_decoding_says(
         for request in CHATS:
             sampling = replace(request.sampling, temperature=temperature, repetition_penalty=penalty)
             reply_in(session, replace(request, sampling=sampling, keep=CacheFolder(chat_folder, PLENTY)), mode)
-        session.disk.finish(60)
+        session.disk.finish_writing(60)
 
 
 def test_only_the_same_image_is_not_read_again(seeing: LoadedModel) -> None:
@@ -108,7 +108,7 @@ def test_lookup_never_offers_an_image_and_matches_end_there(tokens: list[int], m
     earlier = ReplyIndex({1: [1, 2, 3, 1, 2], 2: [2, 2, 1]})
     index = LookupIndex(tokens, earlier=earlier)
     for part in (more[:5], more[5:]):
-        assert min(index.draft(12, chain=chain).tokens, default=0) >= 0
+        assert min(index.draft_tree(12, chain=chain).tokens, default=0) >= 0
         text = [*reversed(index._text.tokens)]
         behind = next((place for place, token in enumerate(text) if token < 0), len(text))
         assert all(match.length <= behind and match.following[0] >= 0 for match in index._find_matches())
@@ -117,7 +117,7 @@ def test_lookup_never_offers_an_image_and_matches_end_there(tokens: list[int], m
 
 def test_lookup_goes_on_behind_an_image() -> None:
     index = LookupIndex([1, 2, 3, 4, *Image(1, 5).ids, 1, 2])
-    assert index.draft(8, chain=True).tokens == [3, 4]
+    assert index.draft_tree(8, chain=True).tokens == [3, 4]
 
 
 @settings(max_examples=100)

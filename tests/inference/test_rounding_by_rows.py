@@ -120,7 +120,7 @@ def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding
             model.network(mx.array([prompt]), cache=held.layers)
             held.tokens = list(prompt)
         verifier = Verifier(model, cache)
-        verifier.verify(PackedTree.of(tree))
+        verifier.verify(PackedTree.pack(tree))
         verifier.commit([root, c, d], path)
         for token in (root, c, d):
             model.network(mx.array([[token]]), cache=alone.layers)

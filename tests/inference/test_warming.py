@@ -45,7 +45,7 @@ class OwnDrafter(Drafters):
 def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = tiny_llama(context_length=2048)
     rows, traced = list[int](), list[int]()
-    verify, of = Verifier.verify, TreeLogProbs.of
+    verify, of = Verifier.verify, TreeLogProbs.build
 
     def noted(verifier: Verifier, tree: PackedTree, fed: int = 0) -> Verified:
         rows.append(len(tree))
@@ -56,7 +56,7 @@ def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyP
         return of(logits, tree, chosen)
 
     monkeypatch.setattr(Verifier, "verify", noted)
-    monkeypatch.setattr(TreeLogProbs, "of", noted_trace)
+    monkeypatch.setattr(TreeLogProbs, "build", noted_trace)
     for _ in warm(model, OwnDrafter(model, tmp_path), warmed_by(DraftSettings())):
         pass
     assert len(traced) >= len(rows)
@@ -70,7 +70,7 @@ def test_nothing_is_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     session.warm_up()
     with monkeypatch.context() as patch:
         patch.setattr(AutoState, "estimates", lambda *_: pytest.fail("the automatic mode was told"))
-        while session.idle():
+        while session.work_while_idle():
             pass
     assert session.cache.tokens == []
     assert not session.drafters.auto.costs.plain_ms(100)
@@ -89,7 +89,7 @@ def test_a_prompt_ends_it_wherever_it_stands(slices: int, tmp_path: Path) -> Non
     session = ChatSession(model, OwnDrafter(model, tmp_path))
     session.warm_up()
     for _ in range(slices):
-        assert session.idle()
+        assert session.work_while_idle()
     request = ask("abcabcabc", temperature=0.7)
     recurrent = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(Mode.DRAFTER))
     *_, end = session.generate(recurrent)
@@ -102,7 +102,7 @@ def test_a_model_that_fails_in_its_own_way_fails_in_its_reply(monkeypatch: pytes
     session = ChatSession(tiny_llama())
     session.warm_up()
     monkeypatch.setattr(Verifier, "verify", lambda *_: 1 / 0)
-    while session.idle():
+    while session.work_while_idle():
         pass
     *_, end = session.generate(ask())
     assert isinstance(end, ReplyEnd)
@@ -128,7 +128,7 @@ session.plain_replies = 1
 list(session.generate(replace(ask(), draft=DraftSettings())))
 plain = compiled()
 while session._warming is not None:
-    session.idle()
+    session.work_while_idle()
 warmed = compiled()
 asked = ask("abcabcabc", temperature=0.7, top_p=0.95, max_tokens=16)
 for mode in (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP, Mode.OFF):
@@ -193,19 +193,19 @@ def reply(session: ChatSession, mode: Mode) -> ReplyEnd:
 def test_the_first_reply_waits_for_no_drafter(new_machine: Prepared) -> None:
     session = new_machine.session()
     assert new_machine.modes == [Mode.OFF], "plain replies are prepared while the model loads"
-    while session.idle():
+    while session.work_while_idle():
         pass
     assert new_machine.modes == [Mode.OFF], "what drafts is prepared after the first reply"
     first = reply(session, Mode.DRAFTER)
     assert (first.mode, first.statistics.rounds) == (Mode.OFF, 0)
     assert first.mode_reason is not None
     assert first.mode_reason == not_prepared(session.model.info.name)
-    assert not session.draft_options(DraftSettings(Mode.DRAFTER)).is_prepared
+    assert not session.possible_modes(DraftSettings(Mode.DRAFTER)).is_prepared
     for _ in range(3):
-        assert session.idle()
-    session.idle()
+        assert session.work_while_idle()
+    session.work_while_idle()
     assert new_machine.modes == [Mode.OFF, Mode.DRAFTER]
-    assert session.draft_options(DraftSettings(Mode.DRAFTER)).is_prepared
+    assert session.possible_modes(DraftSettings(Mode.DRAFTER)).is_prepared
     second = reply(session, Mode.DRAFTER)
     assert (second.mode, second.mode_reason) == (Mode.DRAFTER, None)
     assert second.token_ids == first.token_ids
@@ -215,7 +215,7 @@ def test_the_automatic_mode_prepares_all_that_it_can_choose(new_machine: Prepare
     session = new_machine.session()
     first = reply(session, Mode.AUTO)
     while session._warming is not None:
-        session.idle()
+        session.work_while_idle()
     assert new_machine.modes == [Mode.OFF, Mode.LOOKUP, Mode.DRAFTER]
     second = reply(session, Mode.AUTO)
     assert (first.mode, second.mode) == (Mode.OFF, Mode.AUTO)
@@ -228,10 +228,10 @@ def test_the_automatic_mode_prepares_all_that_it_can_choose(new_machine: Prepare
 def test_a_question_stops_it_between_two_slices(new_machine: Prepared) -> None:
     session = new_machine.session()
     reply(session, Mode.LOOKUP)
-    assert session.idle()
+    assert session.work_while_idle()
     assert reply(session, Mode.LOOKUP).mode is Mode.OFF, "it was not finished"
     while session._warming is not None:
-        session.idle()
+        session.work_while_idle()
     assert new_machine.modes == [Mode.OFF, Mode.LOOKUP, Mode.LOOKUP]
     assert reply(session, Mode.LOOKUP).mode is Mode.LOOKUP
 
@@ -249,7 +249,7 @@ def test_the_first_reply_drafts_on_a_gpu(new_machine: Prepared, monkeypatch: pyt
     assert reply(asked, Mode.LOOKUP).mode is Mode.LOOKUP
     new_machine.modes.clear()
     waiting = new_machine.session()
-    while waiting.idle():
+    while waiting.work_while_idle():
         pass
     assert new_machine.modes == [Mode.LOOKUP, Mode.DRAFTER]
     assert not waiting._missing(DraftSettings())

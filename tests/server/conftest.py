@@ -54,14 +54,14 @@ def make_server(gate: ScriptedGate) -> Iterator[MakeServer]:
     def make(limits: Limits = _LIMITS, **settings: Any) -> Server:
         chosen: dict[str, Any] = {"port": 0, "limits": limits} | settings
         server = Server(ServerSettings(KEY, **chosen), gate)
-        server.start()
+        server.listen()
         servers.append(server)
         return server
 
     yield make
     gate.gate.open()
     for server in servers:
-        assert server.stop(60)
+        assert server.stop_server(60)
 
 
 @pytest.fixture

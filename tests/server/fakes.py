@@ -146,7 +146,7 @@ class ScriptedGate:
                 self.cancelled += 1
                 break
             places = script.offsets((index,))
-            pieces = reader.feed(text, places)
+            pieces = reader.add_text(text, places)
             on_event(replace(_token(index, text, request.top_log_probs), pieces=pieces))
             written += 1
         if script.failure and finish is not FinishReason.CANCELLED:

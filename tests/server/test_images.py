@@ -276,13 +276,13 @@ def test_an_image_that_comes_again_is_not_decoded_again(
     openai: OpenAI, gate: SeeingGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = list[Path]()
-    look = ImageProcess.look
+    look = ImageProcess.check_image
 
     def noted(process: ImageProcess, path: Path, **more: Any) -> ImageFacts:
         looked.append(path)
         return look(process, path, **more)
 
-    monkeypatch.setattr(ImageProcess, "look", noted)
+    monkeypatch.setattr(ImageProcess, "check_image", noted)
     for _ in range(3):
         chat(openai, image(), image())
     assert len(looked) == 1
@@ -335,7 +335,7 @@ def test_an_image_of_a_client_that_left_is_gone(server: Server, openai: OpenAI, 
     with chat_stream(openai):
         pass
     gate.gate.open()
-    assert server.stop(60)
+    assert server.stop_server(60)
 
 
 @pytest.mark.parametrize("sees", [True, False])
@@ -381,7 +381,7 @@ def test_the_images_of_clients_that_left_are_not_read_on(
     part = block() if path.endswith("count_tokens") else image()
     body = json.dumps({"model": "", "messages": [{"role": "user", "content": [part]}]}).encode()
     with monkeypatch.context() as changed:
-        changed.setattr(ImageProcess, "look", hang)
+        changed.setattr(ImageProcess, "check_image", hang)
         with closing(http.client.HTTPConnection(str(address.host), address.port, timeout=60)) as connection:
             connection.request("POST", path, body, {"x-api-key": KEY})
             wait_until(lambda: looked)

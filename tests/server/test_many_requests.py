@@ -47,9 +47,9 @@ def engine() -> Iterator[EchoingEngine]:
 def server(engine: EchoingEngine, request: pytest.FixtureRequest) -> Iterator[Server]:
     limits = getattr(request, "param", LIMITS)
     server = Server(ServerSettings(KEY, port=0, queue_length=4 * AT_ONCE, limits=limits), engine)
-    server.start()
+    server.listen()
     yield server
-    assert server.stop(60)
+    assert server.stop_server(60)
 
 
 def place_of(server: Server) -> tuple[str, int]:
@@ -251,13 +251,13 @@ def test_a_thousand_requests(server: Server, engine: EchoingEngine) -> None:
 def test_a_reader_that_stalls_keeps_nobody_waiting(engine: EchoingEngine) -> None:
     limits = replace(LIMITS, send_seconds=600.0)
     server = Server(ServerSettings(KEY, port=0, limits=limits), engine)
-    server.start()
+    server.listen()
     links = [opened(server, chat(LONG, stream=True, max_tokens=20_000), receives=2048) for _ in range(5)]
     wait_until(lambda: server.facts.answered == len(links))
     assert whole(server, 1) == "whole"
     for link in links:
         left(link)
-    assert server.stop(60)
+    assert server.stop_server(60)
 
 
 @pytest.mark.slow
@@ -279,10 +279,10 @@ def test_headers_that_never_end(server: Server) -> None:
 def test_threads_end_with_the_server(engine: EchoingEngine, tmp_path: Path) -> None:
     before = set(threading.enumerate())  # those of an earlier test may end meanwhile
     server = Server(ServerSettings(KEY, port=0), engine)
-    server.start()
+    server.listen()
     links = [opened(server, chat(LONG, stream=True, max_tokens=2**20)) for _ in range(3)]
     wait_until(lambda: server.facts.running is not None)
-    assert server.stop(60)
+    assert server.stop_server(60)
     assert set(threading.enumerate()) <= before
     for link in links:
         link.close()

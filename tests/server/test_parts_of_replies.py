@@ -53,10 +53,10 @@ def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, 
     text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
     before, more = text[:cut], text[cut:]
     reader, whole = PartsReader(begun, before=before), PartsReader(begun)
-    given = [piece for letter in more for piece in reader.feed(letter)]
-    whole.feed(text)
+    given = [piece for letter in more for piece in reader.add_text(letter)]
+    whole.add_text(text)
     assert more.startswith("".join(piece.text for piece in given))
-    assert reader.finish(ended=False) == whole.finish(ended=False)
+    assert reader.finish_reply(ended=False) == whole.finish_reply(ended=False)
 
 
 @given(pieces=_PIECES, begun=some.booleans())
@@ -65,8 +65,8 @@ def test_what_is_stored_while_a_reply_is_written_is_what_was_told(pieces: list[s
     reader, shown = PartsReader(begun), ""
     parts: tuple[Part, ...] = (Part(0, 0, is_thought=True),) if begun else ()
     for letter in text:
-        more = reader.feed(letter)
+        more = reader.add_text(letter)
         parts, shown = grown(parts, more), shown + "".join(piece.text for piece in more)
-    stored, whole = Thoughts(shown, parts), reader.finish(ended=False)
+    stored, whole = Thoughts(shown, parts), reader.finish_reply(ended=False)
     assert (whole.thought + "\n").startswith(stored.thought)
     assert whole.answer.startswith(stored.answer)

@@ -224,7 +224,7 @@ def test_a_server_that_is_gone_is_named(make_server: MakeServer, gate: ScriptedG
         gate.gate.allow(1)
         with closing(engine.generate(GenerationRequest(HELLO))) as events:
             taken = [next(events), next(events)]
-            server.stop()
+            server.stop_server()
             with pytest.raises(RdchatError):
                 taken += list(events)
         with pytest.raises(NetworkError, match="cannot be reached"):

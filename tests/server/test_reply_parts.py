@@ -18,6 +18,6 @@ _END = ReplyEnd(0, "Yes", (1, 99), "", FinishReason.EOS, Statistics(), told=told
 def test_the_end_of_a_reply_is_no_token_of_it_however_events_come(first: int) -> None:
     parts = ReplyParts(0, ReplyRequest("", (Prompt(text="Go on"),), {}, 0, top_log_probs=0), 0)
     events = (_START, *_TOKENS, _END)
-    made = [*parts.take(events[:first]), *parts.take(events[first:])]
+    made = [*parts.take_events(events[:first]), *parts.take_events(events[first:])]
     deltas = [part if isinstance(part, Delta) else part[1] for part in made if not isinstance(part, PrefillProgress)]
     assert [token.token_id for delta in deltas for token in delta.tokens] == [1]

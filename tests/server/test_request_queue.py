@@ -90,7 +90,7 @@ def test_only_so_many_wait(gate: ScriptedGate) -> None:
         with pytest.raises(ApiError) as refused:
             submit(queue, "b1")
         assert refused.value.status == 429
-        queue.close()
+        queue.close_queue()
 
     run(gate, use, max_waiting=1)
 
@@ -98,10 +98,10 @@ def test_only_so_many_wait(gate: ScriptedGate) -> None:
 def test_a_request_that_is_stopped_takes_no_turn(gate: ScriptedGate) -> None:
     async def use(queue: RequestQueue) -> None:
         jobs = {name: submit(queue, name) for name in ("a0", "a1", "b1", "c1")}
-        queue.stop(jobs["b1"], ApiError(503, "stopped"))
+        queue.stop_request(jobs["b1"], ApiError(503, "stopped"))
         assert waiting(queue) == ["c1", "a1"]
         assert await end_of(jobs["b1"]) == ApiError(503, "stopped")
-        queue.stop(jobs["a0"], ApiError(503, "stopped"))
+        queue.stop_request(jobs["a0"], ApiError(503, "stopped"))
         gate.gate.open()
         assert await end_of(jobs["a1"]) is None
 
@@ -113,7 +113,7 @@ def test_a_stopped_reply_ends_at_once_and_the_next_one_when_the_engine_has_stopp
     async def use(queue: RequestQueue) -> None:
         first, second = submit(queue, "a0"), submit(queue, "b0")
         await first.parts.get()
-        queue.stop(first, ApiError(503, "stopped"))
+        queue.stop_request(first, ApiError(503, "stopped"))
         assert await end_of(first) == ApiError(503, "stopped")
         assert waiting(queue) == ["b0"]
         gate.gate.open()
@@ -151,7 +151,7 @@ def test_images_are_read_in_turns_and_those_of_clients_that_left_are_not(gate: S
         behind = submit(queue, "a3")
         await asyncio.sleep(0)
         for name in ("a0", "a1"):
-            queue.stop(jobs[name], ApiError(499, "left"))
+            queue.stop_request(jobs[name], ApiError(499, "left"))
         images.free.set()
         assert isinstance(await end_of(jobs["b0!"]), ApiError)
         assert await end_of(jobs["a2"]) is None

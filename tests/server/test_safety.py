@@ -363,7 +363,7 @@ def test_tokens_are_counted_one_prompt_at_a_time(gate: ScriptedGate, monkeypatch
     async def ask() -> None:
         requests = RequestQueue(ServerSettings(KEY), gate, lambda _facts: None)
         request = ReplyRequest("", (Prompt((ChatMessage(Role.USER, "Hi"),)),), {}, seed=1)
-        await asyncio.gather(*(requests.count_tokens(request, 0, MODEL) for _ in range(8)))
+        await asyncio.gather(*(requests.count_prompt(request, 0, MODEL) for _ in range(8)))
 
     monkeypatch.setattr(asyncio, "to_thread", on_a_thread)
     asyncio.run(ask())
@@ -444,8 +444,8 @@ def test_facts_and_stop(server: Server, gate: ScriptedGate) -> None:
     assert running
     assert (running.user_agent, running.phase, running.path) == ("one 1", Phase.WRITING, PATH)
     assert (running.acceptance, server.facts.waiting[0].user_agent) == (0.5, "two")
-    server.cancel(server.facts.waiting[0].request_id)
-    server.cancel(running.request_id)
+    server.cancel_request(server.facts.waiting[0].request_id)
+    server.cancel_request(running.request_id)
     for thread in threads:
         thread.join(60)
     assert [(status, body["error"]["message"][:10]) for status, body, _ in answers] == [(503, "The person")] * 2
@@ -460,7 +460,7 @@ def test_stopping_ends_replies(make_server: MakeServer, gate: ScriptedGate) -> N
     thread = threading.Thread(target=lambda: answers.append(send(server)))
     thread.start()
     wait_until(lambda: server.facts.running)
-    assert server.stop(60)
+    assert server.stop_server(60)
     thread.join(60)
     assert answers[0][0] == 503
     assert server.address == ""
@@ -481,7 +481,7 @@ def test_stopping_ends_a_reply_although_the_engine_is_busy(make_server: MakeServ
     thread = threading.Thread(target=lambda: answers.append(send(server)))
     thread.start()
     wait_until(lambda: not gate._work.empty())  # the request waits behind what the engine does
-    assert server.stop(60)
+    assert server.stop_server(60)
     thread.join(60)
     assert answers[0][0] == 503
     busy.set()

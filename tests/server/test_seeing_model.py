@@ -56,9 +56,9 @@ class SeeingEngine(EchoingEngine):
 def server(tmp_path: Path) -> Iterator[Server]:
     engine = SeeingEngine(seeing_folder(tmp_path / "model", "qwen3_vl"))
     server = Server(ServerSettings(KEY, port=0), engine)
-    server.start()
+    server.listen()
     yield server
-    assert server.stop(60)
+    assert server.stop_server(60)
     engine.close()
 
 

@@ -42,7 +42,7 @@ def _only(*names: str) -> Any:
 
 def _written(responses: Responses, asked: dict[str, Any], pieces: list[str], answer: str) -> list[dict[str, Any]]:
     """Return the items of a streamed response, as its last event has them."""
-    form = responses.format(responses.read(Fields({"input": "Hi"} | asked)), "m", "1")
+    form = responses.format(responses.read_request(Fields({"input": "Hi"} | asked)), "m", "1")
     text = form.begin() + "".join(form.delta(Delta(0, thought=each)) for each in pieces)
     end = ReplyEnd(0, "", (1,), "", FinishReason.EOS, Statistics())
     text += form.finish(Choice(0, 0, "".join(pieces), answer, end=end), Delta(0, answer=answer)) + form.end([])
@@ -75,9 +75,9 @@ def test_a_thought_comes_back_once_and_whole(
     items = [{"role": "user", "content": "Hi"}, sent(thought), said, {"role": "user", "content": "And?"}]
     if sent is _reference and store is False:
         with pytest.raises(ApiError, match="store: false"):
-            responses.read(Fields({"input": items}))
+            responses.read_request(Fields({"input": items}))
         return
-    request = responses.read(Fields({"input": items}))
+    request = responses.read_request(Fields({"input": items}))
     _, reply, _ = request.prompts[0].messages
     assert (reply.role, reply.thought, reply.content) == (Role.ASSISTANT, "".join(pieces), answer)
     assert not request.ignored
@@ -89,10 +89,10 @@ def test_a_sealed_thought_of_others_is_named(given: str) -> None:
         {"type": "reasoning", "summary": [], "encrypted_content": given},
         {"role": "user", "content": "Hi"},
     ]
-    request = Responses().read(Fields({"input": items}))
+    request = Responses().read_request(Fields({"input": items}))
     assert given == "rdchat:" or "input.encrypted_content" in request.ignored
     with pytest.raises(ApiError, match="encrypted_content"):
-        Responses().read(Fields({"input": [items[0] | {"encrypted_content": 1}]}))
+        Responses().read_request(Fields({"input": [items[0] | {"encrypted_content": 1}]}))
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -133,7 +133,7 @@ def test_the_oldest_items_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "MAX_KEPT", 200)
     kept = KeptItems()
     for at in range(50):
-        kept.keep({"id": f"msg_{at}", "type": "message", "text": "x" * at})
+        kept.add_item({"id": f"msg_{at}", "type": "message", "text": "x" * at})
 
     def there(name: str) -> bool:
         try:
@@ -142,7 +142,7 @@ def test_the_oldest_items_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
             return False
 
     assert [at for at in range(50) if there(f"msg_{at}")] == [48, 49]
-    kept.keep({"id": "large", "text": "x" * 1000})
+    kept.add_item({"id": "large", "text": "x" * 1000})
     assert not any(there(name) for name in ("large", "msg_49"))
 
 

@@ -230,13 +230,13 @@ def test_a_malformed_schema_leaves_the_other_tools_to_be_called(schema: Any, fir
         for name, parameters in ([("bad", schema), ("good", good)] if first else [("good", good), ("bad", schema)])
     ]
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "tool_choice": "required"}
-    shape = ChatCompletions().read(Fields(body)).shape
+    shape = ChatCompletions().read_request(Fields(body)).shape
     assert shape is not None
     check_grammar(shape)
     assert shape.left_out == ("bad",)
     body["tool_choice"] = {"type": "function", "function": {"name": "bad"}}
     with pytest.raises(ApiError, match="schema cannot be used"):
-        ChatCompletions().read(Fields(body))
+        ChatCompletions().read_request(Fields(body))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_damaged_tool_that_must_be_called_is_refused(tools: list[Any]) -> None
     choice = {"type": "function", "function": {"name": "odd"}}
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": tools, "tool_choice": choice}
     with pytest.raises(ApiError):
-        ChatCompletions().read(Fields(body))
+        ChatCompletions().read_request(Fields(body))
 
 
 _ODD_VALUES: list[Any] = [None, True, 5, "x", [], {}, [5], ["x"], [[]], [{}], {"x": 5}, {"type": {}}, {"type": "x"}]
@@ -306,7 +306,7 @@ def test_an_odd_value_in_any_place_is_read_or_refused(interface: str) -> None:
 def test_json_that_a_tool_returned_is_whole() -> None:
     outputs: list[Any] = [{"type": "error", "status": "failed", "id": 5}, 5, True, [{"url": "a", "data": [1]}, [2]], []]
     items = [{"type": "function_call_output", "call_id": "c", "output": each} for each in outputs]
-    made = Responses().read(Fields({"input": [*items, {"role": "user", "content": "Hi"}]}))
+    made = Responses().read_request(Fields({"input": [*items, {"role": "user", "content": "Hi"}]}))
     told = [message.content for message in made.prompts[0].messages]
     assert told == [
         '{"type": "error", "status": "failed", "id": 5}',

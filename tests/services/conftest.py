@@ -123,7 +123,7 @@ def window_on(
     engine.load_gate.open()
     engine.count_gate.open()
     for window in windows:
-        assert window.controller.close()
+        assert window.controller.shut_down()
         window.store.close()
 
 
@@ -135,6 +135,6 @@ def unstarted(window_on: Callable[[Path], Window], tmp_path: Path) -> Window:
 @pytest.fixture
 def window(unstarted: Window) -> Window:
     """A started app with its model loaded."""
-    unstarted.controller.start()
+    unstarted.controller.open_last_chat()
     unstarted.wait_for(EngineState.IDLE)
     return unstarted

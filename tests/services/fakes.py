@@ -303,7 +303,7 @@ class ScriptedReply:
                 reason = FinishReason.CANCELLED
                 break
             self._written = index + 1
-            yield TokenEvent(request_id, index, index, token, pieces=reader.feed(token))
+            yield TokenEvent(request_id, index, index, token, pieces=reader.add_text(token))
         if script.error and reason is not FinishReason.CANCELLED:
             raise script.error
         trailing = "" if reason is FinishReason.CANCELLED else script.trailing_text

@@ -59,7 +59,7 @@ class ScriptedServers(QObject):
     def usable(self) -> tuple[ToolServer, ...]:
         return self.servers[:2]
 
-    def state(self, name: str) -> State:
+    def server_state(self, name: str) -> State:
         return self.states[name]
 
     def definitions(self, names: Iterable[str]) -> tuple[ToolDefinition, ...]:
@@ -68,7 +68,7 @@ class ScriptedServers(QObject):
     def is_known(self, name: str) -> bool:
         return name in self.tools and self.states[name].status == "running"
 
-    def start(self, name: str) -> None:
+    def start_server(self, name: str) -> None:
         if self.states[name].status not in {"starting", "running"}:
             self.started.append(name)
             self.set(name, "running" if self.starts else "starting")
@@ -88,18 +88,18 @@ class ScriptedServers(QObject):
         self.made.append((definition.full_name, arguments_json))
         self.called.append(definition)
         job: Job[ToolResult] = Job(on_end=on_end)
-        job.when_cancelled(lambda: job.end(CancelledError()))
+        job.when_cancelled(lambda: job.set_outcome(CancelledError()))
         self.calls.append((definition, job))
         if self.result is not None:
             self.end(self.result)
         return job
 
-    def close(self) -> None:
+    def end_servers(self) -> None:
         """End nothing: no server runs."""
 
     def end(self, result: ToolResult | RdchatError) -> None:
         """End the oldest call that runs."""
-        self.calls.pop(0)[1].end(result)
+        self.calls.pop(0)[1].set_outcome(result)
 
 
 def calling(*calls: ToolCall, text: str = "") -> Reply:

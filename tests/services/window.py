@@ -98,6 +98,6 @@ def pause_midway(window: Window, engine: ScriptedEngine, prompt: str = "Hi") -> 
 def bring(window: Window, *paths: Path) -> list[PendingFile]:
     """Add files and wait until they are read and counted."""
     files = window.controller.chat.files
-    files.add([str(path) for path in paths])
+    files.add_files([str(path) for path in paths])
     window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
     return list(files.files)

@@ -43,7 +43,7 @@ def call(folder: Path) -> Call:
 
 def run(server: BuiltInServer, tool: str, arguments: dict[str, Any]) -> str:
     """Return the text of a result; `Error: ` comes before that of a failure."""
-    result = asyncio.run(server.call(tool, arguments))
+    result = asyncio.run(server.call_tool(tool, arguments))
     return f"{'Error: ' if result['is_error'] else ''}{result['text']}"
 
 

@@ -99,7 +99,7 @@ def test_settings_keep_a_server_that_they_cannot_read(tmp_path: Path) -> None:
     path.write_text(json.dumps({"tool_servers": [{**good, "name": "a b"}, good]}))
     store = SettingsStore(path)
     assert store.settings.tool_servers == (ToolServer("files", ("npx",), environment={"A": "b"}, secrets=("KEY",)),)
-    store.save(store.settings)
+    store.save_settings(store.settings)
     assert [each["name"] for each in json.loads(path.read_text())["tool_servers"]] == ["files", "a b"]
     assert SettingsStore(path).settings == store.settings
 

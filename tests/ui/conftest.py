@@ -37,7 +37,7 @@ class Chat:
 
     def start(self) -> None:
         """Load the scripted model and wait until it is there."""
-        self.controller.start()
+        self.controller.open_last_chat()
         self.wait_for(EngineState.IDLE)
 
     def wait_for(self, state: EngineState) -> None:
@@ -82,13 +82,13 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     client = EngineClient(lambda: engine, nullcontext)
     settings = SettingsStore(tmp_path / "settings.json")
     # As after the first reply.
-    settings.save(replace(settings.settings, panel_visible=True))
+    settings.save_settings(replace(settings.settings, panel_visible=True))
     controller = ChatController(store, settings, client)
     yield Chat(controller, engine, client, store, qtbot)
     engine.gate.open()
     engine.load_gate.open()
     engine.count_gate.open()
-    controller.close()
+    controller.shut_down()
     store.close()
 
 

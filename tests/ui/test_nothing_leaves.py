@@ -51,7 +51,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     show(qtbot, windows.ledger)
     windows.show_tokens(chat.controller.chat.path[-1].id)
     windows.open_race("Who?")
-    show(qtbot, windows.benchmark)
+    show(qtbot, windows.benchmark_window)
     show(qtbot, window.settings_window)
     for place in range(window.settings_window.tabs.count()):
         window.settings_window.tabs.setCurrentIndex(place)
@@ -65,7 +65,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     models.show_page(models.discover)
     assert models.discover.list.count() > 2
     assert refused.all() == []
-    windows.close()
+    windows.end_background_work()
 
 
 @pytest.mark.slow
@@ -81,4 +81,4 @@ def test_a_search_asks_the_hub_and_nobody_else(qtbot: QtBot, refused: Refused, w
     assert search.state.trouble is not None
     assert search.state.trouble.message == "huggingface.co cannot be reached."
     assert set(refused.all()) == {"look up huggingface.co"}
-    window.windows.close()
+    window.windows.end_background_work()

@@ -68,7 +68,7 @@ class HeldThread(SerialThread):
 def end_threads() -> None:
     while HeldThread.tasks:
         job, work = HeldThread.tasks.pop(0)
-        job.end(outcome_of(job, work, "held"))
+        job.set_outcome(outcome_of(job, work, "held"))
 
 
 class Desk:
@@ -138,7 +138,7 @@ class Desk:
         return self._measured(opened, self.chat.controller.race)
 
     def benchmark(self) -> QWidget:
-        opened = self.window.windows.benchmark
+        opened = self.window.windows.benchmark_window
         opened.show()
         for mode, box in opened.form.modes.items():
             box.setChecked(mode is Mode.LOOKUP)
@@ -171,7 +171,7 @@ def desk(
     monkeypatch.setattr(image_window, "PICTURES", held)
     monkeypatch.setattr(chips, "drawn", lambda *_arguments: bytes(buffer.data().data()))
     monkeypatch.setattr(HubAccount, "_found", lambda *_arguments: (None, None))
-    monkeypatch.setattr(RemovalQuestion, "of", lambda model: RemovalQuestion(model, PLAN))
+    monkeypatch.setattr(RemovalQuestion, "for_model", lambda model: RemovalQuestion(model, PLAN))
     chat.engine.replies = [Reply(("One",)), Reply(("Two",))]
     chat.engine.bench_events = EVENTS
     chat.start()
@@ -179,11 +179,11 @@ def desk(
     chat.controller.regenerate(chat.controller.chat.path[-1].id)
     qtbot.waitUntil(lambda: not chat.writing and chat.controller.drafting.option(Mode.LOOKUP) is not None)
     # The threads of what is built here are held, too.
-    window.windows.model_services.library.look()
+    window.windows.model_services.library.search_again()
     yield Desk(chat, window, theme)
     HeldThread.holds = HeldThread.at_once = False
     end_threads()
-    window.windows.close()
+    window.windows.end_background_work()
 
 
 PLACES: dict[str, Callable[[Desk], QWidget]] = {

@@ -29,7 +29,7 @@ class ShownServers(ScriptedServers):
 
     login_path = "/usr/bin"
 
-    def state(self, name: str) -> ServerState:  # type: ignore[override]
+    def server_state(self, name: str) -> ServerState:  # type: ignore[override]
         if name not in self.states:
             return ServerState()
         tools = self.tools[name] if self.is_known(name) else ()
@@ -70,7 +70,7 @@ def tool_window(qtbot: QtBot, theme: Theme, tmp_path: Path) -> Iterator[ToolWind
     engine, servers = ScriptedEngine(), ShownServers()
     store, client = ConversationStore(tmp_path / "chats.db"), EngineClient(lambda: engine, nullcontext)
     settings = SettingsStore(tmp_path / "settings.json")
-    settings.save(replace(settings.settings, panel_visible=False))
+    settings.save_settings(replace(settings.settings, panel_visible=False))
     controller = ChatController(store, settings, client, tools=servers)
     transcript = TranscriptView(theme, unsent=controller.chat.unsent)
     window = MainWindow(controller, theme, transcript)
@@ -82,5 +82,5 @@ def tool_window(qtbot: QtBot, theme: Theme, tmp_path: Path) -> Iterator[ToolWind
     tools.chat.start()
     controller.chat.set_tools(("files", "web"), ())
     yield tools
-    controller.close()
+    controller.shut_down()
     store.close()

@@ -12,7 +12,7 @@ from rdchat.work.job import CancelledError, SerialThread
 def thread():
     thread = SerialThread("tested")
     yield thread
-    thread.close()
+    thread.wait_for_jobs()
 
 
 def test_jobs_run_in_order_on_one_named_thread(thread):
@@ -120,5 +120,5 @@ def test_after_closing_jobs_end_as_cancelled(thread):
 def test_closing_does_not_wait_for_a_disk_that_hangs():
     let_go, thread = threading.Event(), SerialThread("hanging")
     thread.do(lambda _job: let_go.wait(60))
-    thread.close(timeout_s=0.05)
+    thread.wait_for_jobs(timeout_s=0.05)
     let_go.set()

@@ -66,7 +66,7 @@ class FileReader:
         self._child = ChildProcess("files")
         self._limits = Limits(step_s, memory_bytes)
 
-    def read(
+    def read_file(
         self,
         path: Path,
         on_progress: Callable[[float], object] = lambda _fraction: None,

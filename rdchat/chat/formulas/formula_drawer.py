@@ -48,7 +48,7 @@ class FormulaDrawer:
         self.child = ChildProcess("formulas", idle_s=idle_s)
         self._limits = Limits(seconds, memory_bytes)
 
-    def draw(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
+    def draw_formula(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
         """Return a formula's picture; None for one that cannot be drawn, or not within the limits.
 
         Args:
@@ -63,7 +63,7 @@ class FormulaDrawer:
             return None
         return formula
 
-    def close(self) -> None:
+    def end_child(self) -> None:
         """End the child. Idempotent; the next formula starts another."""
         self.child.close()
 

@@ -61,7 +61,7 @@ class ImageFolder:
                 if path.name not in kept:
                     path.unlink()
 
-    def clear(self) -> None:
+    def delete_files(self) -> None:
         """Delete all files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -120,9 +120,9 @@ class Database:
         self._thread = SerialThread("store writer")
         self._opening = self._thread.do(lambda _job: self._open(migrations))
         if wait:
-            self.wait()
+            self.wait_until_open()
 
-    def wait(self) -> None:
+    def wait_until_open(self) -> None:
         """Wait until the file is open; if it cannot be opened, close, and raise the errors of `__init__`."""
         try:
             self._opening.result()
@@ -144,8 +144,8 @@ class Database:
         try:
             self._thread.do(lambda _job: self._end()).result()
         finally:
-            self._thread.close()
-            self.images.clear()
+            self._thread.wait_for_jobs()
+            self.images.delete_files()
             self._lock.release()
             self._report_notices()
 
@@ -210,7 +210,7 @@ class Database:
 
         def end(outcome: Any) -> None:
             self._bulk.discard(job)
-            job.end(outcome)
+            job.set_outcome(outcome)
 
         def turn(_turn: Job[Any]) -> None:
             outcome = outcome_of(

@@ -140,7 +140,7 @@ class SearchReader:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
-    def search(self, query: SearchQuery) -> SearchAnswer:
+    def search_chats(self, query: SearchQuery) -> SearchAnswer:
         """Search titles and messages. Raises sqlite3.Error, also after `interrupt`."""
         where: list[str] = [_LISTED]
         parameters: list[str | int] = []

@@ -75,11 +75,11 @@ class MessageReader:
         """Return the path from the root to a message, with its last messages read."""
         ids = MessageTree(self._database.rows, self._conversation_id).path_to(message_id)
         cuts = [row[0] for row in self._database.rows(CUTS, self._conversation_id)]
-        path = MessagePath(ids, self.read, cuts=cuts)
+        path = MessagePath(ids, self.read_messages, cuts=cuts)
         path.read_tail()
         return path
 
-    def read(self, ids: Sequence[int]) -> list[Message]:
+    def read_messages(self, ids: Sequence[int]) -> list[Message]:
         """Read messages on any thread; raises StorageError."""
         messages: list[Message] = []
         for some in batched(ids, _AT_ONCE):

@@ -241,7 +241,7 @@ def prepare(
             facts = _checked(folder, path, facts)
             for each in (*folder.iterdir(), folder):
                 flush_to_disk(each)
-        job.check()
+        job.check_cancelled()
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -255,7 +255,7 @@ def _from_database(source: Path, folder: Path, settings: str | None, progress: T
             reason = why_unusable(connection, source, MIGRATIONS)
             if reason is not None:
                 raise _unusable(reason, source)
-            copy_database(connection, folder / DATABASE, lambda _share: progress.job.check())
+            copy_database(connection, folder / DATABASE, lambda _share: progress.job.check_cancelled())
     except sqlite3.Error as error:
         # It has a log, in a folder without write permission.
         if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:
@@ -285,7 +285,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         store.conversations()
         store.indexing.result()
         # The tokens of a foreign file cannot be trusted; they are made again from the texts.
-        store.reply_tokens.forget(ALL)
+        store.reply_tokens.delete_tokens(ALL)
     for ending in (".lock", *COMPANIONS):
         companion(path, ending).unlink(missing_ok=True)
     if (folder / SETTINGS).exists() and not isinstance(json_or_none((folder / SETTINGS).read_bytes()), dict):

@@ -118,7 +118,7 @@ class ImportReport:
         return tuple(each for file in self.files for each in file.without)
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every chat of every file was imported, or was here already."""
         return not self.cancelled and not self.not_taken
 
@@ -153,7 +153,7 @@ class TaskProgress:
 
     def report(self, text: str, fraction: float) -> None:
         """Report progress, at most 20 times a second; raise StopWork if the job was cancelled."""
-        self.job.check()
+        self.job.check_cancelled()
         if time.monotonic() - self._reported_at >= _REPORT_INTERVAL_S:
             self._reported_at = time.monotonic()
             self.job.report_progress({"text": text, "fraction": fraction})
@@ -197,7 +197,7 @@ class ImportWriter:
         self._reports: list[FileReport] = []
         self._error: RdchatError | None = None
 
-    def take(self, frame: Frame) -> None:
+    def store_frame(self, frame: Frame) -> None:
         """Store a frame from the process."""
         try:
             if "chat" in frame:
@@ -208,7 +208,7 @@ class ImportWriter:
             self._error = error
             raise ValueError from error
 
-    def end(self, outcome: Any, on_end: Callable[[ImportReport | RdchatError], object]) -> None:
+    def end_import(self, outcome: Any, on_end: Callable[[ImportReport | RdchatError], object]) -> None:
         """Erase hidden chats, and call `on_end` with the report, or with the error that ended the import."""
         stopped = isinstance(outcome, CancelledError)
         error = self._error or (outcome if isinstance(outcome, RdchatError) and not stopped else None)
@@ -290,7 +290,7 @@ class KnownChats:
         title, contents = key
         return key in self._imported or any(self._contents(each) == contents for each in self._ids.get(title, []))
 
-    def add(self, keys: Iterable[tuple[str, bytes]]) -> None:
+    def add_chats(self, keys: Iterable[tuple[str, bytes]]) -> None:
         """Add the chats of a file that was imported meanwhile."""
         self._imported.update(keys)
 

@@ -56,8 +56,8 @@ _NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 
 def _convert(chat: ForeignChat, fields: Json) -> FullChat:
     tree = MessageTree(chat, _parse, "parent", joins=True)
-    tree.add(fields.pop("mapping", None), fields.pop("current_node", None))
-    return chat.finish(fields, ("title", "create_time", "update_time"), {})
+    tree.add_messages(fields.pop("mapping", None), fields.pop("current_node", None))
+    return chat.finished_chat(fields, ("title", "create_time", "update_time"), {})
 
 
 def _parse(chat: ForeignChat, node: Json) -> Content:

@@ -268,7 +268,7 @@ def export_chats(
 
             def text_of(chat: FullChat, images: Path) -> str:
                 drawn = _draw_images(chat, images, job)
-                return text_column(as_markdown(chat, order.values(chat.about), drawn, details=details))
+                return text_column(as_markdown(chat, order.effective_values(chat.about), drawn, details=details))
 
             if kind == "folder":
                 _write_folder(Path(path), complete, text_of)
@@ -299,7 +299,7 @@ def _draw_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
         if file.kind is not FileKind.IMAGE:
             continue
         with suppress(ImageRefusedError, ValueError), as_file(image_data(chat.texts[file.digest])) as path:
-            pixels = shared_images().draw(path, AS_IT_IS, name=file.name, waiting=job.check)
+            pixels = shared_images().scale_image(path, AS_IT_IS, name=file.name, waiting=job.check_cancelled)
             folder.mkdir(exist_ok=True)
             target = folder / f"{len(drawn) + 1}.png"
             target.write_bytes(pixels)

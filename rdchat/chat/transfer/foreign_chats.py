@@ -245,7 +245,7 @@ class ForeignChat:
         elif text.strip() and text != self.system_prompt:
             self.without["system message"] += 1
 
-    def add(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
+    def add_message(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
         """Add a message below the one at index `parent`, with the images that were read; return its own index.
 
         Only a reply has a model.
@@ -339,7 +339,7 @@ class ForeignChat:
         self.count_rest(part)
         return ""
 
-    def finish(self, fields: Json, names: tuple[str, str, str], sampling: Json) -> FullChat:
+    def finished_chat(self, fields: Json, names: tuple[str, str, str], sampling: Json) -> FullChat:
         """Return the chat.
 
         Args:

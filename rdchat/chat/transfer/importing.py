@@ -74,12 +74,12 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
             progress.report(f"Reading {path.name}", index / len(files))
             reader = _FileReader(path, known, send)
             try:
-                for before in reader.read(progress):
+                for before in reader.send_chats(progress):
                     progress.report(f"Importing from {path.name}", (index + before) / len(files))
             except UnreadableFileError as error:
                 reader.report = FileReport(path.name, problem=str(error))
             else:
-                known.add(reader.taken)
+                known.add_chats(reader.taken)
             send({"file": asdict(reader.report)})
 
 
@@ -98,7 +98,7 @@ class _FileReader:
         self.report = FileReport(path.name)
         self.taken: list[tuple[str, bytes]] = []
 
-    def read(self, progress: TaskProgress) -> Iterator[float]:
+    def send_chats(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
         sources: dict[str, None] = {}
         stored = [(rdchat_json.NAME, _stored_chats(self._path, progress))] if _is_database(self._path) else None
@@ -196,15 +196,15 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     if (own := rdchat_json.head_of(beginning)) is not None:
         head, start = own
         _refuse_newer(source, head)
-        return rdchat_json.NAME, _listed(source.values(start, '{"chats": ['), rdchat_json.read)
+        return rdchat_json.NAME, _listed(source.list_values(start, '{"chats": ['), rdchat_json.read)
     if not beginning.lstrip().startswith("["):
-        return _recognised_file(source, parsed(source.read(), source.name))
+        return _recognised_file(source, parsed(source.read_content(), source.name))
     start = beginning.index("[") + 1
     is_empty = True
-    for _, chat in islice(source.values(start, "["), _LOOKED_AT):
+    for _, chat in islice(source.list_values(start, "["), _LOOKED_AT):
         is_empty = False
         if (kind := _format_of(chat)) is not None:
-            return kind.name, _listed(source.values(start, "["), partial(kind.read, find=source.image))
+            return kind.name, _listed(source.list_values(start, "["), partial(kind.read, find=source.image))
     raise UnreadableFileError(f"{source.name} has no chats.") if is_empty else _of_another_kind(source)
 
 
@@ -250,8 +250,8 @@ def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullCha
     if messages is None:
         raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
     try:
-        facts = None if thread is None else parsed(thread.read(), thread.base)
+        facts = None if thread is None else parsed(thread.read_content(), thread.base)
     except UnreadableFileError as error:
         # It has no message, so it takes none away.
         facts = error.message
-    return jan.read(facts, jan.lines_of(messages.read()))
+    return jan.read(facts, jan.lines_of(messages.read_content()))

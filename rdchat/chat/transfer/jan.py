@@ -68,7 +68,7 @@ def read(facts: Any, lines: list[Any]) -> FullChat:
             _add(chat, message, wrote)
             chat.count_rest(message)
     thread["title"] = name(thread.get("title")) or thread.pop("summary", None)
-    return chat.finish(thread, ("title", "created", "updated"), take_sampling(chat.inner(model, "parameters")))
+    return chat.finished_chat(thread, ("title", "created", "updated"), take_sampling(chat.inner(model, "parameters")))
 
 
 def _add(chat: ForeignChat, message: Json, wrote: str | None) -> None:
@@ -95,7 +95,7 @@ def _add(chat: ForeignChat, message: Json, wrote: str | None) -> None:
         facts["model"] = name(metadata.pop("modelId", None)) or wrote
         if status == "error":
             facts |= {"status": MessageStatus.FAILED, "error": "It failed in Jan."}
-    chat.add(role, text, len(chat.messages) - 1 if chat.messages else None, **facts)
+    chat.add_message(role, text, len(chat.messages) - 1 if chat.messages else None, **facts)
     for call in chat.listed(metadata, "tool_calls"):
         chat.without["tool call"] += 1
         chat.without["tool result"] += bool(call.get("response"))

@@ -32,14 +32,14 @@ def _is_ours(chat: Json) -> bool:
 
 def _convert(chat: ForeignChat, fields: Json) -> FullChat:
     tree = fields.pop("messagesTree", None) or fields.pop("messages", None)
-    MessageTree(chat, _parse, _PARENT, own=_OWN).add(_flat(items(tree, "Its list of messages")))
+    MessageTree(chat, _parse, _PARENT, own=_OWN).add_messages(_flat(items(tree, "Its list of messages")))
     options = chat.inner(fields, "options")
     for each in ("promptPrefix", "system", "instructions"):
         chat.add_system(chat.take_text(options, each), is_first=True)
     # A copy of the title, and a time in words.
     options.pop("title", None)
     fields.pop("exportAt", None)
-    return chat.finish(fields, ("title", "createdAt", "updatedAt"), take_sampling(options))
+    return chat.finished_chat(fields, ("title", "createdAt", "updatedAt"), take_sampling(options))
 
 
 def _flat(messages: list[Any]) -> list[Any]:

@@ -61,7 +61,7 @@ def _convert(chat: ForeignChat, chat_fields: Json) -> FullChat:
     sampling = take_sampling(settings)
     chat.count_rest(settings)
     chat.leave_out(chat_fields, _LEFT_OUT)
-    return chat.finish(chat_fields, ("name", "createdAt", "updated"), sampling)
+    return chat.finished_chat(chat_fields, ("name", "createdAt", "updated"), sampling)
 
 
 def _add(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
@@ -89,7 +89,7 @@ def _add(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
             if role is Role.ASSISTANT and not text.strip() and not chat.files:
                 continue
             late = _LATE if number == chosen else 0
-            added = chat.add(role, text, parent, activated=len(chat.messages) + late, **facts)
+            added = chat.add_message(role, text, parent, activated=len(chat.messages) + late, **facts)
             selected = added if number == chosen else selected
     return added if selected is None else selected
 

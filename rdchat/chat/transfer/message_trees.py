@@ -103,7 +103,7 @@ class MessageTree:
     _files: list[list[AttachedFile]] = field(default_factory=list)
     _siblings: Counter[str | None] = field(default_factory=Counter)
 
-    def add(self, entries: Any, current: object = None) -> None:
+    def add_messages(self, entries: Any, current: object = None) -> None:
         """Add the messages of a list, or of an object by their names; the path to `current` is shown, or to the last.
 
         Raises:
@@ -209,7 +209,7 @@ class MessageTree:
                 return above
         self._texts.append([node.text])
         self._files.append([*node.files])
-        return chat.add(node.role, "", above, **node.facts)
+        return chat.add_message(node.role, "", above, **node.facts)
 
 
 # Claude
@@ -218,8 +218,8 @@ class MessageTree:
 def _claude_chat(chat: ForeignChat, fields: Json) -> FullChat:
     shown = fields.pop("current_leaf_message_uuid", None)
     tree = MessageTree(chat, _claude_message, "parent_message_uuid", own="uuid")
-    tree.add(fields.pop("chat_messages", None), shown)
-    return chat.finish(fields, ("name", "created_at", "updated_at"), {})
+    tree.add_messages(fields.pop("chat_messages", None), shown)
+    return chat.finished_chat(fields, ("name", "created_at", "updated_at"), {})
 
 
 def _claude_message(chat: ForeignChat, message: Json) -> Content:
@@ -254,8 +254,8 @@ def _is_deepseek(chat: Json) -> bool:
 
 
 def _deepseek_chat(chat: ForeignChat, fields: Json) -> FullChat:
-    MessageTree(chat, _deepseek_message, "parent").add(fields.pop("mapping", None))
-    return chat.finish(fields, ("title", "inserted_at", "updated_at"), {})
+    MessageTree(chat, _deepseek_message, "parent").add_messages(fields.pop("mapping", None))
+    return chat.finished_chat(fields, ("title", "inserted_at", "updated_at"), {})
 
 
 def _deepseek_message(chat: ForeignChat, node: Json) -> Content:
@@ -295,11 +295,11 @@ def _open_webui_chat(chat: ForeignChat, fields: Json) -> FullChat:
     params = chat.inner(inner, "params")
     chat.system_prompt = chat.take_text(params, "system") or chat.take_text(inner, "system")
     tree = MessageTree(chat, _open_webui_message, "parentId", own="id")
-    tree.add(entries, history.pop("currentId", None))
+    tree.add_messages(entries, history.pop("currentId", None))
     sampling = take_sampling(params)
     chat.leave_out(inner, _OF_CHAT)
     fields["title"] = inner.pop("title", None) or fields.get("title")
-    return chat.finish(fields, ("title", "created_at", "updated_at"), sampling)
+    return chat.finished_chat(fields, ("title", "created_at", "updated_at"), sampling)
 
 
 def _open_webui_message(chat: ForeignChat, message: Json) -> Content:

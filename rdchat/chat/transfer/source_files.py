@@ -62,10 +62,10 @@ class SourceFile:
         """Return the data of an image by a chat's name for it, such as `sediment://file_1`; None if it is not there."""
         with suppress(UnreadableFileError):
             found = self.find(pointer.rpartition("/")[2])
-            return None if found is None else found.read()
+            return None if found is None else found.read_content()
         return None
 
-    def read(self) -> bytes:
+    def read_content(self) -> bytes:
         """Return its whole content.
 
         Raises:
@@ -81,7 +81,7 @@ class SourceFile:
         with self._text() as file:
             return file.read(_BEGINNING)
 
-    def values(self, start: int, end: str) -> Iterator[tuple[float, Any]]:
+    def list_values(self, start: int, end: str) -> Iterator[tuple[float, Any]]:
         """Yield the values of a list, each with the share of the file before it.
 
         Args:

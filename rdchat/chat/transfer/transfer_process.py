@@ -45,7 +45,7 @@ class TransferProcess:
     def __init__(self, idle_s: float | None = None) -> None:
         self.child = ChildProcess("transfer", idle_s=idle_s)
 
-    def run[T: "DataclassInstance"](
+    def run_task[T: "DataclassInstance"](
         self, do: str, result: T, on_progress: OnProgress, on_end: OnEnd | None = None, **arguments: Any
     ) -> Job[T]:
         """Run a task: `export_chats`, `back_up` or `prepare`.
@@ -60,7 +60,7 @@ class TransferProcess:
         job: Job[T] = Job(on_progress, on_end)
 
         def end(outcome: Any) -> None:
-            job.end(from_plain(result, outcome)[0] if isinstance(outcome, dict) else outcome)
+            job.set_outcome(from_plain(result, outcome)[0] if isinstance(outcome, dict) else outcome)
 
         return self._start(job, do, arguments, end)
 
@@ -71,7 +71,9 @@ class TransferProcess:
         job: Job[ImportReport] = Job(on_progress, on_end)
         writer = ImportWriter(database)
         arguments = {"database": database.path, "paths": [str(path.absolute()) for path in paths]}
-        return self._start(job, "import_files", arguments, partial(writer.end, on_end=job.end), writer.take)
+        return self._start(
+            job, "import_files", arguments, partial(writer.end_import, on_end=job.set_outcome), writer.store_frame
+        )
 
     def _start[T](
         self, job: Job[T], do: str, arguments: dict[str, Any], end: OnEnd, take: OnEnd | None = None

@@ -125,7 +125,7 @@ def install(_args: argparse.Namespace) -> int:
     from rdchat.inference.models.default_model import ensure_default_model  # noqa: PLC0415  slow to import
 
     with ProgressLine(verbose=True) as progress:
-        folder = ensure_default_model(progress.show)
+        folder = ensure_default_model(progress.show_stage)
     print(folder)
     return 0
 
@@ -190,16 +190,16 @@ def delete(args: argparse.Namespace) -> int:
     card = card_of(args)
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
-    question = RemovalQuestion.of(replace(card, name=args.model))
-    if not agreed(args.yes, f"{args.model}: {question.text()}"):
+    question = RemovalQuestion.for_model(replace(card, name=args.model))
+    if not agreed(args.yes, f"{args.model}: {question.question_text()}"):
         return 1
     try:
-        question.remove(_move_to_trash)
+        question.delete_model(_move_to_trash)
     except NoTrashError as error:
         question = replace(question, has_trash=False)
         if not agreed(args.yes, f"{error} It will be deleted for good."):
             return 1
-        question.remove(_move_to_trash)
+        question.delete_model(_move_to_trash)
     result = f"{args.model} is deleted." if question.for_good else f"{args.model} is in the Trash."
     terminal.print_result(args, {"model": args.model, "restorable": not question.for_good}, result)
     return 0
@@ -231,7 +231,7 @@ def search(args: argparse.Namespace) -> int:
     """Print the models that the hub finds."""
     api = HubApi(Tokens().access(find_endpoint()))
     sort: SortBy = "last_modified" if args.sort == "date" else args.sort
-    results = api.search(args.query, sort=sort, limit=args.limit, tag="" if args.all else "mlx")
+    results = api.search_models(args.query, sort=sort, limit=args.limit, tag="" if args.all else "mlx")
     if not results and not args.json:
         print("No model found. `--all` also finds models not marked as MLX.", file=sys.stderr)
     rows = [
@@ -314,7 +314,7 @@ def run_download(download: Download, command: str) -> Download | None:
     """
     records: queue.SimpleQueue[Download] = queue.SimpleQueue()
     with closing(DownloadProcess(Tokens())) as process:
-        job = process.start(download, records.put)
+        job = process.start_download(download, records.put)
         with ProgressLine(verbose=True) as line, ctrl_c_calls(job.cancel):
             ended = _watch(records, line)
     if ended.state is DownloadState.PAUSED:
@@ -367,7 +367,7 @@ def token(args: argparse.Namespace) -> int:
     endpoint = find_endpoint()
     tokens = Tokens()
     if args.forget:
-        text = "was removed" if tokens.forget(endpoint) else "was not stored"
+        text = "was removed" if tokens.forget_token(endpoint) else "was not stored"
         print(f"The token for {endpoint.host} {text}.")
         return 0
     if sys.stdin is None:

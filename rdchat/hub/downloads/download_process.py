@@ -51,7 +51,7 @@ class DownloadProcess:
         self._guard = threading.Lock()
         self._closed = False
 
-    def start(self, download: Download, on_record: OnRecord) -> Job[Any]:
+    def start_download(self, download: Download, on_record: OnRecord) -> Job[Any]:
         """Start a download, or resume it at the last byte.
 
         Args:
@@ -68,7 +68,7 @@ class DownloadProcess:
             on_record(records[0])
 
         job: Job[Any] = Job(take, lambda outcome: on_record(_ended(records[0], outcome)))
-        job.when_cancelled(lambda: job.end(CancelledError()))
+        job.when_cancelled(lambda: job.set_outcome(CancelledError()))
         self._starts.do(lambda _job: self._start(download, job))
         return job
 
@@ -92,14 +92,14 @@ class DownloadProcess:
         with self._guard:
             self._closed = True
         self._child.close(_END_S)
-        self._starts.close(0.0)
+        self._starts.wait_for_jobs(0.0)
 
     def _start(self, download: Download, job: Job[Any]) -> None:
         """Find the token and submit a download to the process, unless it was paused meanwhile."""
         try:
             token = self._tokens.access(find_endpoint()).token
         except RdchatError as error:
-            job.end(error)
+            job.set_outcome(error)
             return
         arguments = {
             "record": asdict(download),
@@ -109,7 +109,7 @@ class DownloadProcess:
         }
         if not job.ended:
             progress = job.report_progress
-            end = job.end
+            end = job.set_outcome
             request = self._submit("download", arguments, read=_READ, on_progress=progress, on_end=end)
             if request is not None:
                 job.when_cancelled(request.cancel)

@@ -92,7 +92,7 @@ class DownloadQueue:
                 try:
                     with keep_awake():
                         request = RepositoryDownload(repository, download, endpoint, own, running, self._make_drafter)
-                        folder = await request.run()
+                        folder = await request.fetch_repository()
                 finally:
                     ticker.cancel()
             return asdict(replace(running.ended(DownloadState.FINISHED), folder=str(folder)))

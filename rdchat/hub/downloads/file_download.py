@@ -100,7 +100,7 @@ class FileDownload:
     def _file(self) -> HubFile:
         return self.partial.file
 
-    async def run(self) -> None:
+    async def download_file(self) -> None:
         """Return when all bytes are on disk; the caller checks their checksum.
 
         Raises:

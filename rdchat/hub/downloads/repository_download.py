@@ -125,7 +125,7 @@ class RepositoryDownload:
     running: RunningDownload
     make_drafter: MakeDrafter
 
-    async def run(self) -> Path:
+    async def fetch_repository(self) -> Path:
         """Download, and return the complete and checked snapshot, or the folder of the drafter that was made.
 
         It waits while another program downloads the same model.
@@ -254,7 +254,7 @@ class RepositoryDownload:
         file = partial.file
         for _ in range(_CHECKSUM_TRIES):
             running.done[file.digest] = partial.size
-            await FileDownload(client, self.endpoint, files, partial, self.limits, running).run()
+            await FileDownload(client, self.endpoint, files, partial, self.limits, running).download_file()
             if await self._is_intact(partial.path, file):
                 await asyncio.to_thread(flush_to_disk, partial.path)
                 partial.path.replace(self.repository.blobs / file.digest)

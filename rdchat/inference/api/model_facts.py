@@ -124,7 +124,7 @@ class MemoryNeed:
         return self.weights_bytes + self.cache_bytes + self.drafter_bytes + self.image_bytes
 
     @classmethod
-    def of(cls, sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> "MemoryNeed":
+    def for_sizes(cls, sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> "MemoryNeed":
         """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
         dtype = effective_dtype(requested, on_gpu)
         width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
@@ -283,7 +283,7 @@ class Part(StrEnum):
     VISION = "vision"
 
     @classmethod
-    def of(cls, folder: str) -> "Part":
+    def in_folder(cls, folder: str) -> "Part":
         """Return what is in a folder, by the folder's name."""
         return cls.VISION if re.search(r"-vision-[0-9a-f]{6}$", folder) else cls.MTP
 

@@ -105,7 +105,7 @@ class PartsReader:
         self._open_until = len(before) + _SETTLED * bool(before)
         if before:
             parting = self._settled.fork()
-            parting.read(before, len(before))
+            parting.read_markers(before, len(before))
             parts = parting.parts()
             last = parts[-1]
             self._inside = last.is_thought
@@ -113,7 +113,7 @@ class PartsReader:
             self._has_answer = bool(Thoughts(before, parts).answer)
 
     @classmethod
-    def of(
+    def for_request(
         cls, request: GenerationRequest, begun: bool, markers: frozenset[str], call_marks: Sequence[str] = ()
     ) -> "PartsReader":
         """Return a reader for the reply to a request; the other arguments are those of the class."""
@@ -128,7 +128,7 @@ class PartsReader:
             before_control=before.own_control or own_markers(before.content, begun=begun),
         )
 
-    def feed(self, text: str, control: Iterable[int] = ()) -> tuple[Piece, ...]:
+    def add_text(self, text: str, control: Iterable[int] = ()) -> tuple[Piece, ...]:
         """Take more of the reply, and return what is told apart now.
 
         Args:
@@ -154,10 +154,10 @@ class PartsReader:
             return tuple(pieces)
         # The parts before were given.
         known = self._settled.closed
-        self._settled.read(self._text, len(self._text) - _SETTLED)
+        self._settled.read_markers(self._text, len(self._text) - _SETTLED)
         parting = self._settled.fork(known)
         visible = self._text[: len(self._text) - held]
-        parting.read(visible, len(visible))
+        parting.read_markers(visible, len(visible))
         *closed, last = parting.parts()
         for part in closed:
             if not self._has_call:
@@ -213,17 +213,17 @@ class PartsReader:
         text = self._text[: self._begins_at] + text
         end = self._begins_at + offset
         parting = self._settled.fork(self._settled.closed)
-        parting.read(text[:end], end)
+        parting.read_markers(text[:end], end)
         return self._plain or not parting.parts()[-1].is_thought
 
-    def finish(self, ended: bool) -> Thoughts:
+    def finish_reply(self, ended: bool) -> Thoughts:
         """Return the text with which the reply begins and all of the reply, told apart.
 
         Args:
             ended: Whether the model ended it itself. Then a thought that it did not close is its answer.
         """
         self._text += self._take_blanks()
-        self._settled.read(self._text, len(self._text))
+        self._settled.read_markers(self._text, len(self._text))
         control = tuple(sorted(self._offsets))
         last = self._settled.parts()[-1]
         parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)

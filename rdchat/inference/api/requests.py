@@ -111,7 +111,7 @@ class DrafterFacts:
         return size_text(width, length) if len(self.sizes) > 1 else size_text(length - 1)
 
 
-# `Drafters.prepare` in `inference/drafters.py` has the other half.
+# `Drafters.prepare_job` in `inference/drafters.py` has the other half.
 DRAFTERS = {
     Mode.SPECULATIVE: DrafterFacts("Draft model", "the draft model", "draft_model"),
     Mode.DRAFTER: DrafterFacts(

@@ -80,7 +80,7 @@ class AutoDrafter(Drafter):
                 return replace(draft, drafter=plan.mode.value)
         elif plan.mode is Mode.DRAFTER:
             assert head is not None
-            draft = head.draft(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
+            draft = head.draft_in_shape(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
         else:
             with self._ledger.stage(Stage.LOOKUP):
                 draft = lookup_draft(root, self.controller.looked_up.cut(plan.nodes - 1))
@@ -99,5 +99,5 @@ class AutoDrafter(Drafter):
         self._head.search_ahead(path, verified, BeamShape(plan.width, plan.length))
 
     @override
-    def leave_out(self, source: str) -> None:
-        self.controller.leave_out(Mode(source))
+    def stop_source(self, source: str) -> None:
+        self.controller.stop_drafter(Mode(source))

@@ -69,7 +69,7 @@ class Controller:
         trees: bool = True,
         earlier: EarlierReplies | None = None,
     ) -> None:
-        estimates.forget(_OTHER_TEXT)
+        estimates.keep_share(_OTHER_TEXT)
         self.text = list(prompt)
         self.looked_up = LookupTree()
         self.plan = PLAIN
@@ -153,7 +153,7 @@ class Controller:
         """
         return self.plan.mode is Mode.DRAFTER and self.plan.length <= 1 + limit and self._switch > 0
 
-    def leave_out(self, mode: Mode) -> None:
+    def stop_drafter(self, mode: Mode) -> None:
         """Stop using a drafter in this reply."""
         self._sources = [source for source in self._sources if source.mode is not mode]
 
@@ -175,7 +175,7 @@ class Controller:
         elif done.call is Call.STEP:
             self.record_step(done.tokens[0], done.ms, usual)
         else:
-            self.take(done.tokens)
+            self.add_tokens(done.tokens)
 
     def record_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
         """Record a round.
@@ -196,7 +196,7 @@ class Controller:
         # The budget pays half of the expected loss and half of the actual one.
         if self._is_trial:
             self._spend(self._switch - choice.gain + (choice.tokens - len(tokens)) / 2)
-        self.take(tokens)
+        self.add_tokens(tokens)
         if usual:
             self._costs.learn(plan.mode, ms / choice.ms)
 
@@ -206,10 +206,10 @@ class Controller:
             self._costs.learn_plain(len(self.text), ms)
         self.plan = PLAIN
         self._rounds = 0
-        self._estimates.forget(_AFTER_STEP)
-        self.take([token])
+        self._estimates.keep_share(_AFTER_STEP)
+        self.add_tokens([token])
 
-    def take(self, tokens: Sequence[int]) -> None:
+    def add_tokens(self, tokens: Sequence[int]) -> None:
         """Add tokens to the text."""
         self.text += tokens
         self._index.extend(tokens)
@@ -229,7 +229,7 @@ class Controller:
         drafts = [source.drafts(limit) for source in self._sources]
         if looked_up.tokens:
             drafts.append(lookup_drafts(self.looked_up))
-        return self._planner.choose(len(self.text), drafts)
+        return self._planner.best_draft(len(self.text), drafts)
 
     def _look_up(self, limit: int) -> LookupTree:
         """Return what prompt lookup expects to come next, up to `limit` deep, or what the answer's shape forces."""
@@ -237,7 +237,7 @@ class Controller:
         self.is_forced = bool(forced)
         if forced:
             return LookupTree.chain(forced, _FORCED)
-        return self._index.draft(MAX_ROWS, limit, _MIN, chain=not self._trees)
+        return self._index.draft_tree(MAX_ROWS, limit, _MIN, chain=not self._trees)
 
     def _may_try(self, choice: Choice) -> bool:
         """Return whether the budget allows a trial round, made to learn although a plain step looks better."""

@@ -300,7 +300,7 @@ def calls_by_rows(target: str) -> dict[int, float]:
         try:
             key = read_json(path, max_size=_MAX_BYTES)["key"]
             if key["format"] == str(_FORMAT) and key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
-                latest = max(latest, (path.stat().st_mtime, CostFile(key).read()[0]), key=lambda each: each[0])
+                latest = max(latest, (path.stat().st_mtime, CostFile(key).read_costs()[0]), key=lambda each: each[0])
         except (ModelError, OSError, AttributeError, TypeError, KeyError):
             continue
     costs = latest[1]
@@ -333,7 +333,7 @@ class CostFile:
         name = hashlib.sha256(json.dumps(self._key, sort_keys=True).encode()).hexdigest()[:32]
         self._path: Path = paths.cache_dir() / "costs" / f"{name}.json"
 
-    def read(self) -> tuple[Costs, int]:
+    def read_costs(self) -> tuple[Costs, int]:
         """Return the costs, and how often they were measured undisturbed; nothing if the file is missing or damaged."""
         try:
             data = read_json(self._path, max_size=_MAX_BYTES)
@@ -343,9 +343,9 @@ class CostFile:
         except (ModelError, ValueError, TypeError, KeyError, IndexError, OverflowError):
             return {}, 0
 
-    def add(self, costs: Costs, quiet: bool = True) -> Costs:
+    def add_measurement(self, costs: Costs, quiet: bool = True) -> Costs:
         """Add a measurement, undisturbed (`quiet`) or not; return the shortest times of all."""
-        known, measurements = self.read()
+        known, measurements = self.read_costs()
         shortest = {**known, **{key: min(ms, known.get(key, ms)) for key, ms in costs.items()}}
         rows = [[a, b, round(ms, 4)] for (a, b), ms in sorted(shortest.items())]
         write_cache_file(

@@ -118,9 +118,9 @@ def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int]
             break
         trees = scratch.trees(rows, kind) if kind is not DraftKind.NONE else {}
         yield
-        works: _Works = {(count, depth): partial(scratch.call, tree) for count, tree in trees.items()}
+        works: _Works = {(count, depth): partial(scratch.call_ms, tree) for count, tree in trees.items()}
         split = [count for count in trees if depth > NEAR and model.hooks.attention.may_pay(count)]
-        works |= {(-count, depth): partial(scratch.call, trees[count], in_parts=True) for count in split}
+        works |= {(-count, depth): partial(scratch.call_ms, trees[count], in_parts=True) for count in split}
         at_depth = yield from _in_turns({(PLAIN_STEP, depth): scratch.plain_step, **works}, others)
         measured = Measured({**measured.costs, **at_depth.costs}, measured.quiet and at_depth.quiet)
     return measured
@@ -132,7 +132,7 @@ def measure_beams(model: LoadedModel, head: HeadModel, width: int, others: Other
     if not (yield from scratch.fill(NEAR)):
         return Measured({}, quiet=True)
     lengths = sorted({min(length, 1 + head.head.max_drafted) for length in _BEAM_LENGTHS})
-    works: _Works = {(width, length): partial(scratch.draft, BeamShape(width, length)) for length in lengths}
+    works: _Works = {(width, length): partial(scratch.draft_ms, BeamShape(width, length)) for length in lengths}
     return (yield from _in_turns(works, others))
 
 
@@ -141,7 +141,7 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
     scratch = TimingCache(draft.model, NEAR)
     yield from scratch.fill(NEAR)
     trees = scratch.trees(_FED, DraftKind.CHAIN).items()
-    return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees}, others))
+    return (yield from _in_turns({(rows, 0): partial(scratch.call_ms, tree) for rows, tree in trees}, others))
 
 
 def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
@@ -160,7 +160,7 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
     fed = prompt
     while len(text) < len(prompt) + _WRITTEN:
         # A reply between two slices may have requested others.
-        model.hooks.read(both)
+        model.hooks.record_states(both)
         logits = model.network(mx.array([fed]), cache=cache.layers)
         assert model.hooks.hidden is not None
         parts.append(model.hooks.hidden[0])
@@ -178,8 +178,8 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
         roots = range(len(prompt), len(text) - _CHAIN, _CHAIN)
         for root in roots:
             with layer.reading_as(reading):
-                memory.take(text[read:root], hidden[read:root], read)
-                state = memory.state(Root(text[root], root, hidden[root - 1]))
+                memory.take_committed(text[read:root], hidden[read:root], read)
+                state = memory.root_state(Root(text[root], root, hidden[root - 1]))
                 read = root
                 for token in text[root + 1 : root + 1 + _CHAIN]:
                     if int(fetch(mx.argmax(state.logits()[0]))) != token:
@@ -213,7 +213,7 @@ def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
             yield
         # Kernels may be compiled in the first turn.
         if warm:
-            turns_by_quiet[not others.busy].append(turn)
+            turns_by_quiet[not others.are_busy].append(turn)
         took_ms = sum(turn.values())
         spent_ms += took_ms
         if warm and spent_ms + took_ms > _MAX_S * 1000:
@@ -248,7 +248,7 @@ class TimingCache:
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
         self._drafter = head.drafter(self._text, request, apart=True) if head else None
         if self._drafter is not None:
-            self._drafter.use_cache(self._cache)
+            self._drafter.take_cache(self._cache)
         self._hidden = mx.zeros((0, 0))
 
     def fill(self, depth: int) -> Generator[None, None, bool]:
@@ -294,7 +294,9 @@ class TimingCache:
         nodes = np.arange(MAX_ROWS)
         levels = np.log2(1 + nodes).astype(int)
         found = np.where(nodes, likely[levels - 1, 1 + nodes - 2**levels], root)
-        return {count: PackedTree.of(PrefixTree.of(found[:count], (nodes[:count] - 1) // 2)) for count in rows}
+        return {
+            count: PackedTree.pack(PrefixTree.from_tokens(found[:count], (nodes[:count] - 1) // 2)) for count in rows
+        }
 
     def _read(self, tokens: list[int], start: int) -> None:
         """Have the drafter read the last call's tokens before the target is called again."""
@@ -302,23 +304,23 @@ class TimingCache:
             return
         hidden = self._model.hooks.hidden
         assert hidden is not None
-        self._drafter.read(tokens, hidden[0], start)
+        self._drafter.read_prompt(tokens, hidden[0], start)
         self._hidden = hidden[0, -_COMMITTED:]
         mx.eval(self._hidden)
         # The first draft reads the hooks.
         if start + len(tokens) == len(self._text):
-            self.draft(BeamShape(1, 2))
+            self.draft_ms(BeamShape(1, 2))
 
-    def draft(self, shape: BeamShape) -> float:
+    def draft_ms(self, shape: BeamShape) -> float:
         """Return the milliseconds of a draft after the tokens of a typical round."""
         assert self._drafter is not None
         rows = self._hidden.shape[0]
-        self._drafter.read(self._text[-rows:], self._hidden, len(self._text) - rows)
+        self._drafter.read_prompt(self._text[-rows:], self._hidden, len(self._text) - rows)
         began = perf_counter()
-        mx.eval(*self._drafter.draft(self._following[len(self._text)], shape, MAX_ROWS // 2).tree.arrays)
+        mx.eval(*self._drafter.draft_in_shape(self._following[len(self._text)], shape, MAX_ROWS // 2).tree.arrays)
         return (perf_counter() - began) * 1000
 
-    def call(self, tree: PackedTree, in_parts: bool = False) -> float:
+    def call_ms(self, tree: PackedTree, in_parts: bool = False) -> float:
         """Return the milliseconds of a round's call, with attention in parts or not; it is then rolled back."""
         with self._model.hooks.attention.fixed(in_parts):
             began = perf_counter()

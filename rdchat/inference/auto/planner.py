@@ -83,9 +83,9 @@ class DraftEstimate:
             total += along * (self._drafted >= depth)[:, None]
         return total
 
-    def forget(self, share: float) -> None:
+    def keep_share(self, share: float) -> None:
         """Keep this share of what the present text showed."""
-        self._of_text.forget(share)
+        self._of_text.keep_share(share)
 
 
 def usual_accepted(chance: float, shape: DraftShape, branches: bool = False) -> float:
@@ -130,10 +130,10 @@ class AcceptanceEstimates:
         """Return the expected accepted tokens of a draft model's draft of this shape."""
         return usual_accepted(min(_CHAIN_CHANCE * self.chains.factor, 1.0), shape)
 
-    def forget(self, share: float) -> None:
+    def keep_share(self, share: float) -> None:
         """Keep this share of what the present text showed; the rest is the average over texts again."""
         for estimate in (self.chains, self.head):
-            estimate.forget(share)
+            estimate.keep_share(share)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -248,7 +248,7 @@ class Planner:
         self.costs = costs
         self._padding = padding
 
-    def choose(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
+    def best_draft(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
         """Return the best draft, whether or not it beats a plain step; None without drafts or without known costs.
 
         Args:

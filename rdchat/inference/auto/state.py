@@ -136,7 +136,7 @@ class AutoState:
     @property
     def measured_costs(self) -> dict[Part, Costs]:
         """Costs of each part that this machine has measured for the target and its drafters."""
-        read = {part: file.read()[0] for part, file in self._files.items()}
+        read = {part: file.read_costs()[0] for part, file in self._files.items()}
         return {part: costs for part, costs in read.items() if costs}
 
     def measure(self) -> bool:
@@ -165,7 +165,7 @@ class AutoState:
         except StopIteration as end:
             costs, quiet = end.value
             if part is not Part.PLAIN:
-                self._use(part, self._files[part].add(costs, quiet))
+                self._use(part, self._files[part].add_measurement(costs, quiet))
             elif quiet:
                 self.costs.use(part, costs)
             self._running = None
@@ -205,7 +205,7 @@ class AutoState:
                 self._files[part] = CostFile(
                     {"part": part.value, "target": _identity(model), "drafter": drafter, "mlx": version("mlx")}
                 )
-                known, measurements = self._files[part].read()
+                known, measurements = self._files[part].read_costs()
                 if not usable(part, known):
                     self._missing[part] = work
                     continue

@@ -143,7 +143,7 @@ class ModelReport:
         """Return the drafting modes that the model can run without further settings."""
         if self._session.model.capability.kind is DraftKind.NONE:
             return ()
-        options = self._session.draft_options(DraftSettings()).modes
+        options = self._session.possible_modes(DraftSettings()).modes
         return [option.mode for option in options if option.available and option.mode is not Mode.OFF]
 
     def _no_time(self, part: str) -> None:

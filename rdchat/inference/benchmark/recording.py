@@ -70,7 +70,7 @@ def stream(
     session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool], run: BenchRun
 ) -> Generator[BenchPiece, None, BenchRun | None]:
     """Yield the text of a run's reply as it is written; see `record`."""
-    session.forget()
+    session.drop_caches()
     tokens = list[TokenEvent]()
     times_ms = list[float]()
     began = perf_counter_ns()

@@ -32,7 +32,7 @@ class Figure:
     n: int
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> "Figure | None":
+    def from_values(cls, values: Iterable[float | None]) -> "Figure | None":
         """Summarise the known values; None without any. Quartiles are interpolated, with the extremes included."""
         known = [value for value in values if value is not None]
         if len(known) < 2:
@@ -241,7 +241,7 @@ class BenchResult:
 
     def _figures(self, runs: Sequence[BenchRun]) -> Figures:
         values = [self._values(run) for run in runs]
-        return {name: Figure.of(match[name] for match in values) for name in FIGURES}
+        return {name: Figure.from_values(match[name] for match in values) for name in FIGURES}
 
     def _values(self, run: BenchRun) -> dict[str, float | None]:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""

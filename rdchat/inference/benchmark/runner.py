@@ -160,7 +160,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         missing = self._warm_up(session, cells)
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
             yield self._progress("Measuring this computer, once")
-            while not self._cancelled.is_set() and session.idle():
+            while not self._cancelled.is_set() and session.work_while_idle():
                 pass  # It measures the cost of target calls, as the app does between replies.
         yield from missing
         unavailable = {run.cell for run in missing}
@@ -183,7 +183,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         session.drafters.max_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
             cell = plan.all_cells[index]
-            session.drafters.load(cell.draft)
+            session.drafters.load_drafter(cell.draft)
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
             tried = record(session, self._request(cell, 0, sampling), self._cancelled.is_set)
             if tried is None:

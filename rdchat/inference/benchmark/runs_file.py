@@ -47,14 +47,14 @@ class RunsFile:
         self._lines = JsonLines(path)
         self._turn: list[BenchRun] = []
         if is_new:
-            self._lines.append(header)
+            self._lines.append_line(header)
         try:
-            self.runs = _runs(self._lines.read()[1:])
+            self.runs = _runs(self._lines.read_objects()[1:])
         except (KeyError, TypeError, ValueError) as error:
             self._lines.close()
             raise _other_content(path) from error
 
-    def add(self, run: BenchRun) -> None:
+    def add_run(self, run: BenchRun) -> None:
         """Add a run to the present turn. A run of a mode that cannot run is left out: each start reports it again."""
         if run.token_ids:
             self._turn.append(run)
@@ -62,7 +62,7 @@ class RunsFile:
     def end_turn(self) -> None:
         """Store the present turn, which is complete."""
         if self._turn:
-            self._lines.append({"runs": [asdict(replace(run, pieces=())) for run in self._turn]})
+            self._lines.append_line({"runs": [asdict(replace(run, pieces=())) for run in self._turn]})
             self._turn = []
 
     def close(self) -> None:

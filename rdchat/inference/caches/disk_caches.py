@@ -94,7 +94,9 @@ class DiskCaches:
 
     # Reading
 
-    def complete(self, cache: KVCache, prompt: list[int], folder: CacheFolder | None, check: Callable[[], None]) -> int:
+    def extend_cache(
+        self, cache: KVCache, prompt: list[int], folder: CacheFolder | None, check: Callable[[], None]
+    ) -> int:
         """Append to a cache what the disk has of a prompt; return how many tokens.
 
         Args:
@@ -110,7 +112,7 @@ class DiskCaches:
             _read(layout, cache, prompt, folder.path / layout.key, check)
         except (OSError, RuntimeError):
             _LOG.warning("A cache on disk could not be used", exc_info=True)
-            cache.reset()
+            cache.drop_tokens()
         return max(len(cache.tokens) - before, 0)
 
     # Writing
@@ -121,7 +123,7 @@ class DiskCaches:
         if is_kept and self._layout is not None and self._layout.has_state:
             self._at_prompt = len(cache.tokens), self._layout.copy_state(cache)
 
-    def keep(self, cache: KVCache, folder: CacheFolder | None) -> None:
+    def write_cache(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Write a cache after its reply, slice by slice; without a folder nothing is written."""
         at_prompt = self._at_prompt
         self._at_prompt = (0, [])
@@ -138,7 +140,7 @@ class DiskCaches:
         self._work = [work for work in self._work if not work.failed]
         self._at_prompt = 0, []
 
-    def step(self) -> bool:
+    def write_next(self) -> bool:
         """Give the next segment to the writer; return whether there is more to do. It takes some milliseconds."""
         if not self._work:
             return False
@@ -179,13 +181,13 @@ class DiskCaches:
         self._writer.do(write)
         return True
 
-    def finish(self, timeout_s: float) -> None:
+    def finish_writing(self, timeout_s: float) -> None:
         """Write what is left, but only this long; nothing is written afterwards."""
         end = time.monotonic() + timeout_s
-        while time.monotonic() < end and self.step():
+        while time.monotonic() < end and self.write_next():
             pass
         self._work = []
-        self._writer.close(max(end - time.monotonic(), 0.0))
+        self._writer.wait_for_jobs(max(end - time.monotonic(), 0.0))
 
 
 @cache
@@ -209,7 +211,7 @@ def _identity(folder: Path) -> tuple[str, str] | None:
 
 
 def _read(layout: CacheLayout, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
-    """Append the segments of a prompt that are in a folder to a cache; see `DiskCaches.complete`."""
+    """Append the segments of a prompt that are in a folder to a cache; see `DiskCaches.extend_cache`."""
     reached = len(cache.tokens)
     segments = [each for each in _plan(prompt, folder, layout.has_state) if each.end > reached]
     if not segments or segments[-1].end - reached < _MIN_GAIN:
@@ -218,11 +220,11 @@ def _read(layout: CacheLayout, cache: KVCache, prompt: list[int], folder: Path, 
     try:
         for segment in segments:
             check()
-            arrays = layout.read(folder, segment)
+            arrays = layout.read_segment(folder, segment)
             if arrays is None:
                 break
             known = max(reached - segment.start, 0)
-            layout.append(cache, [array[..., known:, :] for array in arrays[: layout.row_arrays]])
+            layout.append_rows(cache, [array[..., known:, :] for array in arrays[: layout.row_arrays]])
             reached = segment.end
             if segment.is_end:
                 layout.set_state(cache, arrays[layout.row_arrays :], reached)
@@ -284,7 +286,7 @@ def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) ->
                 each.unlink()
         if not make_room(path.parent.parent, limit, len(data), spared=path):
             return False
-        layout.write(path, segment, data)
+        layout.write_segment(path, segment, data)
     except FileNotFoundError:
         # The chat was deleted, or the caches were cleared.
         return False

@@ -157,7 +157,7 @@ class CacheLayout:
                 state += leaf.copy_from(leaf.first_needed(position))
         return state
 
-    def append(self, cache: KVCache, rows: list[mx.array]) -> None:
+    def append_rows(self, cache: KVCache, rows: list[mx.array]) -> None:
         """Append rows, as of `copy_rows`, to the layers that have all of them, and wait until they are there."""
         remaining = iter(rows)
         for leaf, specs in self._parts(cache):
@@ -193,7 +193,7 @@ class CacheLayout:
             return None
         return b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
 
-    def write(self, folder: Path, segment: Segment, data: bytes) -> None:
+    def write_segment(self, folder: Path, segment: Segment, data: bytes) -> None:
         """Write a segment's file, completely or not at all: a kill leaves at most a partial file of another name.
 
         It is not flushed to the drive: after a power loss the checksum finds what is missing.
@@ -213,7 +213,7 @@ class CacheLayout:
                 partial.unlink(missing_ok=True)
             raise
 
-    def read(self, folder: Path, segment: Segment) -> list[mx.array] | None:
+    def read_segment(self, folder: Path, segment: Segment) -> list[mx.array] | None:
         """Return a segment's arrays; None without its file, and where it is not exactly as `write` makes it.
 
         Such a file is removed.

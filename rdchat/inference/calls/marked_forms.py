@@ -129,7 +129,7 @@ def _call(text: str, tools: OfferedTools) -> ToolCall:
     if fields:
         raise ValueError("more than a call")
     # Some templates write the arguments as a text of JSON.
-    return tools.call(name, json.loads(arguments) if arguments[:1] == '"' else arguments, str(call_id or ""))
+    return tools.make_call(name, json.loads(arguments) if arguments[:1] == '"' else arguments, str(call_id or ""))
 
 
 def mistral_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
@@ -168,7 +168,7 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
         if (found := head.match(text, at)) is None:
             raise ValueError("text between the calls")
         end = value_end(text, found.end())
-        calls.append(tools.call(found["name"], text[found.end() : end], found["id"] or ""))
+        calls.append(tools.make_call(found["name"], text[found.end() : end], found["id"] or ""))
         at = after_blanks(text, end)
         if not text.startswith(mark, at):
             raise ValueError("a call without an end")
@@ -207,7 +207,7 @@ class Gemma:
         at = 0
         while (head := _CALL.match(text, at)) is not None:
             arguments, at = self._value(text, head.end())
-            calls.append(tools.call(head[1], arguments))
+            calls.append(tools.make_call(head[1], arguments))
         if text[at:].strip():
             raise ValueError("text between the calls")
         return calls
@@ -266,7 +266,7 @@ def pythonic_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
             (stand_ins.back(str(keyword.arg)), _python_json(keyword.value, source, stand_ins.back))
             for keyword in each.keywords
         ]
-        calls.append(tools.call(stand_ins.back(ast.unparse(each.func)), arguments))
+        calls.append(tools.make_call(stand_ins.back(ast.unparse(each.func)), arguments))
     return calls
 
 
@@ -369,7 +369,7 @@ class TaggedForm:
         for each, value in zip(found, values, strict=True):
             key = each["name"].strip()
             arguments.append((key, self._value(name, key, each.groupdict().get("type"), value, tools)))
-        return tools.call(name, arguments)
+        return tools.make_call(name, arguments)
 
     def _value(self, name: str, key: str, kind: str | None, value: str, tools: OfferedTools) -> str:
         if (data := _CDATA.fullmatch(value)) is not None:
@@ -433,4 +433,4 @@ def kimi_k3_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     if (whole := _KIMI_JSON.fullmatch(text)) is None:
         return _KIMI_CALL(text, tools)
     members(whole[2])
-    return [tools.call(whole[1], whole[2])]
+    return [tools.make_call(whole[1], whole[2])]

@@ -73,7 +73,7 @@ class OfferedTools:
             each["name"]: each.get("parameters") or {} for each in functions if isinstance(each.get("name"), str)
         }
 
-    def call(self, name: str, arguments: Sequence[tuple[str, str]] | str, call_id: str = "") -> ToolCall:
+    def make_call(self, name: str, arguments: Sequence[tuple[str, str]] | str, call_id: str = "") -> ToolCall:
         """Return a call.
 
         Args:

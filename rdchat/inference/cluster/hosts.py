@@ -53,7 +53,7 @@ class Host:
         return self.ssh == THIS_MAC
 
     @property
-    def label(self) -> str:
+    def display_name(self) -> str:
         """Its name for people."""
         return "this Mac" if self.is_this_mac else self.ssh
 

@@ -85,8 +85,8 @@ class RankProcesses:
         for host, each in zip(self.hosts, facts, strict=True):
             for what, version in facts[0]["versions"].items():
                 if (other := each["versions"].get(what)) != version:
-                    first = self.hosts[0].label
-                    text = f"{host.label} has {what} {other}, and {first} has {version}."
+                    first = self.hosts[0].display_name
+                    text = f"{host.display_name} has {what} {other}, and {first} has {version}."
                     raise ModelError(text, "Install the same versions on all Macs.")
         return facts
 
@@ -98,8 +98,8 @@ class RankProcesses:
     def together(self, do: str, read: _Read = _as_it_is, **arguments: Any) -> list[Any]:
         """Have all ranks do something at the same time; return their results."""
         ranks = range(len(self._children))
-        answers = [self.ask(do, {"rank": rank, **arguments}, rank, read) for rank in ranks]
-        return [self.wait(each, rank=rank) for rank, each in zip(ranks, answers, strict=True)]
+        answers = [self.ask_rank(do, {"rank": rank, **arguments}, rank, read) for rank in ranks]
+        return [self.result_of(each, rank=rank) for rank, each in zip(ranks, answers, strict=True)]
 
     def fetch(self, model: str | None, read_progress: _Read, on_progress: Callable[[Any], object]) -> None:
         """Check that a model can be split, and have the other ranks get it if they lack it; watch all from now on.
@@ -110,9 +110,11 @@ class RankProcesses:
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
         for ranks in (range(1), self._others):
             arguments = {"model": model, "ranks": len(self._children)}
-            answers = [self.ask("fetch", {"rank": rank, **arguments}, rank, _as_it_is, read_progress) for rank in ranks]
+            answers = [
+                self.ask_rank("fetch", {"rank": rank, **arguments}, rank, _as_it_is, read_progress) for rank in ranks
+            ]
             for rank, each in zip(ranks, answers, strict=True):
-                self.wait(each, on_progress, rank)
+                self.result_of(each, on_progress, rank)
 
     def join(self, **arguments: Any) -> None:
         """Have rank 0 make its engine, and the others follow it."""
@@ -120,18 +122,18 @@ class RankProcesses:
             sent = {"rank": rank, **arguments}
             on_end = partial(self._on_end, rank)
             self._children[rank].submit("join", sent, on_end=on_end)
-        self.wait(self.ask("join", {"rank": 0, **arguments}))
+        self.result_of(self.ask_rank("join", {"rank": 0, **arguments}))
         self._joined = True
 
-    def rest(self) -> None:
+    def rest_ranks(self) -> None:
         """Have all ranks give memory back, and the others take no processor, until rank 0 gets a request."""
         # They know it before rank 0's message.
         for job in [self._tell(rank, "wait") for rank in self._others]:
             job.result()
         self._resting = True
-        self.wait(self.ask("rest", {}))
+        self.result_of(self.ask_rank("rest", {}))
 
-    def ask(
+    def ask_rank(
         self,
         do: str,
         arguments: dict[str, Any],
@@ -168,7 +170,7 @@ class RankProcesses:
         self._children[rank].submit(do, arguments, limits, read=read, on_progress=report, on_end=end)
         return answers
 
-    def wait(
+    def result_of(
         self, answers: "queue.SimpleQueue[Any]", on_progress: Callable[[Any], object] = lambda _: None, rank: int = 0
     ) -> Any:
         """Return the result of a request to a rank; raise the error that it ended with, for people."""
@@ -187,13 +189,13 @@ class RankProcesses:
             self._failed.wait(2 * _SETTLE_S)
         return self.error or self._named(rank, error)
 
-    def unload(self) -> None:
+    def unload_ranks(self) -> None:
         """Have all ranks free the model, for two seconds at most, and end them."""
         if self._joined and not self._closed.is_set():
             # Who ends now is not at fault.
             self._closed.set()
             with suppress(queue.Empty):
-                self.ask("close", {}).get(timeout=_UNLOAD_S)
+                self.ask_rank("close", {}).get(timeout=_UNLOAD_S)
         self.close()
 
     def close(self) -> None:
@@ -234,14 +236,16 @@ class RankProcesses:
             case ChildEndedError(status=status) if status == _SSH_FAILED and not host.is_this_mac:
                 said = one_line(self._children[rank].last_log)
                 hint = local_network_hint(said).strip() or f"Check that `ssh {host.ssh} true` works without a password."
-                return ModelError(f"ssh cannot reach {host.label}: {said}", hint)
+                return ModelError(f"ssh cannot reach {host.display_name}: {said}", hint)
             case ChildEndedError(status=status) if status == _NOT_FOUND:
-                return ModelError(f"ssh finds no rdchat on {host.label}.", "Put the app into Applications there.")
+                return ModelError(
+                    f"ssh finds no rdchat on {host.display_name}.", "Put the app into Applications there."
+                )
             case ChildEndedError(what=what):
-                return ModelError(f"The process on {host.label} {what}.", _AGAIN)
+                return ModelError(f"The process on {host.display_name} {what}.", _AGAIN)
             case ChildLimitError():
-                return ModelError(f"The process on {host.label} does not answer.", _AGAIN)
-        return error if host.is_this_mac else type(error)(f"On {host.label}: {error.message}", error.hint)
+                return ModelError(f"The process on {host.display_name} does not answer.", _AGAIN)
+        return error if host.is_this_mac else type(error)(f"On {host.display_name}: {error.message}", error.hint)
 
 
 def _facts(data: Any) -> dict[str, Any]:

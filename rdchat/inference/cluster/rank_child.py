@@ -69,20 +69,20 @@ class _Rank:
             self._heard_at = time.monotonic()
             match message["do"]:
                 case "ping":
-                    job.end(None)
+                    job.set_outcome(None)
                 case "wait":
                     self._going.clear()
-                    job.end(None)
+                    job.set_outcome(None)
                 case "go":
                     self._going.set()
-                    job.end(None)
+                    job.set_outcome(None)
                 case "stop":
                     number = message["arguments"]["number"]
                     self._stopped.add(number)
                     # The main thread may end it at the same time.
                     if (stream := self._streams.get(number)) is not None:
                         stream[0].cancel()
-                    job.end(None)
+                    job.set_outcome(None)
                 case "count_tokens":
                     threading.Thread(target=self._answer, args=(job, message), daemon=True).start()
                 case _:
@@ -204,7 +204,7 @@ def _download(repository: str, report: Callable[[LoadProgress], None]) -> None:
 
     records: queue.SimpleQueue[Download] = queue.SimpleQueue()
     with closing(DownloadProcess(Tokens())) as process:
-        process.start(Download(repository), records.put)
+        process.start_download(Download(repository), records.put)
         while not (record := records.get()).state.has_ended:
             share = record.done_bytes / record.total_bytes if record.total_bytes else None
             report(LoadProgress(f"Downloading {repository}", share))

@@ -82,13 +82,13 @@ class RanksEngine:
 
     def rest(self) -> None:
         if self._runs:
-            self._loaded().rest()
+            self._loaded().rest_ranks()
 
     def sleep(self) -> None:
         ranks = self._ranks
         self._ranks = None
         if ranks is not None:
-            ranks.unload()
+            ranks.unload_ranks()
 
     close = sleep
 
@@ -140,7 +140,7 @@ class RanksEngine:
         ranks = self._loaded()
         sent = {name: plain(kinds[name], value) for name, value in arguments.items()}
         progress = partial(read, LoadProgress)
-        return ranks.wait(ranks.ask(method, sent, 0, partial(read, kinds["return"]), progress), on_progress)
+        return ranks.result_of(ranks.ask_rank(method, sent, 0, partial(read, kinds["return"]), progress), on_progress)
 
 
 class _Stream:
@@ -158,7 +158,7 @@ class _Stream:
         self._ended = False
         kinds = kinds_of(method)
         sent = {name: plain(kinds[name], value) for name, value in arguments.items()}
-        self._answers = ranks.ask(method, {"number": self._number, **sent})
+        self._answers = ranks.ask_rank(method, {"number": self._number, **sent})
 
     def __iter__(self) -> "_Stream":
         return self
@@ -186,7 +186,7 @@ class _Stream:
         return nullcontext()
 
     def cancel(self) -> None:
-        self._ranks.ask("stop", {"number": self._number})
+        self._ranks.ask_rank("stop", {"number": self._number})
 
     def close(self) -> None:
         if not self._ended:

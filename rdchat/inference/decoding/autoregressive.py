@@ -40,7 +40,7 @@ class TreeLogProbs(NamedTuple):
     chosen: mx.array
 
     @classmethod
-    def of(cls, logits: mx.array, tree: PackedTree, chosen: mx.array) -> "TreeLogProbs":
+    def build(cls, logits: mx.array, tree: PackedTree, chosen: mx.array) -> "TreeLogProbs":
         """Build them, lazily.
 
         Args:
@@ -210,7 +210,7 @@ class PlainSteps:
             self._ledger.queue(token, finite, sure, log_prob, *(likely or ()))
         return Step(position, logits, self._hooks.hidden, seen, token, finite, sure, log_prob, mask, likely)
 
-    def after(self) -> Step:
+    def begin_after(self) -> Step:
         """Begin with the token after the reply's last one, which is not in the cache yet."""
         reply = self._reply
         token_id = self._reply.token_ids[-1]
@@ -250,7 +250,7 @@ class PlainSteps:
             reply.count(target_calls=1, host_syncs=waits)
         reply.seen = step.seen
         likely = step.likely.listed(self._data_of)[0] if step.likely else ()
-        return reply.take(token_id, log_prob, likely), following
+        return reply.add_token(token_id, log_prob, likely), following
 
     def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
         """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""

@@ -68,7 +68,7 @@ class Detokenizer:
         """Number of tokens that end before the stop string."""
         return sum(end <= len(self.text) for end in self._ends)
 
-    def add(self, token_id: int, may_stop: MayStop = lambda _text, _offset: True) -> str:
+    def add_token(self, token_id: int, may_stop: MayStop = lambda _text, _offset: True) -> str:
         """Take one token; return the characters that became final with it.
 
         Args:
@@ -87,7 +87,7 @@ class Detokenizer:
         self._find_stop(before, may_stop)
         return self._release()
 
-    def finish(self) -> str:
+    def last_text(self) -> str:
         """Return the characters still held back; a character that is not complete has no text."""
         return self.text[self._released :]
 

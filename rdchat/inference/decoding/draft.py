@@ -60,7 +60,7 @@ class LazyPath:
     start: int
 
     @classmethod
-    def of(cls, tree: PackedTree, chosen: mx.array, start: int) -> "LazyPath":
+    def accepted(cls, tree: PackedTree, chosen: mx.array, start: int) -> "LazyPath":
         """Do what `accepted_path` does, on the device. They differ only where two children have the same token.
 
         Args:
@@ -123,7 +123,7 @@ class NodeSource(IntEnum):
     SHAPE = 3
 
     @classmethod
-    def of(cls, earlier: bool) -> "NodeSource":
+    def for_match(cls, earlier: bool) -> "NodeSource":
         """Return the source of a token that was looked up."""
         return cls.REPLIES if earlier else cls.CHAT
 
@@ -175,7 +175,7 @@ class Drafter:
         """The drafters in it; each reads the prompt and observes every token, also those of plain steps."""
         return (self,)
 
-    def use_cache(self, cache: KVCache) -> None:
+    def take_cache(self, cache: KVCache) -> None:
         """Take the target's cache of the reply before anything else; it must not be written to."""
 
     def prefill(self, cancelled: Callable[[], bool]) -> Iterator[int]:
@@ -190,7 +190,7 @@ class Drafter:
         del cancelled
         yield from ()
 
-    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+    def read_prompt(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
         """Take prompt tokens that the target has read.
 
         Args:
@@ -199,7 +199,7 @@ class Drafter:
             start: Absolute position of the first.
         """
 
-    def update(self, settings: DraftSettings) -> None:
+    def take_settings(self, settings: DraftSettings) -> None:
         """Take other settings from the next round on, as far as they concern this drafter."""
 
     def propose(self, root: int, limit: int) -> Draft:
@@ -223,7 +223,7 @@ class Drafter:
             verified: Its output.
         """
 
-    def leave_out(self, source: str) -> None:
+    def stop_source(self, source: str) -> None:
         """Stop drafting with `source` for the rest of the reply: its scores are not finite.
 
         Where `source` is this drafter's own name, `propose` is not called any more.
@@ -239,7 +239,7 @@ class Drafter:
             path: Indices of the accepted nodes, the root first.
         """
 
-    def close(self, length: int) -> None:
+    def end_reply(self, length: int) -> None:
         """Trim what outlives the reply, such as a KV cache, to the length of the target's cache.
 
         Args:

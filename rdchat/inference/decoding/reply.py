@@ -180,7 +180,7 @@ class Reply:
         tools = request.tools
         markers = info.tool_markers
         marks = call_marks(self._parse, markers, tools) if tools and markers else ()
-        self._reader = PartsReader.of(request, begun, info.token_markers, marks)
+        self._reader = PartsReader.for_request(request, begun, info.token_markers, marks)
 
     @property
     def room(self) -> int:
@@ -215,7 +215,7 @@ class Reply:
         without = _changed(self.counters.accepted_lengths, position - 1, -1)
         self.counters = replace(self.counters, accepted_lengths=_changed(without, position, 1))
 
-    def take(
+    def add_token(
         self, token_id: int, log_prob: float | None = None, alternatives: tuple[LikelyToken, ...] = ()
     ) -> TokenEvent:
         """Add one token and return its event; sets `finish_reason` where it is the last.
@@ -240,7 +240,7 @@ class Reply:
             self.finish_reason = FinishReason.EOS
         else:
             with self._ledger.stage(Stage.DETOKENIZE):
-                text = self._text.add(token_id, self._may_stop)
+                text = self._text.add_token(token_id, self._may_stop)
             control = self._text.new_control_offsets
             if self._text.stopped:
                 # One of the model's own ends it as an end token does.
@@ -258,7 +258,7 @@ class Reply:
             log_prob=log_prob,
             alternatives=alternatives,
             data=data,
-            pieces=self._reader.feed(text, control),
+            pieces=self._reader.add_text(text, control),
         )
 
     def _sample_speed(self) -> None:
@@ -279,15 +279,15 @@ class Reply:
         if self._sampled[0]:
             self._sampled = self._sampled[0] + nanoseconds, self._sampled[1]
 
-    def end(self) -> ReplyEnd:
+    def closing_event(self) -> ReplyEnd:
         """Return the closing event; `finish_reason` must be set."""
         assert self.finish_reason is not None
         self.clock.ended = perf_counter_ns()
-        trailing = self._text.finish()
+        trailing = self._text.last_text()
         if self._text.stopped:
             self._cut(self._text.held_tokens)
-        self._reader.feed(trailing)
-        whole = self._reader.finish(self.finish_reason is FinishReason.EOS)
+        self._reader.add_text(trailing)
+        whole = self._reader.finish_reply(self.finish_reason is FinishReason.EOS)
         told = self._reader.own(whole)
         self._check_answer(whole.answer)
         calls, spans = self._tool_calls(told)

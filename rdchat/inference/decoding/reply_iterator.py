@@ -76,7 +76,7 @@ def prefill(
             cache.extend(chunk)
             if mx.get_cache_memory() > _MEMORY_SHARE * mx.get_active_memory():
                 mx.clear_cache()
-        model.pace.note(len(chunk), perf_counter() - began)
+        model.pace.record_time(len(chunk), perf_counter() - began)
         done += len(chunk)
         yield done
 
@@ -145,7 +145,7 @@ class ReplyIterator:
         self._ledger.exact = settings.profile
         self._reply.trace = settings.trace
         if self._drafter:
-            self._drafter.update(settings)
+            self._drafter.take_settings(settings)
 
     def cancel(self) -> None:
         self._cancel.set()
@@ -196,12 +196,12 @@ class ReplyIterator:
     def step(self, queue: bool) -> CallResult[TokenEvent]:
         if self._rounds and self._step is None:
             self._rounds.catch_up()
-        step = self._step or self._steps.after()
+        step = self._step or self._steps.begin_after()
         event, self._step = self._steps.advance(step, queue)
         held_up = self._resumed or (self._step is not None and self._step.held_up)
         done = self._result(Call.STEP, [event], held_up=held_up)
         if self._rounds:
-            self._rounds.observe(step)
+            self._rounds.observe_plain(step)
         return done
 
     def round(self) -> CallResult[TokenEvent]:
@@ -230,7 +230,7 @@ class ReplyIterator:
             if not self._cancel.is_set():
                 yield from decode(self, self._policy)
             self._reply.finish_reason = self._reply.finish_reason or FinishReason.CANCELLED
-            yield self._reply.end()
+            yield self._reply.closing_event()
             in_order = True
         except GeneratorExit:
             in_order = True
@@ -246,9 +246,9 @@ class ReplyIterator:
             self._wait_for_cache()
         else:
             # An exception may have left the cache in any state.
-            self._cache.reset()
+            self._cache.drop_tokens()
         for part in self._parts:
-            part.close(len(self._cache.tokens))
+            part.end_reply(len(self._cache.tokens))
 
     def _wait_for_cache(self) -> None:
         """Wait for what was queued after the reply's last token; empty the cache where that fails."""
@@ -257,7 +257,7 @@ class ReplyIterator:
                 self._cache.evaluate()
         except RuntimeError:
             _LOG.warning("The device failed after a reply", exc_info=True)
-            self._cache.reset()
+            self._cache.drop_tokens()
 
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()
@@ -295,7 +295,7 @@ class ReplyIterator:
         """Give the drafter the prompt tokens of the target's last call."""
         hidden = self._model.hooks.hidden
         for part in self._parts if start < end else ():
-            part.read(self._prompt[start:end], None if hidden is None else hidden[0], start)
+            part.read_prompt(self._prompt[start:end], None if hidden is None else hidden[0], start)
 
     def _first_logits(self) -> mx.array:
         self._prompt_read()

@@ -202,7 +202,7 @@ def _packed(nodes: list[_Node]) -> PackedTree:
     for node in nodes[1:]:
         depths.append(depths[node.parent] + 1)
     columns = [node.token for node in nodes], [node.parent for node in nodes], depths
-    return PackedTree.of(PrefixTree(*(np.array([*column], np.int32) for column in columns)))
+    return PackedTree.pack(PrefixTree(*(np.array([*column], np.int32) for column in columns)))
 
 
 def marker_parts(marker: str, control: Mapping[str, int]) -> list[str | int]:

@@ -80,7 +80,7 @@ class Rounds:
         self._drafter = drafter
         self._parts = drafter.parts
         for part in self._parts:
-            part.use_cache(job.cache)
+            part.take_cache(job.cache)
         self._verifier = Verifier(job.model, job.cache)
         self._listed = job.request.top_log_probs
         self._rows_for = job.rows_for
@@ -94,7 +94,7 @@ class Rounds:
         """Prepare the cache for a plain step."""
         self._verifier.catch_up()
 
-    def observe(self, step: Step) -> None:
+    def observe_plain(self, step: Step) -> None:
         """Show the drafter a plain step whose token was taken."""
         root, token = self._reply.token_ids[-2:]
         with self._ledger.stage(Stage.FOLLOW):
@@ -145,7 +145,7 @@ class Rounds:
             logits = masked(verified.logits, self._mask)
             traces = self._reply.trace or self._listed is not None
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
-            log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if traces else None
+            log_probs = TreeLogProbs.build(verified.logits, packed, chosen) if traces else None
             likely = likely_tokens(verified.logits, self._listed)
             traced = [array for each in (log_probs, likely) if each for array in each]
             shape = (packed.tokens, packed.parents, packed.depths)
@@ -172,7 +172,7 @@ class Rounds:
                 self._reply.count(host_syncs=1)
                 path = accepted_path(tree, tokens) if counts else [0]
             if log_probs and (tokens != quick).any():
-                log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
+                log_probs = TreeLogProbs.build(verified.logits, packed, mx.array(tokens))
                 self._ledger.wait(*log_probs)
             if not readable[0] and len(tree) > 1:
                 # A drafted token can spoil the rows before it: zero times a number that is not finite is none.
@@ -193,7 +193,7 @@ class Rounds:
         self._reply.count(dropped_drafts=1)
         self._dropped[source] += 1
         if self._dropped[source] == _MAX_DROPPED:
-            self._drafter.leave_out(source)
+            self._drafter.stop_source(source)
             noun = DRAFTERS[Mode(source)].noun if source in DRAFTERS else "the drafter"
             self._reply.left_out = (
                 f"{noun.capitalize()} computed scores that are not finite, so the reply continued "
@@ -214,7 +214,7 @@ class Rounds:
         limit = self._reply.room - 1
         if limit < 1 or self._ledger.exact or not self._drafts or not self._drafter.drafts_ahead(limit):
             return ()
-        path = LazyPath.of(tree, chosen, self._verifier.position + 1)
+        path = LazyPath.accepted(tree, chosen, self._verifier.position + 1)
         self._ledger.queue(*results, path.last, path.token)
         with self._ledger.stage(Stage.DRAFT_AHEAD):
             self._drafter.draft_ahead(path, verified)
@@ -236,7 +236,7 @@ class Rounds:
                 is_drafted = position < len(path)
                 if is_drafted:
                     reply.count_accepted(position, drafters[position - 1])
-                event = reply.take(int(checked.chosen[node]), log_probs[node], rows[node])
+                event = reply.add_token(int(checked.chosen[node]), log_probs[node], rows[node])
                 if is_drafted:
                     event = replace(event, drafter=drafters[position - 1], position=position)
                 events.append(event)

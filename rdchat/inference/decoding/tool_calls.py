@@ -233,7 +233,9 @@ def _reader(parse: Parse | None) -> Reader:
     def trusting(text: str, offered: OfferedTools) -> list[ToolCall]:
         data = parse(text, offered.tools)
         calls = data if isinstance(data, list) else [data]
-        return [offered.call(each["name"], json.dumps(each["arguments"]), str(each.get("id") or "")) for each in calls]
+        return [
+            offered.make_call(each["name"], json.dumps(each["arguments"]), str(each.get("id") or "")) for each in calls
+        ]
 
     return READERS.get(parse.__module__.rpartition(".")[2], trusting)
 

@@ -117,7 +117,7 @@ def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
     parents = np.array([*range(-1, depth), *runner_ups], dtype=np.int32)
     depths = np.array([*range(depth + 1), *(step + 1 for step in runner_ups)], dtype=np.int32)
     unknown = np.zeros(len(parents), dtype=np.int32)
-    return PackedTree.of(PrefixTree(unknown, parents, depths), tokens)
+    return PackedTree.pack(PrefixTree(unknown, parents, depths), tokens)
 
 
 class CandidateRanker:
@@ -257,7 +257,7 @@ def search(
     level_size = min(level_size, head.candidates)
     width = min(shape.width, level_size)
     first = mx.array(root.token, mx.int32).reshape(1)
-    state = memory.state(replace(root, drafted=shape.length - 1))
+    state = memory.root_state(replace(root, drafted=shape.length - 1))
     keys = scorer.keys(root, shape.length - 1)
     totals = mx.zeros((1,))
     candidates = mx.array(head.candidates, mx.uint32)

@@ -82,7 +82,7 @@ class DraftModel:
         ids = (token if token >= 0 else image for token in tokens)
         return [token if token < rows else 0 for token in ids]
 
-    def forget(self) -> None:
+    def clear_memory(self) -> None:
         """Begin with an empty KV cache; a paused reply keeps the one that it has."""
         self.cache = KVCache(self.model.network)
 
@@ -184,7 +184,7 @@ class DraftModelDrafter(Drafter):
             self._cache.take_waits()
 
     @override
-    def update(self, settings: DraftSettings) -> None:
+    def take_settings(self, settings: DraftSettings) -> None:
         self.take_shape(self._shape_of(settings.draft_tokens))
 
     def take_shape(self, shape: DraftShape) -> None:
@@ -201,14 +201,14 @@ class DraftModelDrafter(Drafter):
             return Draft(pack(root, []))
         seen = self._with_tokens(self._seen, mx.array([root]))
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
-        self._cache.begin()
+        self._cache.open_round()
         self._open = True
         for step in range(1, count):
             token = ranked[-1][:1]
             seen = self._with_tokens(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
             self._fed.append(token)
-            self._cache.mark()
+            self._cache.mark_state()
         return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
 
     @override
@@ -221,14 +221,14 @@ class DraftModelDrafter(Drafter):
         self._seen = self._with_tokens(self._seen, mx.array(committed))
 
     @override
-    def close(self, length: int) -> None:
+    def end_reply(self, length: int) -> None:
         """See `Drafter`; the part of the reply that the cache lacks is read with the next prompt.
 
         Its tokens are those of the reply. A target that feeds accepted tokens again may hold fewer of them, and a cache
         that cannot be trimmed keeps them.
         """
         if not length:
-            self._cache.reset()
+            self._cache.drop_tokens()
         elif self._cache.can_trim_to(length):
             self._cache.trim_to(length)
 
@@ -281,7 +281,7 @@ class DraftModelDrafter(Drafter):
 
     def _end_round(self, accepted: list[int]) -> None:
         """Keep the rows of accepted tokens."""
-        self._cache.commit(list(range(len(accepted))))
+        self._cache.close_round(list(range(len(accepted))))
         self._cache.tokens += accepted
         self._open = False
 

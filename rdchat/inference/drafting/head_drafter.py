@@ -64,7 +64,7 @@ class HeadModel:
 
     def record_states(self) -> None:
         """Make the target record the hidden states that this head reads; another head may have requested others."""
-        self._model.hooks.read(self.head.reads)
+        self._model.hooks.record_states(self.head.reads)
 
     def drafter(
         self,
@@ -87,7 +87,7 @@ class HeadModel:
         """
         self.record_states()
         memory = self.head.memory() if apart else self._memory
-        memory.begin(prompt)
+        memory.begin_reply(prompt)
         return HeadDrafter(
             self._model, self.head, memory, prompt, request=request, ledger=ledger or Ledger(), earlier=earlier
         )
@@ -107,13 +107,13 @@ class HeadModel:
         worse = [wrong[each] for each in tested if wrong[each] >= limit]
         others = f"{100 - min(worse):.0f} % in the best other way" if worse else "about as many in any other way"
         head.facts = (
-            f"It {best.text}: {100 - wrong[best]:.0f} % of the tokens it drafted in a test were right, {others}."
+            f"It {best.description}: {100 - wrong[best]:.0f} % of the tokens it drafted in a test were right, {others}."
         )
         if best != head.reading:
             head.read_as(best)
-            self.forget()
+            self.clear_memory()
 
-    def forget(self) -> None:
+    def clear_memory(self) -> None:
         """Clear the memory that is kept between replies."""
         self._memory = self.head.memory()
 
@@ -164,18 +164,18 @@ class HeadDrafter(Drafter):
         self._index = LookupIndex(prompt, earlier=earlier)
 
     @override
-    def update(self, settings: DraftSettings) -> None:
+    def take_settings(self, settings: DraftSettings) -> None:
         self._settings = settings
 
     @override
-    def use_cache(self, cache: KVCache) -> None:
+    def take_cache(self, cache: KVCache) -> None:
         self._memory.use_cache(cache)
 
     @override
-    def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
+    def read_prompt(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
         if self._head.remembers and hidden is not None:
             with self._ledger.stage(Stage.READ):
-                self._memory.take(tokens, hidden, start)
+                self._memory.take_committed(tokens, hidden, start)
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
@@ -187,10 +187,10 @@ class HeadDrafter(Drafter):
         branch = _NO_BRANCH
         if settings.lookup_branch:
             with self._ledger.stage(Stage.LOOKUP):
-                branch = self._index.draft(length - 1, min_chance=_MIN, chain=True)
-        return self.draft(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
+                branch = self._index.draft_tree(length - 1, min_chance=_MIN, chain=True)
+        return self.draft_in_shape(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
 
-    def draft(self, root: int, shape: BeamShape, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
+    def draft_in_shape(self, root: int, shape: BeamShape, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
         """Draft in a given shape.
 
         Args:
@@ -203,10 +203,10 @@ class HeadDrafter(Drafter):
             if branch.chances[0] >= _MIN_ALONE:
                 return lookup_draft(root, branch)
             branch = _NO_BRANCH
-        pool = self.search(root, shape)
-        return self.offer(pool, nodes, branch)
+        pool = self.search_draft(root, shape)
+        return self.offer_best(pool, nodes, branch)
 
-    def offer(self, pool: NodePool, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
+    def offer_best(self, pool: NodePool, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
         """Offer the best nodes of a search, perhaps only the root; trees only if the target takes them."""
         if not branch.tokens and 1 in (nodes, pool.level_size):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
@@ -214,7 +214,7 @@ class HeadDrafter(Drafter):
             tree, looked_up = best_nodes(pool, nodes, branch.tokens)
             if self._model.hooks.states.limits_leaves(tree.deepest):
                 tree = tree.with_leaves(max(-(-len(tree) // 2), _MIN_LEAVES))
-            by_depth = mx.array([NodeSource.DRAFTER, *map(NodeSource.of, branch.earlier)], mx.int32)
+            by_depth = mx.array([NodeSource.DRAFTER, *map(NodeSource.for_match, branch.earlier)], mx.int32)
             sources = mx.where(looked_up, by_depth[mx.minimum(tree.depths, len(branch.tokens))], NodeSource.DRAFTER)
             self._ledger.synchronize(*tree.arrays, sources)
         return Draft(tree, sources, finite=pool.finite)
@@ -253,14 +253,14 @@ class HeadDrafter(Drafter):
         if self._head.remembers and self._drawn is not None:
             self._memory.keep([root, *tokens[:-1]], verified.hidden[path[-1]][None])
         elif self._head.remembers:
-            self._memory.take([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
+            self._memory.take_committed([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
         self._ledger.add_waits(self._memory.take_waits())
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
         self._index.extend(tokens)
 
     @override
-    def close(self, length: int) -> None:
+    def end_reply(self, length: int) -> None:
         if not length:
             self._memory.reset()
 
@@ -273,7 +273,7 @@ class HeadDrafter(Drafter):
             # These are the waits of the prompt.
             self._memory.take_waits()
 
-    def search(self, root: int, shape: BeamShape) -> NodePool:
+    def search_draft(self, root: int, shape: BeamShape) -> NodePool:
         """Return the nodes of a draft, lazy, without offering them; a search begun ahead is used where it suffices."""
         self._begin(root)
         assert self._hidden is not None

@@ -45,7 +45,7 @@ class LookupDrafter(Drafter):
         self._began = False
 
     @override
-    def update(self, settings: DraftSettings) -> None:
+    def take_settings(self, settings: DraftSettings) -> None:
         self._draft_tokens = settings.draft_tokens
 
     @override
@@ -58,7 +58,9 @@ class LookupDrafter(Drafter):
         with self._ledger.stage(Stage.LOOKUP):
             draft_tokens = self._draft_tokens
             min_chance = 1 / (1 + draft_tokens)
-            tree = self._index.draft(max_nodes(draft_tokens), min(limit, DEEPEST), min_chance, chain=not self._trees)
+            tree = self._index.draft_tree(
+                max_nodes(draft_tokens), min(limit, DEEPEST), min_chance, chain=not self._trees
+            )
             return lookup_draft(root, tree)
 
     def _begin(self, root: int) -> None:
@@ -76,4 +78,4 @@ def lookup_draft(root: int, tree: LookupTree) -> Draft:
         np.array([-1, *tree.parents], np.int32),
         np.array([0, *tree.depths], np.int32),
     )
-    return Draft(PackedTree.of(nodes), [NodeSource.DRAFTER, *map(NodeSource.of, tree.earlier)])
+    return Draft(PackedTree.pack(nodes), [NodeSource.DRAFTER, *map(NodeSource.for_match, tree.earlier)])

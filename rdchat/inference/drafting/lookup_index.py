@@ -67,7 +67,7 @@ class Rate:
         self._expected = self._expected * self._fade + expected
         self._came = self._came * self._fade + observed
 
-    def forget(self, share: float) -> None:
+    def keep_share(self, share: float) -> None:
         """Keep this share of the observations."""
         self._expected *= share
         self._came *= share
@@ -134,7 +134,7 @@ class LookupTree:
         return cls(list(tokens), list(range(count)), list(range(1, count + 1)), chances, [False] * count)
 
     def cut(self, nodes: int) -> "LookupTree":
-        """Return the first nodes: of a tree from `LookupIndex.draft` the likeliest."""
+        """Return the first nodes: of a tree from `LookupIndex.draft_tree` the likeliest."""
         return LookupTree(*(column[:nodes] for column in self._columns))
 
     def first_subtree(self) -> "LookupTree":
@@ -187,7 +187,7 @@ class Occurrences:
         self._last: list[dict[tuple[int, ...], int]] = [{} for _ in _RUNS]
         self._before: list[list[int]] = [[] for _ in _RUNS]
 
-    def find(self, ending: Sequence[int], limit: int = _MAX_MATCHES) -> list[tuple[int, int]]:
+    def positions(self, ending: Sequence[int], limit: int = _MAX_MATCHES) -> list[tuple[int, int]]:
         """Return the positions where an ending stood.
 
         Args:
@@ -197,7 +197,7 @@ class Occurrences:
         Returns:
             The index of the token after each position, and the length of its match. Longer runs come first.
         """
-        self.update()
+        self.index_runs()
         lengths: dict[int, int] = {}
         for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
             if len(ending) < run:
@@ -216,7 +216,7 @@ class Occurrences:
             length += 1
         return length
 
-    def update(self) -> None:
+    def index_runs(self) -> None:
         """Index the runs that end before the last token, which has no successor yet. `find` does it too.
 
         Those before a part of an image have none either.
@@ -262,7 +262,9 @@ class LookupIndex:
         self._text.tokens += tokens
         self._matches = None
 
-    def draft(self, nodes: int, deepest: int = DEEPEST, min_chance: float = 0.0, chain: bool = False) -> LookupTree:
+    def draft_tree(
+        self, nodes: int, deepest: int = DEEPEST, min_chance: float = 0.0, chain: bool = False
+    ) -> LookupTree:
         """Return the likeliest tree of what may come next, likeliest nodes first.
 
         Args:
@@ -306,7 +308,9 @@ class LookupIndex:
             ending = tokens[-LONGEST_MATCH:]
             if ending and min(ending) < 0:
                 ending = list(takewhile(lambda token: token >= 0, reversed(ending)))[::-1]
-            self._matches = [LookupMatch(length, _followed(tokens, end)) for end, length in self._text.find(ending)]
+            self._matches = [
+                LookupMatch(length, _followed(tokens, end)) for end, length in self._text.positions(ending)
+            ]
             if self._earlier is not None:
                 self._matches += self._earlier.matches(ending)
         return self._matches

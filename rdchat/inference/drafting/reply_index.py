@@ -36,7 +36,7 @@ class ReplyIndex(EarlierReplies):
                 backwards += (SEPARATOR, *reversed(reply))
                 self.messages.add(message)
         self._text = Occurrences(reversed(backwards[:BUILT_TOKENS]))
-        self._text.update()
+        self._text.index_runs()
         self._lock = Lock()
 
     @property
@@ -48,7 +48,7 @@ class ReplyIndex(EarlierReplies):
     def memory_bytes(self) -> int:
         return _TOKEN_BYTES * self.tokens
 
-    def add(self, message: int, reply: Sequence[int]) -> None:
+    def add_reply(self, message: int, reply: Sequence[int]) -> None:
         """Add a reply, if there is room for it."""
         with self._lock:
             if self.tokens + len(reply) < MAX_TOKENS:
@@ -61,6 +61,6 @@ class ReplyIndex(EarlierReplies):
             tokens = self._text.tokens
             matches = [
                 LookupMatch(length, list(takewhile(SEPARATOR.__ne__, tokens[end : end + DEEPEST])), True)
-                for end, length in self._text.find(ending, _MAX_MATCHES)
+                for end, length in self._text.positions(ending, _MAX_MATCHES)
             ]
         return [match for match in matches if match.following]

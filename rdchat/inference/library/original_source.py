@@ -124,7 +124,7 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
         ModelError: If they do not hold it, or are damaged.
         StorageError: If it cannot be written.
     """
-    part = Part.of(files.drafter)
+    part = Part.in_folder(files.drafter)
     config = json.loads(files.config)
     made = parent_of(part) / files.drafter
     if (made / CONFIG).exists():
@@ -176,7 +176,7 @@ class IncompleteModel:
     hub_id: str
 
     @classmethod
-    def of(cls, model: ModelCard, part: Part = Part.MTP) -> "IncompleteModel":
+    def read_model(cls, model: ModelCard, part: Part = Part.MTP) -> "IncompleteModel":
         """Read a model's files.
 
         Raises:
@@ -211,7 +211,7 @@ def find_part(api: HubApi, model: ModelCard, original: str = "", part: Part = Pa
         ModelError: If the model cannot be read, or has the part already.
         NetworkError: If the hub cannot be reached or refuses, or has none that fit the model.
     """
-    target = IncompleteModel.of(model, part)
+    target = IncompleteModel.read_model(model, part)
     if not original:
         records = (record for _, record in unfinished_downloads())
         if saved := next((record for record in records if record.drafter == target.drafter), None):

@@ -52,7 +52,7 @@ class TargetBinding:
     hash: str
 
     @classmethod
-    def of(cls, info: ModelInfo) -> "TargetBinding":
+    def for_model(cls, info: ModelInfo) -> "TargetBinding":
         """Return the binding to a loaded model."""
         return cls(info.name, info.architecture, target_hash(info.path))
 

@@ -118,7 +118,7 @@ class ModelSettings:
         named = ", ".join(self.unread)
         return f"mlx-lm does not follow {named} of its config.json: replies can differ." if named else ""
 
-    def fit(self, network: nn.Module) -> None:
+    def fit_network(self, network: nn.Module) -> None:
         """Give a network of these settings the rotary positions that they mean, and mend the faults of its module."""
         follow_ropes(network, self.values)
         mend(network, str(self.config["model_type"]), self.values)

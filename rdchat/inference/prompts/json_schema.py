@@ -148,7 +148,7 @@ class Embedding:
     _parts: int = 0
     _compared: int = 0
 
-    def embed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+    def embed_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return a schema whose references name definitions of the new root.
 
         Raises:

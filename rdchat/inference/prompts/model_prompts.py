@@ -81,7 +81,7 @@ class ModelPrompts:
         self._folder = folder
         self._tokenizer = tokenizer
         self.sight = sight
-        ids = process.read(folder)
+        ids = process.read_tokenizer(folder)
         self.control: Mapping[int, str] = {token_id: text for text, token_id in ids.items()}
         self._tokens = ControlTokens(ids)
 
@@ -294,7 +294,7 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
     Raises:
         ModelError: If it cannot be read, or is harmful.
     """
-    process.read(folder, waiting, reread=True)
+    process.read_tokenizer(folder, waiting, reread=True)
     try:
         with tokenizer_view(folder) as view:
             tokenizer = mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))

@@ -35,7 +35,7 @@ def grammar_of(shape: AnswerShape) -> str:
 
 def _self_contained(source: str) -> str:
     embedding = Embedding(soften=False)
-    schema = embedding.embed(json.loads(source))
+    schema = embedding.embed_schema(json.loads(source))
     return json.dumps(schema | {"$defs": embedding.definitions} if embedding.definitions else schema)
 
 

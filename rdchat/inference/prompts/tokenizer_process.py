@@ -223,12 +223,12 @@ class TokenizerProcess:
         self.child = ChildProcess("tokenizers")
         self._thinking: dict[Path, TemplateThinking] = {}
 
-    def start(self) -> None:
+    def start_child(self) -> None:
         """Start the child, which takes a second or two; the first request waits for it."""
         with _errors_of("The process for tokenizers"):
-            self.child.start()
+            self.child.start_child()
 
-    def read(self, folder: Path, waiting: Waiting = lambda: None, *, reread: bool = False) -> dict[str, int]:
+    def read_tokenizer(self, folder: Path, waiting: Waiting = lambda: None, *, reread: bool = False) -> dict[str, int]:
         """Read and test a model folder's tokenizer, unless that is done; return text and id of control tokens.
 
         Args:
@@ -268,7 +268,7 @@ class TokenizerProcess:
             limits = Limits(_TRY_S, _ENCODE_BYTES)
             request = {"variables": variables}
             # Errors of reading are not the template's.
-            self.read(folder, waiting)
+            self.read_tokenizer(folder, waiting)
             try:
                 thinking = self._request("thinking", folder, request, limits, waiting=waiting, read=_thinking_of)
             except _InterruptedError:
@@ -338,7 +338,7 @@ class TokenizerProcess:
                 if answer is not None:
                     return answer
                 # The child is a new one, or it dropped the tokenizer.
-                self.read(folder, waiting)
+                self.read_tokenizer(folder, waiting)
             raise ChildEndedError("ended again and again")
 
 

@@ -300,7 +300,7 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
         kind, words = receive(group)
         if kind is Kind.CALL:
             assert follower is not None
-            follower.call(words)
+            follower.repeat_call(words)
             continue
         if kind is Kind.REST:
             unwire_memory()
@@ -342,7 +342,7 @@ class Follower:
         hooks.gives_trunk = True
         self._caches: dict[int, KVCache] = {}
 
-    def call(self, words: list[int]) -> None:
+    def repeat_call(self, words: list[int]) -> None:
         """Repeat one call; see `Leader` for the words of its message.
 
         Raises:
@@ -364,7 +364,7 @@ class Follower:
         if cache is not None and is_tree:
             ancestors = PrefixTree(*[np.array([*parents], np.int32)] * 3).ancestors()
             depths = ancestors.sum(axis=1, dtype=np.int32) - 1
-            cache.begin(mx.array(depths), mx.array(ancestors), deepest, leaves)
+            cache.open_round(mx.array(depths), mx.array(ancestors), deepest, leaves)
         hooks.states.recorded = bool(records)
         packed = hooks.packed(mx.array(positions, mx.int32) if has_positions else None)
         with packed, hooks.attention.fixed(bool(in_parts)), hooks.attention.call(count, length):

@@ -209,7 +209,7 @@ class RemoteReply:
     def _new_reader(self) -> PartsReader:
         # Markers in the text of rdchat's server are plain text.
         markers = markers_among([""]) if self._is_rdchat else frozenset()
-        return PartsReader.of(self._request, self._answer.begun, markers)
+        return PartsReader.for_request(self._request, self._answer.begun, markers)
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         return self
@@ -263,7 +263,7 @@ class RemoteReply:
             self._answer.ending = self._answer.ending or "stop"
             return
         before = self._answer.length
-        if text := self._answer.add(event, inline=self._request.continue_last):
+        if text := self._answer.add_event(event, inline=self._request.continue_last):
             self._take(text, before)
 
     async def _next_event(self) -> dict[str, Any] | None:
@@ -280,7 +280,7 @@ class RemoteReply:
             self._text_at = self._last_at
             self._reader = self._new_reader()
             self._ready.append(PrefillProgress(number, 0, 0, 0, in_thought=self._answer.begun))
-        pieces = self._reader.feed(text, self._answer.offsets[bisect_left(self._answer.offsets, before) :])
+        pieces = self._reader.add_text(text, self._answer.offsets[bisect_left(self._answer.offsets, before) :])
         self._ready.append(TokenEvent(number, self._index, UNKNOWN_TOKEN, text, pieces=pieces))
         self._index += 1
 
@@ -291,12 +291,12 @@ class RemoteReply:
             raise self._connection.stopped(answer.ending)
         calls, damaged = answer.calls.finished() if reason is None else ([], [])
         trailing = answer.flush() + (answer.close_thought() if finish is FinishReason.EOS or damaged else "")
-        trailing += "".join(answer.write(f"\n{call}") for call in damaged)
+        trailing += "".join(answer.add_text(f"\n{call}") for call in damaged)
         self._ended = True
         number = self._request.request_id
         text = answer.text
-        self._reader.feed(trailing, answer.offsets)
-        told = self._reader.own(self._reader.finish(finish is FinishReason.EOS))
+        self._reader.add_text(trailing, answer.offsets)
+        told = self._reader.own(self._reader.finish_reply(finish is FinishReason.EOS))
         self._ready.append(
             ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
                      tool_calls=tuple(calls), told=told)
@@ -334,7 +334,7 @@ class _Answer:
     _in_thought: bool = False
     _has_deltas: bool = False
 
-    def add(self, event: dict[str, Any], *, inline: bool) -> str:
+    def add_event(self, event: dict[str, Any], *, inline: bool) -> str:
         """Take one event, and return the text that it adds.
 
         Args:
@@ -377,7 +377,7 @@ class _Answer:
         """Thought and answer, with the markers of the thought that are written here."""
         return "".join(self._parts)
 
-    def write(self, text: str) -> str:
+    def add_text(self, text: str) -> str:
         """Add to the text, and return what is new; half a character waits for the other half."""
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
@@ -390,7 +390,7 @@ class _Answer:
         """Add what waits for its other half, which does not come."""
         half = whole(self._half)
         self._half = ""
-        return self.write(half)
+        return self.add_text(half)
 
     def close_thought(self) -> str:
         """End a thought that is open, and return the text for it."""
@@ -403,10 +403,10 @@ class _Answer:
         """Write a marker on a line of its own."""
         before = self.flush()
         self.offsets.append(self.length + 1)
-        return before + self.write(marker)
+        return before + self.add_text(marker)
 
     def _answer(self, text: str) -> str:
-        return self.close_thought() + self.write(text) if text else ""
+        return self.close_thought() + self.add_text(text) if text else ""
 
     def _think(self, thought: str, inline: bool) -> str:
         if not thought:
@@ -418,7 +418,7 @@ class _Answer:
                 self.begun = True
             else:
                 opening = self._mark(f"\n{THINK[0]}\n")
-        return opening + self.write(thought)
+        return opening + self.add_text(thought)
 
     def _count(self, usage: dict[str, Any]) -> None:
         """Take the counters, as far as the server gives them."""

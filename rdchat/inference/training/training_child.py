@@ -67,7 +67,7 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         nonlocal held_s
         job.report_progress(asdict(event))
         held_s += job.wait_while_held()  # It waits while a reply is written.
-        job.check()
+        job.check_cancelled()
 
     def show_loading(progress: LoadProgress) -> None:
         report(TrainingProgress(LOADING, progress.fraction, text=progress.stage))
@@ -85,12 +85,12 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         facts = str(plan.folder), str(model.info.path), plan.resumed, plan.budget.disk_bytes, memory_bytes
         report(TrainingStart(*facts))
         training = DrafterTraining(model, plan, lambda: monotonic() - held_s)
-        with closing(JsonLines(place / CURVE)) as curve, closing(training.run()) as events:
+        with closing(JsonLines(place / CURVE)) as curve, closing(training.train()) as events:
             last_fraction = -1.0
             for event in events:
                 if event.loss is not None and (event.accuracy or (event.fraction or 0) - last_fraction >= 1 / _POINTS):
                     last_fraction = event.fraction or 0
-                    curve.append({"fraction": event.fraction, "loss": event.loss, "accuracy": event.accuracy})
+                    curve.append_line({"fraction": event.fraction, "loss": event.loss, "accuracy": event.accuracy})
                 report(replace(event, memory_bytes=_memory_bytes()))
         show_comparing(0.0)
         comparison = asdict(compare_drafters(model, place / DRAFTER, asked.old, show_comparing))

@@ -87,7 +87,7 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
             found.append(_judge(trial))
             hooks.leave_out_logits(vocabulary_size)
             kinds[found[-1].kind] += 1
-            errors.add(trial.errors)
+            errors.add_errors(trial.errors)
         middle = sorted(found, key=lambda each: [*DraftKind].index(each.kind))[len(found) // 2]
         hooks.states.recorded = middle.kind in {DraftKind.TREE, DraftKind.CHAIN}
         return replace(middle, inputs=len(found), errors=errors.medians())
@@ -125,7 +125,7 @@ class _Errors(defaultdict[str, list[float]]):
         super().__init__(list)
         self.dtype = mx.float32
 
-    def add(self, others: "_Errors") -> None:
+    def add_errors(self, others: "_Errors") -> None:
         """Add the errors of one input."""
         self.dtype = others.dtype
         for kind, errors in others.items():
@@ -164,8 +164,8 @@ class _Trial:
         tokens = 1 + rng.permutation(min(vocabulary_size, 1000) - 1).astype(np.int32)[: _PROMPT + _ROWS]
         self._prompt = tokens[:_PROMPT]
         self._tokens = tokens[_PROMPT:]
-        self._chain = PrefixTree.of(self._tokens, np.arange(-1, _ROWS - 1))
-        self._tree = PrefixTree.of(self._tokens, _SHAPES[shape])
+        self._chain = PrefixTree.from_tokens(self._tokens, np.arange(-1, _ROWS - 1))
+        self._tree = PrefixTree.from_tokens(self._tokens, _SHAPES[shape])
         self._paths = [np.flatnonzero(row) for row in self._tree.ancestors()]
         # First node whose parent is another one than in the chain.
         self._fork = int(np.argmax(self._tree.parents != self._chain.parents))
@@ -211,7 +211,7 @@ class _Trial:
         # The nodes 5 and 7 lie before the border by depth, and behind it in packed order.
         start = _FAR - _PROMPT - 5
         path = self._paths[-1]
-        branch = PrefixTree.of(self._tokens[[*path, 2, 3, 6]], self._chain.parents)
+        branch = PrefixTree.from_tokens(self._tokens[[*path, 2, 3, 6]], self._chain.parents)
         second = self._packed(self._read(start), branch)[3:5]
         self.errors["far"] = row_errors(self._packed(self._read(start), self._tree)[5::2], second)
 
@@ -248,15 +248,15 @@ class _Trial:
         self, cache: KVCache, tree: PrefixTree, mask: bool = True, spread: int = 1, path: list[int] | None = None
     ) -> _Rows:
         """Feed the tree, `spread` positions a level, and commit a path of it, or nothing; return its logits."""
-        packed = PackedTree.of(tree)
-        cache.begin(packed.depths, packed.ancestors if mask else None, packed.deepest, packed.leaves)
+        packed = PackedTree.pack(tree)
+        cache.open_round(packed.depths, packed.ancestors if mask else None, packed.deepest, packed.leaves)
         with self._hooks.packed(None if tree.is_chain else packed.depths * spread):
             rows = on_host(self._network(packed.tokens[None], cache=cache.layers)[0])
         if path is None:
             cache.rollback()
         else:
             self.commits = cache.can_commit_part
-            cache.commit(path)
+            cache.close_round(path)
         return rows
 
 

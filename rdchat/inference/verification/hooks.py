@@ -88,7 +88,7 @@ class ModelHooks:
         if trunk is not None:
             _record(trunk, self._take)
 
-    def read(self, reads: HiddenReads) -> None:
+    def record_states(self, reads: HiddenReads) -> None:
         """Record these hidden states from the next call on.
 
         Raises:

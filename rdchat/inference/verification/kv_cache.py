@@ -30,7 +30,7 @@ Operation = IntEnum("Operation", "DROP BEGIN COMMIT ROLLBACK TRIM MARK REMEMBER 
 
 
 type Tree = tuple[mx.array, mx.array, int, int]
-"""Depths, ancestors, deepest and leaves of a round's tree; see `KVCache.begin`."""
+"""Depths, ancestors, deepest and leaves of a round's tree; see `KVCache.open_round`."""
 type Mirror = Callable[[Operation, list[Any], Sequence[int], Tree | None], None]
 """Takes what happens to the cache with these layers, so that other ranks repeat it; see `ranks`."""
 
@@ -51,9 +51,9 @@ class KVCache:
         self._network = network
         self._mirror = mirror_of(network)
         self.images: Sequence[ImageSpan] = ()
-        self.reset()
+        self.drop_tokens()
 
-    def reset(self) -> None:
+    def drop_tokens(self) -> None:
         """Forget all tokens."""
         self.layers: list[Any] = make_prompt_cache(self._network)
         with suppress(UnsupportedCacheError):
@@ -65,7 +65,7 @@ class KVCache:
         """Keep the first `length` tokens, or none where that is impossible."""
         surplus = len(self.tokens) - length
         if not self.can_trim_to(length):
-            self.reset()
+            self.drop_tokens()
         elif surplus > 0:
             self.trim(surplus)
             del self.tokens[length:]
@@ -179,14 +179,14 @@ class KVCache:
 
     # Rounds; see `round_cache`
 
-    def begin(
+    def open_round(
         self,
         depths: mx.array | None = None,
         ancestors: mx.array | None = None,
         deepest: int = 0,
         leaves: int = 1,
     ) -> None:
-        """Open a round; see `AttentionRows.begin`.
+        """Open a round; see `AttentionRows.open_round`.
 
         Args:
             depths: As there.
@@ -203,7 +203,7 @@ class KVCache:
             else:
                 cache.begin(depths, ancestors)
 
-    def mark(self) -> None:
+    def mark_state(self) -> None:
         """Note the state after each call of a round with one row a call, so that a part of them can be committed."""
         self._report(Operation.MARK)
         for cache in self._leaves:
@@ -215,13 +215,13 @@ class KVCache:
         """Whether `commit` can keep fewer rows than were fed; see `RoundArraysCache`."""
         return all(cache.can_commit_part for cache in self._leaves if isinstance(cache, RoundArraysCache))
 
-    def commit(self, path: list[int]) -> None:
+    def close_round(self, path: list[int]) -> None:
         """Close the round; keep the rows of `path`, node indices from the root on in ascending order.
 
         These must be all that were fed unless `can_commit_part`.
         """
         self._report(Operation.COMMIT, *path)
-        rows = RoundRows.of(path)
+        rows = RoundRows.for_path(path)
         for cache in self._leaves:
             cache.commit(rows)
 
@@ -263,7 +263,7 @@ class KVCache:
     def repeat(self, operation: Operation, arguments: Sequence[int]) -> None:
         """Carry out an operation that another rank's cache reported."""
         if operation is Operation.COMMIT:
-            self.commit([*arguments])
+            self.close_round([*arguments])
         else:
             getattr(self, operation.name.lower())(*arguments)
 

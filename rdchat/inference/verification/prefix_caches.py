@@ -75,7 +75,7 @@ class PrefixCaches:
         # With their owners; the least recently used comes first.
         self._entries: list[tuple[str, KVCache | _Tail]] = []
 
-    def take(self, prompt: list[int], owner: str, images: Sequence[ImageSpan] = ()) -> KVCache:
+    def take_cache(self, prompt: list[int], owner: str, images: Sequence[ImageSpan] = ()) -> KVCache:
         """Return the cache of a reply, which holds a proper prefix of its prompt; no other reply gets it meanwhile.
 
         Args:
@@ -128,7 +128,7 @@ class PrefixCaches:
     def give_back(self, cache: KVCache, owner: str, failed: bool = False) -> None:
         """Keep a cache after its reply, unless it is empty. If the reply failed, memory may be short: none is kept."""
         if failed:
-            self.clear()
+            self.drop_caches()
         elif cache.tokens:
             self._entries.append((owner, cache))
             self._drop(self._limit_bytes, keep=1)
@@ -138,7 +138,7 @@ class PrefixCaches:
         self._limit_bytes = limit_bytes
         self._drop(limit_bytes, keep=1)
 
-    def clear(self) -> None:
+    def drop_caches(self) -> None:
         """Drop all caches that no reply has taken."""
         self._drop(-1, keep=0)
 

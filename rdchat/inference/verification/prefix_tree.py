@@ -27,7 +27,7 @@ class PrefixTree:
     depths: Ints
 
     @classmethod
-    def of(cls, tokens: npt.ArrayLike, parents: npt.ArrayLike) -> "PrefixTree":
+    def from_tokens(cls, tokens: npt.ArrayLike, parents: npt.ArrayLike) -> "PrefixTree":
         """Return the tree of token ids, (nodes,), with these parents, (nodes,); -1 for the root."""
         tree = cls(*(np.array(values, np.int32) for values in (tokens, parents, parents)))
         return replace(tree, depths=tree.ancestors().sum(axis=1, dtype=np.int32) - 1)

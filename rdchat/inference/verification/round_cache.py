@@ -47,7 +47,7 @@ class RowBuffer:
         self.rows = 0
         self.waits = 0
 
-    def write(self, parts: Sequence[mx.array], keep_from: int) -> None:
+    def append_rows(self, parts: Sequence[mx.array], keep_from: int) -> None:
         """Append rows.
 
         Args:
@@ -119,7 +119,7 @@ class RoundRows:
     last: int
 
     @classmethod
-    def of(cls, path: list[int]) -> "RoundRows":
+    def for_path(cls, path: list[int]) -> "RoundRows":
         """Return those of a path: node indices from the root on in ascending order."""
         unmoved = next((i for i, node in enumerate(path) if node != i), len(path))
         others = path[unmoved:]
@@ -161,7 +161,7 @@ class AttentionRows:
         """Position of the next token; networks read it for rope."""
         return self.length + self.shift
 
-    def begin(self, depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
+    def open_round(self, depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
         """Open a round. The next update has all its nodes; those of a chain may come in several updates, in order.
 
         Args:
@@ -174,13 +174,13 @@ class AttentionRows:
         self._base = self.length
         self._round_rows = []
 
-    def commit(self, rows: RoundRows) -> None:
+    def close_round(self, rows: RoundRows) -> None:
         """Close the round; keep some of its rows."""
         assert self._round_rows or not rows.count
         if self._round_rows:
             self.buffer.cut(self._base + rows.unmoved)
             if rows.others is not None:
-                self.buffer.write([part[..., rows.others, :] for part in self._round_rows], 0)
+                self.buffer.append_rows([part[..., rows.others, :] for part in self._round_rows], 0)
             self.length = self._base + rows.count
         self._close()
 
@@ -192,7 +192,7 @@ class AttentionRows:
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
-        self.commit(RoundRows.of([]))
+        self.close_round(RoundRows.for_path([]))
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append the rows of one call, (1, heads, n, head_dim); return all rows that it may attend to.
@@ -204,7 +204,7 @@ class AttentionRows:
         if self._open:
             self._round_rows = parts
         self._view_start = self._first_visible()
-        self.buffer.write(parts, self._first_visible(self._base if self._open else None))
+        self.buffer.append_rows(parts, self._first_visible(self._base if self._open else None))
         self.length = self.buffer.first + self.buffer.rows
         return self.keys_and_values()
 
@@ -280,7 +280,7 @@ class AttentionRows:
     def append(self, rows: list[mx.array]) -> None:
         """Append rows that `copy_from` gave, at the positions that they had."""
         if rows and rows[0].shape[2]:
-            self.buffer.write(rows, self.buffer.first)
+            self.buffer.append_rows(rows, self.buffer.first)
         self.length = self.buffer.first + self.buffer.rows
 
     def first_needed(self, position: int) -> int:
@@ -377,7 +377,7 @@ class RoundArraysCache(stock.ArraysCache):
         """Prepare for `rollback`."""
         self._saved = list(self.cache)
 
-    def begin(self, paths: TreePaths | None = None) -> None:
+    def open_round(self, paths: TreePaths | None = None) -> None:
         """Open a round.
 
         Args:
@@ -387,7 +387,7 @@ class RoundArraysCache(stock.ArraysCache):
         self.round = StateRound(paths)
         self._marked = []
 
-    def mark(self) -> None:
+    def mark_state(self) -> None:
         """Note the state after a call of one row, so that `commit` can end with it."""
         self._marked.append(list(self.cache))
 
@@ -401,21 +401,21 @@ class RoundArraysCache(stock.ArraysCache):
         """Whether `commit` can keep fewer rows than were fed: by marks, or where hooks recorded the one call."""
         return bool(self._marked) or (self.round is not None and self.round.is_complete(self.cache))
 
-    def commit(self, rows: RoundRows) -> None:
+    def close_round(self, rows: RoundRows) -> None:
         """Close the round; keep some of its rows, and all of them where a part cannot be kept."""
         if not rows.count:
             self.cache = self._saved
         elif self._marked:
             self.cache = self._marked[rows.count - 1]
         elif self.round is not None:
-            self.cache = self.round.after(self.cache, rows.count, rows.last)
+            self.cache = self.round.after_rows(self.cache, rows.count, rows.last)
         self._saved = []
         self._marked = []
         self.round = None
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
-        self.commit(RoundRows.of([]))
+        self.commit(RoundRows.for_path([]))
 
 
 def round_cache(cache: Any) -> Any:

@@ -123,7 +123,7 @@ class _Window:
     inputs: mx.array
     kernel: int
 
-    def after(self, cut: _Cut) -> mx.array:
+    def after_rows(self, cut: _Cut) -> mx.array:
         """Return the window after the accepted rows, (1, kernel - 1, channels)."""
         return self.inputs[cut.last : cut.last + 1, cut.start : cut.start + self.kernel - 1]
 
@@ -146,7 +146,7 @@ class _Recursion:
     state_after: StateAfter
     ancestors: mx.array | None = None
 
-    def after(self, cut: _Cut) -> mx.array:
+    def after_rows(self, cut: _Cut) -> mx.array:
         """Return the state after the accepted rows."""
         if self.ancestors is not None:
             return self.state_after(self.rows, self.state, self.ancestors[cut.last : cut.last + 1].squeeze(0))
@@ -242,7 +242,7 @@ class StateRound:
         """
         return self._parts(arrays) is not None
 
-    def after(self, arrays: Sequence[mx.array | None], count: int, last: int) -> list[mx.array | None]:
+    def after_rows(self, arrays: Sequence[mx.array | None], count: int, last: int) -> list[mx.array | None]:
         """Return the layer's state after the accepted rows.
 
         Args:
@@ -255,7 +255,7 @@ class StateRound:
             return [*arrays]
         path = None if self._paths is None else self._paths.path_of(last)
         cut = _Cut(count, 0, 0, count) if path is None else _Cut(count, last, path, 1)
-        return [part.after(cut) for part in parts]
+        return [part.after_rows(cut) for part in parts]
 
     def _parts(self, arrays: Sequence[mx.array | None]) -> list[_Window | _Recursion] | None:
         """Return the record of each array: a recurrence's by its result, the convolutions' in order; None if one lacks.

@@ -56,7 +56,7 @@ class PrefillPace:
         # Chunks since it stopped one.
         self._unstopped = 0
 
-    def note(self, tokens: int, seconds: float) -> None:
+    def record_time(self, tokens: int, seconds: float) -> None:
         """Record the time of a chunk. One shorter than `chunk`, as at a prompt's end, can only shorten the next."""
         self._unstopped += 1
         if self._unstopped % _RECOVERS == 0:

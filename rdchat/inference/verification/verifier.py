@@ -39,7 +39,7 @@ class PackedTree:
     leaves: int = 1
 
     @classmethod
-    def of(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
+    def pack(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
         """Pack a tree of known shape, with its own tokens or with `tokens`, (nodes,), perhaps lazy."""
         tokens = mx.array(tree.tokens) if tokens is None else tokens
         ancestors = None if tree.is_chain else mx.array(tree.ancestors())
@@ -272,7 +272,7 @@ class Verifier:
         tokens = tree.tokens
         chain = tree.ancestors is None
         self._fed = pending + len(tree)
-        self._cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
+        self._cache.open_round(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
         if pending:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
@@ -304,7 +304,7 @@ class Verifier:
             self.rollback()
             self._pending += tokens
             return
-        self._cache.commit(rows)
+        self._cache.close_round(rows)
         self._cache.tokens += [*self._pending, *tokens]
         self._pending = []
 

@@ -18,7 +18,7 @@ _LIMITS = Limits(30.0, 2 * 2**30)
 # The child takes a third of a second to start.
 _IDLE_S = 120.0
 AS_IT_IS = 100_000_000, 100_000_000
-"""A width and height for `ImageProcess.draw` that no image has."""
+"""A width and height for `ImageProcess.scale_image` that no image has."""
 _HINT = "It may be damaged. Save it again in the app that made it, or choose another one."
 
 Waiting = Callable[[], None]
@@ -68,7 +68,7 @@ class ImageProcess:
         self._child = ChildProcess("images", idle_s=_IDLE_S)
         self._limits = limits
 
-    def look(self, path: Path, *, name: str = "", waiting: Waiting = lambda: None) -> ImageFacts:
+    def check_image(self, path: Path, *, name: str = "", waiting: Waiting = lambda: None) -> ImageFacts:
         """Decode an image, so that one that is damaged is refused before it is sent.
 
         Args:
@@ -108,7 +108,9 @@ class ImageProcess:
         more = {"processor": processor, "settings": dict(settings), "max_tokens": max_tokens}
         return self._request("prepare", path, name, waiting, _prepared_of, **more)
 
-    def draw(self, path: Path, size: tuple[int, int], *, name: str = "", waiting: Waiting = lambda: None) -> bytes:
+    def scale_image(
+        self, path: Path, size: tuple[int, int], *, name: str = "", waiting: Waiting = lambda: None
+    ) -> bytes:
         """Return an image as PNG without metadata, scaled down where it is larger than `size`, width and height.
 
         Raises:
@@ -116,7 +118,7 @@ class ImageProcess:
         """
         return self._request("draw", path, name, waiting, lambda _, out: out.read_bytes(), size=size)
 
-    def close(self) -> None:
+    def end_child(self) -> None:
         """End the child. Idempotent; the next image starts another one."""
         self._child.close()
 

@@ -54,7 +54,7 @@ def with_images(
     at = 0
     fits = True
     for key, layout in images:
-        own = image_ids(key, layout.tokens)
+        own = image_ids(key, layout.pixel_tokens)
         for rows, columns in layout.grids:
             count = rows * columns
             start = changed.index(token, at) if token in changed[at:] else at
@@ -122,7 +122,7 @@ class ImagePrompts:
             raise ImageRefusedError(f"This chat has {len(images)} images; a prompt takes {MAX_IMAGES}.", "Remove some.")
         layouts = [self._layout(each, cap) for each in images]
         # Foreign settings decide it, so it is checked before a text is built.
-        if (tokens := sum(each.tokens for each in layouts)) > limit:
+        if (tokens := sum(each.pixel_tokens for each in layouts)) > limit:
             raise PromptTooLongError(f"The images have {tokens:,} tokens, more than the model takes.", "Remove some.")
         return [self.family.expanded(each) for each in layouts]
 
@@ -135,7 +135,7 @@ class ImagePrompts:
 
     def tokens(self, image: ChatImage, cap: ImageCap) -> int:
         """Return the number of tokens that stand for an image's pixels."""
-        return self._layout(image, cap).tokens
+        return self._layout(image, cap).pixel_tokens
 
     def seen_size(self, image: ChatImage, cap: ImageCap) -> tuple[int, int]:
         """Return width and height in pixels to which an image is scaled."""

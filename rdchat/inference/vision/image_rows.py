@@ -90,7 +90,7 @@ class Seam:
             wrap_call(layer, partial(self._add, number))
 
     @contextmanager
-    def call(self, rows: CallRows | None) -> Iterator[None]:
+    def rows_for_call(self, rows: CallRows | None) -> Iterator[None]:
         """Within the block, calls of the network have these rows; None for text alone."""
         self._rows = rows
         try:
@@ -161,7 +161,7 @@ class ImageRows:
         self._weights: TowerWeights | None = None
         self._kept = OrderedDict[str, SeenImage]()
 
-    def find(self, key: str) -> SeenImage | None:
+    def stored_rows(self, key: str) -> SeenImage | None:
         """Return the rows of an image if they are kept."""
         if key in self._kept:
             self._kept.move_to_end(key)
@@ -179,7 +179,7 @@ class ImageRows:
             ModelError: If the tower's weights or settings are damaged.
             OutOfMemoryError: If there was not enough memory.
         """
-        if (kept := self.find(key)) is not None:
+        if (kept := self.stored_rows(key)) is not None:
             return kept
 
         def evaluate(state: mx.array) -> None:
@@ -217,7 +217,7 @@ class ImageRows:
         layout = image.layout
         patches = image.patches
         # Each token has as many patches.
-        ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.tokens)
+        ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.pixel_tokens)
         tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
         found = [
             tower(weights, self._settings, mx.array(tile), grid, evaluate)
@@ -272,7 +272,7 @@ class SeenPrompt:
     by_axis: bool = False
     scale: float = 1.0
 
-    def call(self, start: int, end: int, embed: Callable[[mx.array], mx.array]) -> CallRows | None:
+    def rows_for_call(self, start: int, end: int, embed: Callable[[mx.array], mx.array]) -> CallRows | None:
         """Return what a call with the tokens from `start` to `end` gets; None if it is plain text.
 
         Args:
@@ -356,18 +356,18 @@ class ModelEyes:
         prompt = self._rows.prompt(fed, spans, seen)
 
         def feed(cache: KVCache, start: int, end: int) -> None:
-            rows = prompt.call(start, end, self._embed)
+            rows = prompt.rows_for_call(start, end, self._embed)
             tokens = mx.maximum(mx.array(fed[start:end])[None], 0)
             if rows is None:
                 self._network(tokens, cache=cache.layers)
                 return
             windows_only = self.prompts.family.windows_only
             seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
-            with self._seam.call(rows), seeing:
+            with self._seam.rows_for_call(rows), seeing:
                 self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
 
         return feed
 
     def _see(self, image: ChatImage, cap: ImageCap, waiting: Waiting) -> SeenImage:
         key = self.prompts.key(image, cap)
-        return self._rows.find(key) or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)
+        return self._rows.stored_rows(key) or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)

@@ -28,7 +28,7 @@ class Layout:
     tiles: tuple[int, int] = (0, 0)
 
     @property
-    def tokens(self) -> int:
+    def pixel_tokens(self) -> int:
         """The number of tokens that stand for pixels."""
         return sum(rows * columns for rows, columns in self.grids)
 

@@ -58,8 +58,8 @@ class Processor(NamedTuple):
             ModelError: If the settings are invalid, or ask for more tokens or pixels than any model takes.
         """
         layout = self.shape(width, height, settings, max_tokens)
-        if layout.tokens > _MAX_TOKENS or math.prod(layout.size) > _MAX_PIXELS:
-            raise _invalid("the size of an image", f"{layout.tokens:,} tokens, {layout.size} pixels")
+        if layout.pixel_tokens > _MAX_TOKENS or math.prod(layout.size) > _MAX_PIXELS:
+            raise _invalid("the size of an image", f"{layout.pixel_tokens:,} tokens, {layout.size} pixels")
         return layout
 
     def prepare(self, rgb: Pixels, settings: Settings, max_tokens: int | None) -> Prepared:

@@ -76,8 +76,8 @@ class ChatCompletions(OpenAIInterface):
 
     format = ChatFormat
 
-    def read(self, fields: Fields) -> ReplyRequest:
-        """Read a request; see `Interface.read`."""
+    def read_request(self, fields: Fields) -> ReplyRequest:
+        """Read a request; see `Interface.read_request`."""
         common = read_openai(fields)
         fields.refuse("use `tools` and `tool_choice`.", "functions", "function_call")
         fields.refuse("rdchat reads and writes texts only.", "audio", "modalities", neutral=(["text"],))
@@ -88,7 +88,7 @@ class ChatCompletions(OpenAIInterface):
             top_log_probs=self._log_probs(fields),
             effort=read_thinking(fields, read_effort(fields, "reasoning_effort") or self._effort(fields)),
             **read_answer(
-                read_tools(fields), fields.take("tool_choice", "auto"), read_shape(fields.part("response_format"))
+                read_tools(fields), fields.raw_value("tool_choice", "auto"), read_shape(fields.part("response_format"))
             ),
             **common,
             ignored=fields.unread(),
@@ -98,8 +98,8 @@ class ChatCompletions(OpenAIInterface):
         """Read how much to think as GLM, DeepSeek and Kimi name it, and as OpenRouter does."""
         thinking = fields.part("thinking")
         reasoning = fields.part("reasoning")
-        switches = [thinking.text("type")] if thinking.values else []
-        if reasoning.take("enabled") is not None:
+        switches = [thinking.read_text("type")] if thinking.values else []
+        if reasoning.raw_value("enabled") is not None:
             switches.append("enabled" if reasoning.flag("enabled") else "disabled")
         given = read_effort(reasoning, "effort") or ("on" if switches else "")
         return "none" if "disabled" in switches else given
@@ -173,8 +173,8 @@ class Completions(OpenAIInterface):
 
     format = CompletionFormat
 
-    def read(self, fields: Fields) -> ReplyRequest:
-        """Read a request; see `Interface.read`."""
+    def read_request(self, fields: Fields) -> ReplyRequest:
+        """Read a request; see `Interface.read_request`."""
         common = read_openai(fields)
         fields.refuse("a text is continued at its end only.", "suffix")
         fields.refuse("the reply never has the prompt in it.", "echo")
@@ -188,7 +188,7 @@ class Completions(OpenAIInterface):
         )
 
     def _prompts(self, fields: Fields) -> tuple[Prompt, ...]:
-        prompt = fields.take("prompt")
+        prompt = fields.raw_value("prompt")
         texts = [prompt] if isinstance(prompt, str) else prompt
         if not isinstance(texts, list) or not texts:
             raise wrong("prompt", "must be a text, or a list of texts.")

@@ -51,14 +51,14 @@ def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, An
 
 
 def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Mapping[str, Any]]:
-    match given.text("type", "function"):
+    match given.read_text("type", "function"):
         case "function":
             yield _function(given, namespace)
         case "custom":
             yield _custom(given, namespace)
         case "namespace":
-            name = given.text("name")
-            about = given.text("description", "")
+            name = given.read_text("name")
+            about = given.read_text("description", "")
             inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
             if inner:
                 first = inner[0]["function"]
@@ -71,21 +71,21 @@ def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Map
 
 
 def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
-    function = given if given.take("function") is None else given.part("function")
-    if not function.text("name"):
-        raise wrong(given.name("function"), "must name the function.")
-    return _tool(function, function.take("parameters", _NOTHING), namespace)
+    function = given if given.raw_value("function") is None else given.part("function")
+    if not function.read_text("name"):
+        raise wrong(given.field_name("function"), "must name the function.")
+    return _tool(function, function.raw_value("parameters", _NOTHING), namespace)
 
 
 def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
-    custom = given if given.take("custom") is None else given.part("custom")
+    custom = given if given.raw_value("custom") is None else given.part("custom")
     form = custom.part("format")
-    form.take("type")
-    form = form if form.take("grammar") is None else form.part("grammar")
-    rule = form.text("definition", "")
+    form.raw_value("type")
+    form = form if form.raw_value("grammar") is None else form.part("grammar")
+    rule = form.read_text("definition", "")
     tool = _tool(custom, _INPUT, namespace) | {"custom": True}
     if rule:
-        syntax = form.text("syntax", "")
+        syntax = form.read_text("syntax", "")
         tool["function"]["description"] += f"\nThe input has this form ({syntax}):\n{rule}"
     return tool
 
@@ -94,9 +94,9 @@ def _tool(
     given: Fields, parameters: Any, namespace: str = "", field: str = "parameters", about: str = ""
 ) -> dict[str, Any]:
     function = {
-        "name": namespace + given.text("name"),
-        "description": given.text("description", "") or about,
-        "parameters": object_of(parameters, given.name(field)),
+        "name": namespace + given.read_text("name"),
+        "description": given.read_text("description", "") or about,
+        "parameters": object_of(parameters, given.field_name(field)),
     }
     return {"type": "function", "function": function, "strict": given.flag("strict"), "namespace": namespace}
 
@@ -108,12 +108,12 @@ def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
     known: dict[str, Any] = json.loads(files(__package__).joinpath("anthropic_tools.json").read_text())
 
     def read(given: Fields) -> Iterator[Mapping[str, Any]]:
-        kind = given.text("type", "custom")
+        kind = given.read_text("type", "custom")
         own: Mapping[str, Any] = next((known[each] for each in known if kind.startswith(f"{each}_")), {})
         if not own and kind != "custom":
-            fields.ignored.append(f"tools.{given.text('name', '')}")
+            fields.ignored.append(f"tools.{given.read_text('name', '')}")
             return
-        schema = own["parameters"] if own else given.take("input_schema", {})
+        schema = own["parameters"] if own else given.raw_value("input_schema", {})
         yield _tool(given, schema, field="input_schema", about=own.get("description", ""))
 
     return _good_ones(fields, read)
@@ -140,38 +140,42 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
 
 def read_message(fields: Fields, *, last: bool) -> ChatMessage:
     """Read a message; see `part_text` of the last one's parts."""
-    role = _ROLES.get(fields.text("role"))
+    role = _ROLES.get(fields.read_text("role"))
     if role is None:
-        raise wrong(fields.name("role"), f"must be one of {', '.join(_ROLES)}.")
-    given = fields.take("content", "")
+        raise wrong(fields.field_name("role"), f"must be one of {', '.join(_ROLES)}.")
+    given = fields.raw_value("content", "")
     thoughts = list[object]()
     if role is Role.ASSISTANT and isinstance(given, list):
         thoughts = [part for part in given if is_thought(part)]
         fields.ignored += [f"content.{part['type']}" for part in given if is_foreign(part)]
         given = [part for part in given if not is_thought(part) and not is_foreign(part)]
     strict = last and role is not Role.TOOL
-    message = content_of(given, fields.name("content"), strict=strict, role=role).of(role)
+    message = content_of(given, fields.field_name("content"), strict=strict, role=role).as_message(role)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
         former = fields.part("function_call")
         if former.values:
-            calls = (*calls, ToolCall(former.text("name"), arguments_of(former.take("arguments"))))
+            calls = (*calls, ToolCall(former.read_text("name"), arguments_of(former.raw_value("arguments"))))
         # One thought under several names is one.
         names = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
-        thought = next(filter(None, (thought_of(fields.take(name)) for name in names)), "") or thought_of(thoughts)
+        thought = next(filter(None, (thought_of(fields.raw_value(name)) for name in names)), "") or thought_of(thoughts)
         return replace(message, tool_calls=calls, thought=thought)
     if role is Role.TOOL:
-        return replace(message, tool_call_id=fields.text("tool_call_id", ""), name=fields.text("name", ""))
+        return replace(message, tool_call_id=fields.read_text("tool_call_id", ""), name=fields.read_text("name", ""))
     return message
 
 
 def _read_call(fields: Fields) -> ToolCall:
-    fields.take("type")  # `function` or `custom`
+    fields.raw_value("type")  # `function` or `custom`
     custom = fields.part("custom")
     if custom.values:
-        return ToolCall(custom.text("name"), json.dumps({"input": custom.text("input", "")}), fields.text("id", ""))
+        return ToolCall(
+            custom.read_text("name"), json.dumps({"input": custom.read_text("input", "")}), fields.read_text("id", "")
+        )
     function = fields.part("function")
-    return ToolCall(function.text("name"), arguments_of(function.take("arguments")), fields.text("id", ""))
+    return ToolCall(
+        function.read_text("name"), arguments_of(function.raw_value("arguments")), fields.read_text("id", "")
+    )
 
 
 def arguments_of(given: object) -> str:

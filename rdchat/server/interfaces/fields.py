@@ -117,16 +117,16 @@ class Fields:
         self.ignored: list[str] = []
         self._parts: list[Fields] = []
 
-    def name(self, field: str) -> str:
+    def field_name(self, field: str) -> str:
         """Return a field's name for errors."""
         return ".".join(filter(None, (self._name, field)))
 
-    def take(self, field: str, default: Any = None) -> Any:
+    def raw_value(self, field: str, default: Any = None) -> Any:
         """Return a value as it is."""
         self._known.add(field)
         return self.values.get(field, default)
 
-    def text(self, field: str, default: str | None = None) -> str:
+    def read_text(self, field: str, default: str | None = None) -> str:
         """Return a text; without a default it must be there."""
         return self._of_kind(field, str, default, "a text")
 
@@ -136,7 +136,7 @@ class Fields:
     def items(self, field: str) -> list[Any]:
         """Return a list; empty where it is absent."""
         listed = self._of_kind(field, list, [], "a list")
-        check_length(listed, self.name(field))
+        check_length(listed, self.field_name(field))
         return listed
 
     def part(self, field: str) -> "Fields":
@@ -145,7 +145,7 @@ class Fields:
 
     def inner(self, value: Any, path: str) -> "Fields":
         """Return an object inside this one, by its path from here; its unread fields are unread here too."""
-        made = Fields(object_of(value, self.name(path)), self.name(path))
+        made = Fields(object_of(value, self.field_name(path)), self.field_name(path))
         self._parts.append(made)
         return made
 
@@ -155,55 +155,55 @@ class Fields:
 
     def whole_number(self, field: str, low: int, high: int) -> int | None:
         """Return a whole number; None where it is absent."""
-        value = self.take(field)
+        value = self.raw_value(field)
         if value is None:
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise wrong(self.name(field), f"must be a whole number from {low} to {high}.")
+            raise wrong(self.field_name(field), f"must be a whole number from {low} to {high}.")
         return value
 
     def stops(self, field: str) -> tuple[str, ...]:
         """Return the texts before which a reply ends; empty ones are left out."""
-        given = self.take(field, [])
+        given = self.raw_value(field, [])
         listed = [given] if isinstance(given, str) else given
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-            raise wrong(self.name(field), "must be a text, or a list of texts.")
+            raise wrong(self.field_name(field), "must be a text, or a list of texts.")
         # Each token of the reply is searched for all of them.
         if len(listed) > MAX_STOPS:
-            raise wrong(self.name(field), f"may have at most {MAX_STOPS} texts.")
+            raise wrong(self.field_name(field), f"may have at most {MAX_STOPS} texts.")
         if any(len(each) > MAX_STOP_CHARACTERS for each in listed):
-            raise wrong(self.name(field), f"has a text of more than {MAX_STOP_CHARACTERS:,} characters.")
+            raise wrong(self.field_name(field), f"has a text of more than {MAX_STOP_CHARACTERS:,} characters.")
         return tuple(each for each in listed if each)
 
     def number(self, field: str) -> float | None:
         """Return a number; None where it is absent."""
-        value = self.take(field)
+        value = self.raw_value(field)
         if value is None:
             return None
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise wrong(self.name(field), "must be a number.")
+            raise wrong(self.field_name(field), "must be a number.")
         try:
             return float(value)
         except OverflowError as error:
-            raise wrong(self.name(field), "is too large.") from error
+            raise wrong(self.field_name(field), "is too large.") from error
 
     def refuse(self, why: str, *fields: str, neutral: tuple[Any, ...] = ()) -> None:
         """Refuse known fields that cannot be honoured, unless they have a value that changes nothing."""
         for name in fields:
-            value = self.take(name)
+            value = self.raw_value(name)
             if value is not None and value not in (*neutral, [], {}, False, ""):
-                raise unsupported(self.name(name), why)
+                raise unsupported(self.field_name(name), why)
 
     def unread(self) -> tuple[str, ...]:
         """Return the names of the fields that had no effect, also inside objects; items of a list have no number."""
         own = {*self.ignored, *(self.values.keys() - self._known)}
-        names = {without_numbers(self.name(field)) for field in own}
+        names = {without_numbers(self.field_name(field)) for field in own}
         return tuple(sorted(names.union(*(part.unread() for part in self._parts))))
 
     def _of_kind[T](self, field: str, kind: type[T], default: T | None, label: str) -> T:
-        value = self.take(field, default)
+        value = self.raw_value(field, default)
         if not isinstance(value, kind):
-            raise wrong(self.name(field), f"must be {label}.")
+            raise wrong(self.field_name(field), f"must be {label}.")
         return value

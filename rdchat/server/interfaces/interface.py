@@ -46,7 +46,7 @@ class Interface(Protocol):
 
     ping: str
 
-    def read(self, fields: Fields) -> ReplyRequest:
+    def read_request(self, fields: Fields) -> ReplyRequest:
         """Read a request; raises ApiError."""
 
     def format(self, request: ReplyRequest, model: str, reply_id: str) -> ReplyFormat:
@@ -61,9 +61,9 @@ def event(data: dict[str, Any] | str, name: str = "") -> str:
 
 def read_effort(fields: Fields, field: str) -> str:
     """Read how much to think; empty where it is left to the model."""
-    effort = fields.text(field, "")
+    effort = fields.read_text(field, "")
     if effort and effort not in EFFORTS:
-        raise wrong(fields.name(field), f"must be one of {', '.join(EFFORTS)}.")
+        raise wrong(fields.field_name(field), f"must be one of {', '.join(EFFORTS)}.")
     return effort
 
 
@@ -144,4 +144,4 @@ def finish_of(choice: Choice) -> str:
     """Return OpenAI's word for why a reply ended."""
     if choice.calls:
         return "tool_calls"
-    return "length" if choice.finish in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL) else "stop"
+    return "length" if choice.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL) else "stop"

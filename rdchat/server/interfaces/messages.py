@@ -131,7 +131,7 @@ class MessageFormat:
 
     def _stop(self, choice: Choice) -> dict[str, Any]:
         """Return why a reply ended, and its token ids if they are requested."""
-        reason = "tool_use" if choice.calls else _STOP_REASONS.get(choice.finish, "end_turn")
+        reason = "tool_use" if choice.calls else _STOP_REASONS.get(choice.finish_reason, "end_turn")
         sequence = choice.last.stop if reason == "stop_sequence" else None
         return {"stop_reason": reason, "stop_sequence": sequence} | self._request.ids_of(choice)
 
@@ -149,17 +149,17 @@ class Messages:
     def __init__(self, *, counts: bool = False) -> None:
         self._counts = counts
 
-    def read(self, fields: Fields) -> ReplyRequest:
-        """Read a request; see `Interface.read`."""
+    def read_request(self, fields: Fields) -> ReplyRequest:
+        """Read a request; see `Interface.read_request`."""
         common = read_common(fields, "stop_sequences", *_SAMPLING)
-        if fields.take("max_tokens") is None and not self._counts:
+        if fields.raw_value("max_tokens") is None and not self._counts:
             raise wrong("max_tokens", "is missing.")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         prompt = Prompt(tuple(_read_messages(fields)))
         output = fields.part("output_config")
         answer = self._answer(fields, read_shape(output.part("format")))
         thinking = fields.part("thinking")
-        kind = thinking.text("type") if thinking.values else ""
+        kind = thinking.read_text("type") if thinking.values else ""
         effort = read_effort(output, "effort")
         if kind not in _THINKING:
             raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
@@ -177,14 +177,14 @@ class Messages:
     def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
         """Read the tools that the model may or must call, as fields of `ReplyRequest` with the answer's shape."""
         tools = read_anthropic_tools(fields)
-        choice = fields.take("tool_choice", "auto")
+        choice = fields.raw_value("tool_choice", "auto")
         one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
         return read_answer(tools, choice, shape) | {"one_call": one_call}
 
 
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     """Yield the system prompt and the messages; a message with results of tools becomes several."""
-    system_text = content_of(fields.take("system", ""), "system", strict=True, role=Role.SYSTEM).text
+    system_text = content_of(fields.raw_value("system", ""), "system", strict=True, role=Role.SYSTEM).text
     if system_text.startswith(f"{_BILLING}:"):
         fields.ignored.append(f"system.{_BILLING}")
         system_text = system_text.partition("\n")[2]
@@ -196,10 +196,10 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     for at, each in enumerate(listed):
         name = f"messages[{at}]"
         message = Fields(object_of(each, name), name)
-        role = message.text("role")
+        role = message.read_text("role")
         if role not in _ROLES:
             raise wrong(f"{name}.role", f"must be one of {', '.join(_ROLES)}.")
-        content = message.take("content", "")
+        content = message.raw_value("content", "")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, list):
             raise wrong(f"{name}.content", "must be a text, or a list of blocks.")
@@ -214,16 +214,18 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
 def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[ChatMessage]:
     parts = list[tuple[str, Any]]()
     for block in blocks:
-        if block.text("type") == "tool_result":
-            result = content_of(block.take("content", ""), block.name("content"), strict=False).of(Role.TOOL)
+        if block.read_text("type") == "tool_result":
+            result = content_of(block.raw_value("content", ""), block.field_name("content"), strict=False).as_message(
+                Role.TOOL
+            )
             if block.flag("is_error"):
                 offsets = tuple(len(_FAILED) + at for at in result.image_offsets)
                 result = replace(result, content=_FAILED + result.content, image_offsets=offsets)
-            yield replace(result, tool_call_id=block.text("tool_use_id"))
+            yield replace(result, tool_call_id=block.read_text("tool_use_id"))
         else:
-            parts.append((block.name(""), block.values))
+            parts.append((block.field_name(""), block.values))
     if parts or not blocks:
-        yield in_order(parts, "messages.content", role, strict=strict).of(role)
+        yield in_order(parts, "messages.content", role, strict=strict).as_message(role)
 
 
 def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
@@ -232,15 +234,17 @@ def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:
     calls = []
     thoughts = []
     for block in blocks:
-        match kind := block.text("type", "text"):
+        match kind := block.read_text("type", "text"):
             case "tool_use":
-                calls.append(ToolCall(block.text("name"), arguments_of(block.take("input")), block.text("id", "")))
+                calls.append(
+                    ToolCall(block.read_text("name"), arguments_of(block.raw_value("input")), block.read_text("id", ""))
+                )
             case "thinking":
                 thoughts.append(thought_of(block.values))
             case _ if is_foreign(block.values):
                 ignored.append(f"messages.content.{kind}")
             case _:
-                texts.append(part_text(block.values, block.name(""), strict=False))
+                texts.append(part_text(block.values, block.field_name(""), strict=False))
     return ChatMessage(Role.ASSISTANT, "\n".join(texts), tool_calls=tuple(calls), thought="\n".join(thoughts))
 
 

@@ -123,7 +123,7 @@ class Content(NamedTuple):
     images: tuple[SentImage, ...] = ()
     offsets: tuple[int, ...] = ()
 
-    def of(self, role: Role) -> ChatMessage:
+    def as_message(self, role: Role) -> ChatMessage:
         """Return it as a message."""
         return ChatMessage(role, self.text, images=self.images, image_offsets=self.offsets)
 

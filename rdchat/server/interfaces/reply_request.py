@@ -196,7 +196,7 @@ class Choice:
         return self.end
 
     @property
-    def finish(self) -> FinishReason:
+    def finish_reason(self) -> FinishReason:
         return self.last.finish_reason
 
     def named_calls(self, reply_id: str) -> list[tuple[str, ToolCall]]:
@@ -205,7 +205,7 @@ class Choice:
 
     def listed(self) -> list[TokenEvent]:
         """Return the tokens whose text the client has: without a final EOS, and without what a stop string cuts."""
-        count = len(self.last.token_ids) - (self.finish is FinishReason.EOS)
+        count = len(self.last.token_ids) - (self.finish_reason is FinishReason.EOS)
         return [token for token in self.tokens if token.index < count]
 
 
@@ -261,7 +261,7 @@ def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, An
     # As vLLM and as Qwen's API name it.
     limits = [fields.whole_number(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
     return {
-        "model": fields.text("model", ""),
+        "model": fields.read_text("model", ""),
         "sampling": _read_sampling(fields, *sampling) | {"stop": fields.stops(stop_field)},
         # Negative seeds besides -1 count from the end of the 64 bits.
         "seed": fresh_seed() if seed in {None, -1} else seed % 2**64,
@@ -296,7 +296,7 @@ def read_thinking(fields: Fields, effort: str) -> str:
     """Return how much to think: `effort`, unless clients switch it on or off by one of its other names."""
     template = fields.part("chat_template_kwargs")
     switches = [(fields, "enable_thinking"), (template, "enable_thinking"), (template, "thinking")]
-    given = [each.flag(name) for each, name in switches if each.take(name) is not None]
+    given = [each.flag(name) for each, name in switches if each.raw_value(name) is not None]
     if False in given:
         return "none"
     return effort or ("on" if given else "")

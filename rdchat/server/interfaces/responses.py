@@ -70,7 +70,7 @@ class KeptItems:
         self._items: dict[str, str] = {}
         self._size = 0
 
-    def keep(self, item: dict[str, Any]) -> None:
+    def add_item(self, item: dict[str, Any]) -> None:
         """Keep a copy of an item; the oldest ones go where they are too many."""
         self._items[item["id"]] = json.dumps(item)
         self._size += len(self._items[item["id"]])
@@ -83,13 +83,13 @@ class KeptItems:
         Raises:
             ApiError: If it is not there.
         """
-        if item.take("type") != "item_reference":
+        if item.raw_value("type") != "item_reference":
             return item
-        name = item.text("id")
+        name = item.read_text("id")
         if name not in self._items:
             why = "Only those of the last responses are kept: with `store: false` clients send the items themselves."
-            raise ApiError(400, f"There is no item {name[:50]!r} here. {why}", item.name("id"))
-        return Fields(json.loads(self._items[name]), item.name(""))
+            raise ApiError(400, f"There is no item {name[:50]!r} here. {why}", item.field_name("id"))
+        return Fields(json.loads(self._items[name]), item.field_name(""))
 
 
 def sealed(thought: str) -> str:
@@ -99,7 +99,7 @@ def sealed(thought: str) -> str:
 
 def unsealed(item: Fields) -> str:
     """Return the thought in an item's `encrypted_content`; what was not made here counts as ignored."""
-    given = item.text("encrypted_content", "")
+    given = item.read_text("encrypted_content", "")
     with suppress(ValueError):
         if given.startswith(_SEAL):
             return b64decode(given.removeprefix(_SEAL), validate=True).decode()
@@ -240,7 +240,7 @@ class ResponseFormat:
                 item["encrypted_content"] = sealed(part["text"])
         item["status"] = status
         if self._request.keep_items:
-            self._kept.keep(item)
+            self._kept.add_item(item)
         return text + self._event("response.output_item.done", **self._place, item=item)
 
     @property
@@ -275,8 +275,8 @@ class Responses(OpenAIInterface):
         """Return what writes the response; see `Interface.format`."""
         return ResponseFormat(request, model, reply_id, self._kept)
 
-    def read(self, fields: Fields) -> ReplyRequest:
-        """Read a request; see `Interface.read`."""
+    def read_request(self, fields: Fields) -> ReplyRequest:
+        """Read a request; see `Interface.read_request`."""
         common = read_common(fields, "stop", *SAMPLING)
         why = "rdchat stores no responses; send the whole conversation as `input`."
         fields.refuse(why, "previous_response_id", "conversation")
@@ -286,12 +286,12 @@ class Responses(OpenAIInterface):
             fields.ignored.append("store")
         reasoning = fields.part("reasoning")
         text = fields.part("text")
-        reasoning.text("summary", "")
+        reasoning.read_text("summary", "")
         limit = reasoning.whole_number("max_tokens", 0, MAX_TOKENS)
         if limit is not None:
             common["thinking_tokens"] = limit
         tools = read_tools(fields)
-        repeated = {name: fields.take(name, usual) for name, usual in _REPEATED.items()}
+        repeated = {name: fields.raw_value(name, usual) for name, usual in _REPEATED.items()}
         for name in ("reasoning", "text"):
             repeated[name] = {field: repeated[name].get(field, usual) for field, usual in _REPEATED[name].items()}
         listed = [{"type": "function", "strict": each["strict"]} | each["function"] for each in tools]
@@ -318,9 +318,9 @@ def _read_log_probs(fields: Fields) -> int | None:
 
 def _read_conversation(fields: Fields, kept: KeptItems) -> Iterator[ChatMessage]:
     """Yield the instructions, and the messages of `input`; neighbouring items of the assistant are one message."""
-    if instructions := fields.text("instructions", ""):
+    if instructions := fields.read_text("instructions", ""):
         yield ChatMessage(Role.SYSTEM, instructions)
-    given = fields.take("input")
+    given = fields.raw_value("input")
     items = [] if isinstance(given, str) else [kept.resolved(each) for each in fields.inners("input")]
     if given is None or given == []:
         raise wrong("input", "must be a text, or a list with at least one item.")
@@ -345,21 +345,23 @@ def _joined(reply: Sequence[ChatMessage], ignored: list[str]) -> Iterator[ChatMe
 
 def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | None:
     """Return an item of `input` as a message; None for one of OpenAI's own tools, which counts as ignored."""
-    kind = item.text("type", "message")
+    kind = item.read_text("type", "message")
     for name in ("id", "status"):
-        item.take(name)
+        item.raw_value(name)
     match kind:
         case "message":
             return read_message(item, last=last)
         # Calls of a client's own tools, such as Codex's patches and its shell, whatever their type is called.
-        case _ if kind.endswith("_call") and item.take("call_id") is not None:
-            text = json.dumps({"input": item.text("input")}) if item.take("input") is not None else None
-            given = text or arguments_of(item.take("arguments") or item.take("action"))
-            name = item.text("namespace", "") + item.text("name", kind.removesuffix("_call"))
-            return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.text("call_id")),))
+        case _ if kind.endswith("_call") and item.raw_value("call_id") is not None:
+            text = json.dumps({"input": item.read_text("input")}) if item.raw_value("input") is not None else None
+            given = text or arguments_of(item.raw_value("arguments") or item.raw_value("action"))
+            name = item.read_text("namespace", "") + item.read_text("name", kind.removesuffix("_call"))
+            return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.read_text("call_id")),))
         case _ if kind.endswith("_call_output"):
-            result = content_of(item.take("output", ""), item.name("output"), strict=False).of(Role.TOOL)
-            return replace(result, tool_call_id=item.text("call_id", ""), name=item.text("name", ""))
+            result = content_of(item.raw_value("output", ""), item.field_name("output"), strict=False).as_message(
+                Role.TOOL
+            )
+            return replace(result, tool_call_id=item.read_text("call_id", ""), name=item.read_text("name", ""))
         case "reasoning":
             texts = [thought_of(item.items(name)) for name in ("content", "summary")]
             texts.append(unsealed(item))

@@ -18,21 +18,21 @@ _WITHOUT_PARAMETERS = {"type", "properties", "required", "title", "description"}
 
 def read_shape(given: Fields) -> AnswerShape | None:
     """Read `response_format`; `regex` and `grammar` are our own kinds. None where any text will do."""
-    if not given.values or (kind := given.text("type")) == "text":
+    if not given.values or (kind := given.read_text("type")) == "text":
         return None
-    if kind == "json_object" and given.take("schema") is None:
+    if kind == "json_object" and given.raw_value("schema") is None:
         return AnswerShape(ShapeKind.JSON)
     if kind in {"json_object", "json_schema"}:
-        named = given if given.take("schema") is not None else given.part("json_schema")
-        schema = named.take("schema")
+        named = given if given.raw_value("schema") is not None else given.part("json_schema")
+        schema = named.raw_value("schema")
         if schema is None:
-            raise wrong(given.name("json_schema"), "must have a schema.")
+            raise wrong(given.field_name("json_schema"), "must have a schema.")
         for label in ("name", "description"):
-            named.take(label)
-        return _schema_shape(schema, named.name("schema"), strict=named.flag("strict"))
+            named.raw_value(label)
+        return _schema_shape(schema, named.field_name("schema"), strict=named.flag("strict"))
     if kind in {"regex", "grammar"}:
-        return _shape(ShapeKind(kind), given.text(kind), given.name(kind))
-    raise unsupported(given.name("type"), f"rdchat has no format {kind[:50]!r}.")
+        return _shape(ShapeKind(kind), given.read_text(kind), given.field_name(kind))
+    raise unsupported(given.field_name("type"), f"rdchat has no format {kind[:50]!r}.")
 
 
 def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
@@ -52,7 +52,7 @@ def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
 
 def _embedded(schema: Mapping[str, Any], embedding: Embedding, field: str) -> dict[str, Any]:
     try:
-        return embedding.embed(schema)
+        return embedding.embed_schema(schema)
     except SchemaError as error:
         raise ApiError(400, f"The JSON schema cannot be used: {error}.", field) from error
 

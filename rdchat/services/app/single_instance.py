@@ -74,7 +74,7 @@ class SingleInstance(QObject):
             _LOG.warning("A second start cannot reach this window: %s", error)
         return True
 
-    def release(self) -> None:
+    def release_lock(self) -> None:
         """Release the lock. Idempotent."""
         self._server.close()
         if self._lock is not None:

@@ -37,7 +37,7 @@ class UpdateCheck(QObject):
         self._today = today
         self._work = BackgroundWork("updates", self)
         self._again = QTimer(self, interval=_LOOK_AGAIN_MS)
-        self._again.timeout.connect(self.look)
+        self._again.timeout.connect(self.look_for_update)
         if address:
             self._again.start()
 
@@ -46,19 +46,19 @@ class UpdateCheck(QObject):
         """Whether the person is still to be asked."""
         return bool(self.address) and self._settings.values.looks_for_updates is None
 
-    def answer(self, look: bool) -> None:
+    def keep_answer(self, look: bool) -> None:
         """Keep the person's answer, and look at once if it is yes."""
-        self._settings.update(looks_for_updates=look)
-        self.look()
+        self._settings.change_values(looks_for_updates=look)
+        self.look_for_update()
 
     @Slot()
-    def look(self) -> None:
+    def look_for_update(self) -> None:
         """Look for a new version, unless that was done today or the person has not agreed."""
         settings = self._settings.values
         today = self._today().isoformat()
         if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
             return
-        self._settings.update(looked_for_updates=today)
+        self._settings.change_values(looked_for_updates=today)
         self._work.do(partial(newer_version, self.address), self._take)
 
     def _take(self, result: object) -> None:
@@ -67,7 +67,7 @@ class UpdateCheck(QObject):
         elif result is not None:
             _LOG.warning("A new version could not be looked for: %s", result)
 
-    def close(self) -> None:
+    def cancel_check(self) -> None:
         """Drop what is still to come."""
         self._again.stop()
-        self._work.close()
+        self._work.finish_work()

@@ -58,13 +58,13 @@ class MainThread(QObject):
 
         return progress, self.bring(end, once=True)
 
-    def forget(self) -> None:
+    def drop_callbacks(self) -> None:
         """Drop all callbacks so far, also calls that are queued."""
         self._callbacks.clear()
 
-    def close(self) -> None:
+    def refuse_calls(self) -> None:
         """Drop all callbacks, and accept no more."""
-        self.forget()
+        self.drop_callbacks()
         self._way.close()
 
     @Slot(int, object)
@@ -122,7 +122,7 @@ class BackgroundWork(QObject):
         """
         self._thread.do(lambda _job: work(), *self._callbacks(then, failed or then, None))
 
-    def run(
+    def run_job(
         self, work: Callable[[Job[Any]], object], then: Callback | None = None, on_progress: Callback | None = None
     ) -> Job[Any]:
         """Queue work that takes its job; `on_progress` is called on the main thread with the job's progress."""
@@ -143,20 +143,20 @@ class BackgroundWork(QObject):
             failed: Called on the main thread with the RdchatError.
             on_progress: Called on the main thread with the progress.
         """
-        self.forget()
+        self.drop_jobs()
         self._thread.do(work, *self._callbacks(then, failed, on_progress), may_stop=True)
 
-    def forget(self) -> None:
+    def drop_jobs(self) -> None:
         """Cancel the last job, and drop the callbacks of all jobs so far."""
         self._open = 0
-        self._main.forget()
-        self._thread.forget()
+        self._main.drop_callbacks()
+        self._thread.abandon_job()
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def finish_work(self, timeout_s: float = 2.0) -> None:
         """Finish queued work, but wait no longer than this, since a disk or a hub may hang; then drop the callbacks."""
         self._open = 0
-        self._thread.close(timeout_s)
-        self._main.close()
+        self._thread.wait_for_jobs(timeout_s)
+        self._main.refuse_calls()
 
     def _callbacks(
         self, then: Callback | None, failed: Callback | None, on_progress: Callback | None
@@ -196,7 +196,7 @@ class FolderSearch(BackgroundWork):
         self.results: tuple[Any, ...] = ()
         self.problem = ""
 
-    def look(self, *arguments: object) -> None:
+    def search_folders(self, *arguments: object) -> None:
         """Search with these arguments of `find`; `changed` follows if the result or the problem differs.
 
         Of several requests during a search only the last one is carried out.
@@ -218,4 +218,4 @@ class FolderSearch(BackgroundWork):
         if (self.results, self.problem) != before:
             self.changed.emit()
         if self._next is not None:
-            self.look(*self._next)
+            self.search_folders(*self._next)

@@ -55,7 +55,7 @@ class EarlierReplyIndex(QObject):
         self._after = self._forgotten
         self._work = BackgroundWork("earlier replies", self)
         self._timer = QTimer(self, singleShot=True, interval=_CHECK_MS)
-        self._timer.timeout.connect(self.check)
+        self._timer.timeout.connect(self.check_index)
         model.loaded.connect(self.rebuild)
         model.unload_started.connect(self.rebuild)
         settings.changed.connect(self._on_settings)
@@ -63,7 +63,7 @@ class EarlierReplyIndex(QObject):
     @property
     def bytes(self) -> int:
         """Bytes of the token ids on disk."""
-        return self._storage.read(lambda: self._tokens.bytes, 0)
+        return self._storage.read_or_default(lambda: self._tokens.bytes, 0)
 
     @property
     def _forgotten(self) -> int:
@@ -71,12 +71,12 @@ class EarlierReplyIndex(QObject):
         settings = self._settings.values
         return settings.earlier_replies_after if settings.earlier_replies else ALL
 
-    def add(self, message_id: int, ids: Sequence[int]) -> None:
+    def add_reply(self, message_id: int, ids: Sequence[int]) -> None:
         """Store the token ids of a reply that has ended, and draft from it too."""
         if self.index is not None:
             with suppress(StorageError):  # The next check tries again.
-                self._tokens.save(message_id, self.index.tokenizer, ids)
-                self.index.add(message_id, ids)
+                self._tokens.save_tokens(message_id, self.index.tokenizer, ids)
+                self.index.add_reply(message_id, ids)
                 self.changed.emit()
 
     def check_soon(self) -> None:
@@ -84,7 +84,7 @@ class EarlierReplyIndex(QObject):
         if not self._timer.isActive():
             self._timer.start()
 
-    def check(self) -> None:
+    def check_index(self) -> None:
         """Check now, and build the index again where it is out of date. An earlier check ends; what it stored stays."""
         work = partial(_updated, self._tokens, self._model.info, self._after, self.index)
         self._work.replace(work, self._use, self._on_failed)
@@ -92,17 +92,17 @@ class EarlierReplyIndex(QObject):
     def rebuild(self) -> None:
         """Build the index again, and use none meanwhile."""
         self._use(None)
-        self.check()
+        self.check_index()
 
-    def clear(self) -> None:
+    def forget_replies(self) -> None:
         """Forget all replies so far, for good."""
         with self._storage.reading():
-            self._settings.update(earlier_replies_after=self._tokens.newest_message)
+            self._settings.change_values(earlier_replies_after=self._tokens.newest_message)
 
-    def close(self) -> None:
+    def end_work(self) -> None:
         """End the work."""
         self._timer.stop()
-        self._work.close()
+        self._work.finish_work()
 
     def _on_settings(self) -> None:
         if self._after != self._forgotten:
@@ -142,17 +142,17 @@ def _updated(
     from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex  # noqa: PLC0415  loads OpenBLAS
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415  only where it is needed
 
-    tokens.forget(after)
+    tokens.delete_tokens(after)
     key = tokenizer_key(model.path) if model is not None and after < ALL else ""
     if model is None or not key:
         return None
     replies = dict[int, Sequence[int]]()
     count = 0
     for message_id, stored, text in tokens.newest(key, after):
-        job.check()
+        job.check_cancelled()
         ids = shared_tokenizers().encode_text(model.path, text) if stored is None else stored
         if stored is None:
-            tokens.save(message_id, key, ids)
+            tokens.save_tokens(message_id, key, ids)
         replies[message_id] = [token for token in ids if token < model.vocabulary_size]
         count += 1 + len(replies[message_id])
         if count >= MAX_TOKENS:

@@ -62,13 +62,13 @@ class KeptCacheControl(QObject):
     def _path(self, chat_id: int, created_at: float | None) -> Path:
         return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, chat_id, created_at)
 
-    def forget(self, chat: Conversation) -> None:
+    def remove_chat(self, chat: Conversation) -> None:
         """Remove the caches of a chat."""
         self._work.do(
             partial(cache_folders.remove_folder, self._path(chat.id, chat.created_at)), lambda _: self.tidy_soon()
         )
 
-    def clear(self) -> None:
+    def remove_all(self) -> None:
         """Remove the caches of all chats."""
         self._work.do(partial(cache_folders.remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
 
@@ -99,10 +99,10 @@ class KeptCacheControl(QObject):
             self.bytes = size
             self.changed.emit()
 
-    def close(self) -> None:
+    def end_work(self) -> None:
         """End the work."""
         self._timer.stop()
-        self._work.close()
+        self._work.finish_work()
 
 
 class PrefixCacheControl(QObject):
@@ -125,10 +125,10 @@ class PrefixCacheControl(QObject):
         self._settings = settings
         self._limit = settings.values.prefix_cache_bytes
         self.facts: PrefixCacheFacts | None = None
-        slot.loaded.connect(self.look)
+        slot.loaded.connect(self.ask_for_caches)
         settings.changed.connect(self._on_settings)
 
-    def look(self) -> None:
+    def ask_for_caches(self) -> None:
         """Set the engine's limit and ask how much memory the caches have; `changed` follows."""
         if self._slot.info is not None:
             self._slot.engine.submit(LimitPrefixCaches(self._limit), self._take)
@@ -136,7 +136,7 @@ class PrefixCacheControl(QObject):
     def _on_settings(self, settings: Settings) -> None:
         if settings.prefix_cache_bytes != self._limit:
             self._limit = settings.prefix_cache_bytes
-            self.look()
+            self.ask_for_caches()
 
     def _take(self, event: EngineEvent) -> None:
         if isinstance(event, PrefixCacheFacts):

@@ -73,7 +73,7 @@ class BorrowedModel(QObject):
             own = self.loan.own
             own_name = self.loan.own_name
         self._set(None if other.stay else Loan(reply_id, other, own, own_name))
-        self._slot.load(other.model)
+        self._slot.load_model(other.model)
 
     def stay(self) -> None:
         """Keep the borrowed model: the chat's own does not come back by itself."""
@@ -85,7 +85,7 @@ class BorrowedModel(QObject):
         """Load the chat's own model again, if another one is borrowed."""
         if (loan := self.loan) is not None:
             self._set(None)
-            self._slot.load(*loan.own)
+            self._slot.load_model(*loan.own)
 
     def _on_reply_begun(self, reply: Message) -> None:
         if self.loan is not None and reply.id != self.loan.reply_id:

@@ -119,19 +119,19 @@ class ContextMeter(QObject):
         self._timer = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self._timer.timeout.connect(self._count)
         for changed in (chat.path_changed, chat.message_added, chat.message_changed, chat.options_changed):
-            changed.connect(self.refresh)
-        chat.files.changed.connect(self.refresh)
+            changed.connect(self.count_soon)
+        chat.files.changed.connect(self.count_soon)
         chat.typed_changed.connect(self._timer.start)
         for another in (chat.opened, self._model.load_started, self._model.unload_started, self._model.loaded):
             another.connect(self._begin_anew)
 
-    def close(self) -> None:
+    def stop_counting(self) -> None:
         """Stop counting."""
         self._timer.blockSignals(True)
         self._cancel()
-        self._thread.close(_CLOSING_S)
+        self._thread.finish_work(_CLOSING_S)
 
-    def refresh(self) -> None:
+    def count_soon(self) -> None:
         """Count again soon, after a change of the chat, its options or the model."""
         self.current = False
         self._cancel()
@@ -145,7 +145,7 @@ class ContextMeter(QObject):
     def _begin_anew(self) -> None:
         """Discard the last count, which was of another chat or model."""
         self._show(None)
-        self.refresh()
+        self.count_soon()
 
     def _count(self) -> None:
         self._cancel()
@@ -164,14 +164,14 @@ class ContextMeter(QObject):
         longest = info.longest_count if info.server else 0
 
         def count(job: Job[ContextUse]) -> ContextUse:
-            complete = prompt.with_files(replies.file_text, job.check, image_of=replies.image_of)
+            complete = prompt.with_files(replies.file_text, job.check_cancelled, image_of=replies.image_of)
             images = sum(map(len, complete.images.values()))
             try:
-                return ContextUse(count_tokens(complete.turns(job.check)), *facts, images, longest)
+                return ContextUse(count_tokens(complete.turns(job.check_cancelled)), *facts, images, longest)
             except PromptTooLongError:
                 return ContextUse(None, *facts, images, longest)
 
-        job = self._thread.run(count, lambda outcome: self._take(job, outcome))
+        job = self._thread.run_job(count, lambda outcome: self._take(job, outcome))
         self._job = job
 
     def _take(self, job: Job[ContextUse], outcome: ContextUse | RdchatError) -> None:
@@ -250,7 +250,7 @@ class ChatContext(QObject):
         self._progress = SummaryProgress(0, 0)
         self._request: EngineRequest | None = None
         for another in (chat.opened, self._model.load_started, self._model.unload_started):
-            another.connect(self.stop)
+            another.connect(self.cancel_work)
 
     @property
     def outgrown(self) -> ContextUse | None:
@@ -263,7 +263,7 @@ class ChatContext(QObject):
         use = self.outgrown
         return use is not None and self.meter.current and use.typed == text.strip()
 
-    def leave_out(self) -> None:
+    def cut_oldest(self) -> None:
         """Leave the oldest turns out of the prompt; they stay in the chat."""
         self._start(Doing.LEAVING_OUT, cut_position)
 
@@ -288,27 +288,29 @@ class ChatContext(QObject):
             prompt = prompt if prompt.asks else replace(prompt, typed=_NEXT)
         self._begin(doing)
         self._task.replace(
-            lambda job: plan(prompt.with_files(replies.file_text, job.check, image_of=replies.image_of), budget, count),
+            lambda job: plan(
+                prompt.with_files(replies.file_text, job.check_cancelled, image_of=replies.image_of), budget, count
+            ),
             self._on_planned,
             failed=lambda error: self._fail(Notice(error.message, error.hint)),
         )
 
-    def undo(self, message_id: int) -> None:
+    def undo_cut(self, message_id: int) -> None:
         """Remove a cut: its messages are in the prompt again."""
         self._chat.set_cut(message_id, None)
 
-    def stop(self) -> None:
+    def cancel_work(self) -> None:
         """Cancel the work; the chat stays as it is."""
-        self._task.forget()
+        self._task.drop_jobs()
         if self._request is not None:
             self._request.cancel()
         self._request = None
         self._begin(Doing.NOTHING)
 
-    def close(self) -> None:
+    def end_threads(self) -> None:
         """End the background threads."""
-        self.meter.close()
-        self._task.close()
+        self.meter.stop_counting()
+        self._task.finish_work()
 
     def _begin(self, doing: Doing) -> None:
         self._path_end = self._end()
@@ -394,14 +396,14 @@ class ChatContext(QObject):
         before = chat.id
         typed = chat.typed.strip()
         question, files = (typed, []) if typed or chat.files.images else self._unanswered()
-        chat.begin(
+        chat.begin_chat(
             f"{title} (continued)",
             with_summary(chat.values.system_prompt, summary),
         )
         self._notify(_CONTINUES)
         if question or files:
             chat.files.follow(before, chat.id)
-            chat.files.restore(files)
+            chat.files.restore_files(files)
             chat.set_typed(question)
 
     def _fail(self, why: Notice) -> None:

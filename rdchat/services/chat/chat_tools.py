@@ -35,15 +35,15 @@ class ChatTools:
     def __init__(self, servers: ToolServers) -> None:
         self.servers = servers
 
-    def start(self, chat: Conversation, status: str = "") -> None:
+    def start_servers(self, chat: Conversation, status: str = "") -> None:
         """Start the servers of a chat that do not run, or those with a status."""
         for name in self.names(chat, status):
-            self.servers.start(name)
+            self.servers.start_server(name)
 
     def names(self, chat: Conversation, status: str = "") -> list[str]:
         """Return the names of the chat's servers that may be started, or of those with a status."""
         names = (each.name for each in self.servers.usable if each.name in chat.own.tools)
-        return [each for each in names if status in {"", self.servers.state(each).status}]
+        return [each for each in names if status in {"", self.servers.server_state(each).status}]
 
     def definitions(self, chat: Conversation) -> dict[str, ToolDefinition]:
         """Return the tools of the chat's servers that run, by their full names."""

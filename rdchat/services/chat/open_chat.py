@@ -81,7 +81,7 @@ class OpenChat(QObject):
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
-        replies.chat_allowed.connect(self.update)
+        replies.chat_allowed.connect(self.update_chat)
         settings.changed.connect(self.options_changed)
         replies.model.loaded.connect(self.options_changed)
 
@@ -100,12 +100,12 @@ class OpenChat(QObject):
     @property
     def typed(self) -> str:
         """The text in the message field."""
-        return self.unsent.text(self.id)
+        return self.unsent.unsent_text(self.id)
 
     @property
     def values(self) -> ChatValues:
         """The options of the next reply."""
-        return self.replies.order.values(self.conversation)
+        return self.replies.order.effective_values(self.conversation)
 
     @property
     def streaming_id(self) -> int | None:
@@ -132,7 +132,7 @@ class OpenChat(QObject):
 
     def alternatives(self, message_id: int) -> list[Message]:
         """Return a message and its alternatives, oldest first, with text that is not stored yet."""
-        stored = self._storage.read(lambda: self._store.alternatives(message_id), ())
+        stored = self._storage.read_or_default(lambda: self._store.alternatives(message_id), ())
         return [self.replies.recorder.completed(each) for each in stored]
 
     def prompt(self) -> ChatPrompt:
@@ -148,7 +148,7 @@ class OpenChat(QObject):
         self.path = MessagePath()
         self._emit_opened()
 
-    def begin(self, title: str, system_prompt: str) -> None:
+    def begin_chat(self, title: str, system_prompt: str) -> None:
         """Open a new chat with the options of this one and another system prompt, stored at once."""
         like = replace(NEW_CHAT, own=self.conversation.own).with_own(self.conversation.own_values)
         self.conversation = replace(like, system_prompt=system_prompt)
@@ -158,7 +158,7 @@ class OpenChat(QObject):
         self._emit_opened()
         self.stored.emit()
 
-    def open(self, conversation_id: int) -> None:
+    def open_chat(self, conversation_id: int) -> None:
         with self._storage.reading():
             self.conversation, self.path = self._read(conversation_id)
             self._emit_opened()
@@ -173,7 +173,7 @@ class OpenChat(QObject):
         self.conversation = NEW_CHAT
         self.path = MessagePath()
 
-    def update(self, conversation: Conversation) -> None:
+    def update_chat(self, conversation: Conversation) -> None:
         """Take over a change of title or options, if the conversation is the open one."""
         if conversation.id == self.id:
             self.conversation = conversation
@@ -194,7 +194,7 @@ class OpenChat(QObject):
     def _completed(self, path: MessagePath) -> MessagePath:
         """Add the text of replies that the store does not have yet to a path of the store."""
         for reply in self.replies.recorder.held:
-            if (stored := path.find(reply.message.id)) is not None:
+            if (stored := path.find_message(reply.message.id)) is not None:
                 path.put(reply.message.with_siblings_of(stored))
         return path
 
@@ -204,21 +204,21 @@ class OpenChat(QObject):
 
     def _emit_opened(self) -> None:
         self.files.show_chat(self.id)
-        self.files.restore(self.unsent.take_files(self.id))
+        self.files.restore_files(self.unsent.take_files(self.id))
         self.opened.emit()
 
     # Changing
 
     def set_typed(self, text: str) -> None:
         """Take the text of the message field, to be stored soon."""
-        self.unsent.save(self.id, None, text)
+        self.unsent.save_text(self.id, None, text)
         self.typed_changed.emit()
 
     def set_options(self, **options: Any) -> None:
         """Give the chat values by their names in `ChatValues`."""
         order = self.replies.order
         chat = self.conversation
-        self._store_options(chat.with_own(order.own(chat, replace(order.values(chat), **options))))
+        self._store_options(chat.with_own(order.own(chat, replace(order.effective_values(chat), **options))))
 
     def use_preset(self, preset: str | None) -> None:
         """Give the chat just the options of a preset: that with this id, none with "", or that of the model."""
@@ -243,7 +243,7 @@ class OpenChat(QObject):
         """Leave a message and those before it out of the prompt, or with None no longer."""
         with self._storage.writing():
             self._store.set_context_cut(message_id, cut)
-            if (message := self.path.find(message_id)) is not None:
+            if (message := self.path.find_message(message_id)) is not None:
                 self.path.put(replace(message, context_cut=cut))
         self.path_changed.emit()
 
@@ -257,16 +257,16 @@ class OpenChat(QObject):
             like = self.conversation if self.files.to_send() else self.replies.new_chat(self.conversation)
             named = text if text.strip() else next((file.name for file in self.files.files), "")
             self.conversation = self._store.create_conversation(title_from_prompt(named), from_prompt=True, like=like)
-            self.unsent.save(None, None, "")
-            self.unsent.save(self.id, None, typed)
+            self.unsent.save_text(None, None, "")
+            self.unsent.save_text(self.id, None, typed)
             self.files.follow(None, self.id)
             self.files.show_chat(self.id)
             self.stored.emit()
         message = WaitingMessage(self.conversation.id, text, tuple(self.files.to_send()))
-        self.files.clear()
+        self.files.remove_files()
         return message
 
-    def ask(self, message: WaitingMessage) -> None:
+    def ask_question(self, message: WaitingMessage) -> None:
         """Add a prompt to its chat's path, and have it answered. Raises StorageError if it is not stored."""
         conversation, path = self.at(message.chat)
         parent_id = path.ids[-1] if path else None
@@ -277,14 +277,14 @@ class OpenChat(QObject):
             self.message_added.emit(prompt)
         self.stored.emit()
         with self._storage.writing():
-            self.answer(conversation, path)
+            self.answer_path(conversation, path)
 
     def at(self, conversation_id: int) -> tuple[Conversation, MessagePath]:
         """Return a chat and its path: the open one's own, which grows. Raises StorageError."""
         is_open = conversation_id == self.id
         return (self.conversation, self.path) if is_open else self._read(conversation_id)
 
-    def answer(self, conversation: Conversation, path: MessagePath) -> None:
+    def answer_path(self, conversation: Conversation, path: MessagePath) -> None:
         """Have a reply written to the prompt or the results of calls that end a chat's path.
 
         Without a model the chosen one is loaded. Raises StorageError.
@@ -292,13 +292,13 @@ class OpenChat(QObject):
         self.replies.load_model()
         prompts = path[:]
         reply = self.add_reply(path, self.replies.model.name, MadeWith(conversation.sampling))
-        self.replies.write(reply, conversation, prompts)
+        self.replies.write_reply(reply, conversation, prompts)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message back into the message field of its chat."""
         self.unsent.take_back(message)
         if message.chat == self.id:
-            self.files.restore(message.files)
+            self.files.restore_files(message.files)
             self.typed_changed.emit()
 
     def edited_files(self, message: Message) -> PendingFiles | None:
@@ -308,7 +308,7 @@ class OpenChat(QObject):
                 own = [(file, self._store.file_text(file)) for file in message.files]
                 files = PendingFiles(self.replies.model, self._settings, self)
                 self.edits[message.id] = files
-                files.restore(own)
+                files.restore_files(own)
         return self.edits.get(message.id)
 
     def _forget_unchanged_edits(self) -> None:
@@ -323,13 +323,13 @@ class OpenChat(QObject):
     def end_edit(self, message_id: int) -> None:
         """Forget the files of an edit that was saved or given up."""
         if files := self.edits.pop(message_id, None):
-            files.close(0.0)
+            files.stop_reading(0.0)
             files.deleteLater()
 
-    def close(self) -> None:
+    def stop_files(self) -> None:
         """Stop reading and counting files."""
         for files in (self.files, *self.edits.values()):
-            files.close()
+            files.stop_reading()
 
     def add_version(self, old: Message, text: str) -> None:
         """Add an alternative of a prompt, with its edited files, or the person's of a reply; the path ends so."""
@@ -405,7 +405,7 @@ class OpenChat(QObject):
 
     def _replace(self, message: Message) -> Message:
         """Replace a message of the path, and return it with its index among the alternatives."""
-        if (old := self.path.find(message.id)) is not None:
+        if (old := self.path.find_message(message.id)) is not None:
             message = message.with_siblings_of(old)
             self.path.put(message)
         return message

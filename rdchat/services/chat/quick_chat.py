@@ -70,7 +70,7 @@ class QuickChat(QObject):
         """Whether the last question waits, or its reply is being written."""
         return bool(self.path) and self.path[-1].status is MessageStatus.STREAMING
 
-    def ask(self, text: str) -> None:
+    def ask_question(self, text: str) -> None:
         """Ask a question while it is not busy; without a model, the chosen one is loaded."""
         self._replies.load_model()
         files = self.files.to_send()
@@ -83,7 +83,7 @@ class QuickChat(QObject):
             with self._storage.writing():
                 self._store.images.path_of(file.digest, partial(image_data, data))
         self._add(Role.USER, text, files=tuple(file for file, _ in files))
-        self.files.clear()
+        self.files.remove_files()
         model = self._replies.model.name
         seed = self._chat.reply_seed(len(self.path))
         self._add(Role.ASSISTANT, "", status=MessageStatus.STREAMING, model=model, seed=seed, made_with=MadeWith())
@@ -106,19 +106,19 @@ class QuickChat(QObject):
         """Have the question answered that waits, if the engine is free."""
         if self.waiting and self._replies.free:
             self.waiting = False
-            self._replies.write(self.path[-1], self._conversation, self.path[:-1])
+            self._replies.write_reply(self.path[-1], self._conversation, self.path[:-1])
 
-    def stop(self) -> None:
+    def stop_reply(self) -> None:
         """Stop the reply; one that waits ends at once."""
         if self.waiting:
             self.waiting = False
             end = FinishReason.CANCELLED
             self._on_changed(replace(self.path[-1], status=MessageStatus.COMPLETE, finish_reason=end))
-        self._replies.stop(NEW_CHAT.id)
+        self._replies.stop_replies(NEW_CHAT.id)
 
-    def begin_anew(self) -> None:
+    def forget_exchange(self) -> None:
         """Forget the exchange."""
-        self.stop()
+        self.stop_reply()
         self.path = MessagePath()
         self._texts = {}
         self.path_changed.emit()
@@ -133,25 +133,27 @@ class QuickChat(QObject):
                 fields = {name: getattr(message, name) for name in ("seed", *ENDING)}
                 fields["files"] = self._with_texts(message)
                 stored = self._store.add_message(chat.id, parent, message.role, **fields)
-                self._replies.recorder.keep(message.id, stored, chat)
+                self._replies.recorder.continue_reply(message.id, stored, chat)
                 parent = stored.id
-            self._chat.open(chat.id)
+            self._chat.open_chat(chat.id)
             if self.waiting:
                 self.waiting = False
-                self._chat.unsent.wait(WaitingMessage(chat.id, self.path[-2].text, self._with_texts(self.path[-2])))
+                self._chat.unsent.queue_message(
+                    WaitingMessage(chat.id, self.path[-2].text, self._with_texts(self.path[-2]))
+                )
             self._chat.stored.emit()
-            self.begin_anew()
+            self.forget_exchange()
 
     def _on_allowed(self, conversation: Conversation) -> None:
         if conversation.id == NEW_CHAT.id:
             self._conversation = conversation
 
     def _on_grew(self, message: Message, text: str) -> None:
-        if self.path.find(message.id) is not None:
+        if self.path.find_message(message.id) is not None:
             self.path.put(message)
             self.grew.emit(message.id, text)
 
     def _on_changed(self, message: Message) -> None:
-        if self.path.find(message.id) is not None:
+        if self.path.find_message(message.id) is not None:
             self.path.put(message)
             self.changed.emit(message)

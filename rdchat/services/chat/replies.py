@@ -94,7 +94,7 @@ class Replies(QObject):
         self.image_of = PromptImages(store).image
         self.tools = tools
         tools.servers.changed.connect(self._on_model_changed)
-        storage.recovered.connect(self.traces.save)
+        storage.recovered.connect(self.traces.save_traces)
         drafting.loading_changed.connect(self.state_changed)
         for changed in (self.model.load_started, self.model.loaded, self.model.failed, self.model.unload_started):
             changed.connect(self._on_model_changed)
@@ -140,29 +140,31 @@ class Replies(QObject):
         if self.state is EngineState.NO_MODEL:
             self.model.retry()
 
-    def write(self, reply: Message, conversation: Conversation, path: MessagePath) -> None:
+    def write_reply(self, reply: Message, conversation: Conversation, path: MessagePath) -> None:
         """Have a reply written once the model is there; without a model it fails.
 
         Args:
             reply: The message, with its own options. A text that it has is continued.
             conversation: Its chat, with the person's options. If it is not stored, the reply is not either, until
-                `ReplyRecorder.keep`.
+                `ReplyRecorder.continue_reply`.
             path: The messages of the prompt; the last one may be the reply itself, with its text. They are read on the
                 engine thread, as all of a long chat is read from the disk.
         """
         own = reply.made_with.system_prompt if reply.made_with is not None else None
-        prompt = ChatPrompt(from_cut(path), self.order.values(conversation).system_prompt if own is None else own)
+        prompt = ChatPrompt(
+            from_cut(path), self.order.effective_values(conversation).system_prompt if own is None else own
+        )
         self.begun.emit(reply)
         # Between the rounds of calls a server that failed is not tried again.
         if not prompt.ends_with_result:
-            self.tools.start(conversation)
-        live = self.recorder.begin(reply, prompt, conversation)
+            self.tools.start_servers(conversation)
+        live = self.recorder.begin_reply(reply, prompt, conversation)
         if conversation.id:
-            self.traces.begin(reply.id, live.begins_at)
+            self.traces.begin_trace(reply.id, live.begins_at)
         self._send(live)
         self.state_changed.emit()
 
-    def stop(self, conversation_id: int | None = None) -> None:
+    def stop_replies(self, conversation_id: int | None = None) -> None:
         """Stop the replies of one conversation, or all; each ends in its own time."""
         for live in self.live:
             if conversation_id in {None, live.message.conversation_id}:
@@ -228,7 +230,7 @@ class Replies(QObject):
         failed = ", ".join(self.tools.names(conversation, "failed"))
         if failed and not prompt.ends_with_result:
             self.tools_left_out.emit(Notice(f"This reply has no tools of {failed}", _NOT_STARTED))
-        values = self.order.values(conversation)
+        values = self.order.effective_values(conversation)
         draft = self.drafting.requested(values.draft)
         sampling = live.set_sampling(values.sampling)
         seed = live.message.seed or 0
@@ -259,11 +261,11 @@ class Replies(QObject):
             )
 
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
-        self.drafting.begin(live.request, draft, conversation.id, values.draft)
+        self.drafting.follow_reply(live.request, draft, conversation.id, values.draft)
 
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd | Failure):
-            self.drafting.end(live.request, event)
+            self.drafting.note_reply(live.request, event)
         if live.ended:
             return
         match event:
@@ -287,8 +289,8 @@ class Replies(QObject):
         is_first = not live.writing
         in_thought = live.in_thought
         length = len(live.message.text)
-        self.recorder.add(live, progress.tokens, progress.written_at)
-        self.traces.add(live.message.id, progress.tokens)
+        self.recorder.append_text(live, progress.tokens, progress.written_at)
+        self.traces.append_tokens(live.message.id, progress.tokens)
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)
         elif text := live.message.text[length:]:
@@ -300,24 +302,24 @@ class Replies(QObject):
     def _finish(self, live: Reply, end: ReplyEnd | None) -> None:
         """End a reply as the engine reports, or as stopped if the engine never had it."""
         tokens, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
-        self.traces.end(live.message.id, tokens, trailing_text)
+        self.traces.end_trace(live.message.id, tokens, trailing_text)
         cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
         if cancelled and not (tokens or live.stopping):  # Nobody stopped it: rdchat closes before it has begun.
             live.break_off(MessageStatus.INTERRUPTED)
         else:
-            live.finish(end, self.model.info)
-        self.recorder.save()
+            live.end_reply(end, self.model.info)
+        self.recorder.save_texts()
         is_complete = live.conversation.id and live.message.status is MessageStatus.COMPLETE
         if end is not None and not live.begins_at and is_complete:
             # The engine has only the last part of a continued reply.
-            self._earlier.add(live.message.id, end.token_ids)
+            self._earlier.add_reply(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 
     def _fail(self, live: Reply, failure: Failure | None) -> None:
         error = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
-        self.traces.end(live.message.id)
+        self.traces.end_trace(live.message.id)
         live.break_off(MessageStatus.FAILED, error)
-        self.recorder.save()
+        self.recorder.save_texts()
         self.ended.emit(live.message)
 
     def _on_model_changed(self) -> None:

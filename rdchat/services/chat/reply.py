@@ -127,7 +127,7 @@ class Reply:
         self.stopping = True
         self.message = replace(self.message, error=error)
 
-    def finish(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
+    def end_reply(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
         """End as the engine reports; without `end` it was stopped before the engine had it.
 
         The engine's final text counts; of a continued reply it knows the last part.
@@ -203,7 +203,7 @@ class ReplyRecorder(QObject):
         self.trouble: Notice | None = None
         self._closed = False
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
-        self._timer.timeout.connect(self.save)
+        self._timer.timeout.connect(self.save_texts)
 
     @property
     def live(self) -> list[Reply]:
@@ -227,7 +227,7 @@ class ReplyRecorder(QObject):
         unsaved = (reply.message for reply in reversed(self.held) if reply.message.id == message.id)
         return next(unsaved, message).with_siblings_of(message)
 
-    def begin(self, message: Message, prompt: ChatPrompt, conversation: Conversation) -> Reply:
+    def begin_reply(self, message: Message, prompt: ChatPrompt, conversation: Conversation) -> Reply:
         """Return a reply, to be stored from now on, that continues the text that a message has."""
         saved_text = message.text
         if not saved_text.strip():
@@ -237,7 +237,7 @@ class ReplyRecorder(QObject):
         self.held.append(reply)
         return reply
 
-    def keep(self, message_id: int, stored: Message, conversation: Conversation) -> None:
+    def continue_reply(self, message_id: int, stored: Message, conversation: Conversation) -> None:
         """Go on with a reply that was in no chat, if it is being written, as a message that was stored since."""
         for reply in (each for each in self.held if each.message.id == message_id):
             # The sampling of a reply that is being written is not stored yet.
@@ -245,7 +245,7 @@ class ReplyRecorder(QObject):
             reply.conversation = conversation
             reply.saved_text = stored.text
 
-    def add(self, reply: Reply, tokens: Sequence[TokenEvent], written_at: float | None = None) -> None:
+    def append_text(self, reply: Reply, tokens: Sequence[TokenEvent], written_at: float | None = None) -> None:
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
         reply.writing = True
         pieces = [piece for token in tokens for piece in token.pieces]
@@ -261,11 +261,11 @@ class ReplyRecorder(QObject):
         if self.trouble is not None:
             return
         if left_s <= 0:  # A busy event loop may hold the timer up, but not while text comes in.
-            self.save()
+            self.save_texts()
         elif not self._timer.isActive():
             self._timer.start(math.ceil(left_s * 1000))
 
-    def save(self) -> bool:
+    def save_texts(self) -> bool:
         """Bring the store up to date, or try again later; return whether it has all texts."""
         try:
             self.flush()
@@ -295,13 +295,13 @@ class ReplyRecorder(QObject):
         reply.saved_text = message.text
         reply.unsaved_since = None
 
-    def close(self) -> None:
+    def end_replies(self) -> None:
         """End open replies as interrupted and save for the last time."""
         self._closed = True
         self._timer.stop()
         for reply in self.live:
             reply.break_off(MessageStatus.INTERRUPTED)
-        self.save()
+        self.save_texts()
         if self.held:
             _LOG.error("%d replies could not be saved", len(self.held))
 
@@ -338,21 +338,21 @@ class TraceRecorder(QObject):
         # Packing the trace of 2,000 tokens takes 50 ms.
         self._packing = BackgroundWork("traces", self)
 
-    def begin(self, message_id: int, begins_at: int) -> None:
+    def begin_trace(self, message_id: int, begins_at: int) -> None:
         """Begin the trace of a reply that has `begins_at` characters already; 0 replaces an older trace."""
         self._live[message_id] = ReplyTrace(begins_at)
 
-    def add(self, message_id: int, tokens: Sequence[TokenEvent]) -> None:
+    def append_tokens(self, message_id: int, tokens: Sequence[TokenEvent]) -> None:
         # Text of a remote server has no tokens.
         if tokens and tokens[0].token_id >= 0 and (trace := self._live.get(message_id)) is not None:
-            trace.add(tokens)
+            trace.append_tokens(tokens)
             self.tokens_added.emit(message_id, tokens)
 
-    def end(self, message_id: int, count: int | None = None, trailing_text: str = "") -> None:
+    def end_trace(self, message_id: int, count: int | None = None, trailing_text: str = "") -> None:
         """End a trace after its first `count` tokens, all where that is None, and store it soon."""
         if (trace := self._live.pop(message_id, None)) is None:
             return
-        trace.end(len(trace.tokens) if count is None else count, trailing_text)
+        trace.cut_tokens(len(trace.tokens) if count is None else count, trailing_text)
         if trace.tokens:
             unsaved = _Unsaved(message_id, trace)
             self._unsaved.append(unsaved)
@@ -377,7 +377,7 @@ class TraceRecorder(QObject):
             joined.join(part)
         return joined
 
-    def save(self) -> None:
+    def save_traces(self) -> None:
         """Store the packed traces, oldest first, until one fails."""
         try:
             while self._unsaved and (packed := self._unsaved[0].packed):
@@ -387,20 +387,20 @@ class TraceRecorder(QObject):
         except StorageError as error:
             _LOG.warning("Traces wait to be stored: %s", error)
 
-    def close(self) -> None:
+    def end_traces(self) -> None:
         """Store the remaining traces, and end the thread."""
         self.settle()
-        self._packing.close()
+        self._packing.finish_work()
 
     def settle(self) -> None:
         """Store the remaining traces and forget those that fail, before the store is closed or replaced."""
         for message_id in list(self._live):
-            self.end(message_id)
+            self.end_trace(message_id)
         for unsaved in self._unsaved:
             with errors_logged("Packing a trace"):
                 unsaved.packed = unsaved.packed or encode(unsaved.trace)
         self._unsaved = [unsaved for unsaved in self._unsaved if unsaved.packed]
-        self.save()
+        self.save_traces()
         self._unsaved.clear()
 
     def _stored(self, message_id: int) -> list[ReplyTrace]:
@@ -418,4 +418,4 @@ class TraceRecorder(QObject):
             unsaved.packed = packed
         elif unsaved in self._unsaved:
             self._unsaved.remove(unsaved)
-        self.save()
+        self.save_traces()

@@ -48,7 +48,7 @@ class RescueFile:
         """Let the unsaved replies be lost: the person wants to quit without them."""
         self._given_up = True
 
-    def write(self) -> Path | None:
+    def write_replies(self) -> Path | None:
         """Write unsaved replies into a file in the folder of the chats as the app ends; None if all is stored."""
         replies = self._recorder.unsaved
         if not replies and not self._chosen and self._path is not None:

@@ -148,7 +148,7 @@ class ToolCalls(QObject):
         """Return what the card of a call in the open chat shows."""
         servers = self._tools.servers
         name = call.name.partition("__")[0]
-        status = servers.state(name).status if name in self._tools.names(self._chat.conversation) else ""
+        status = servers.server_state(name).status if name in self._tools.names(self._chat.conversation) else ""
         remote = any(each.is_remote for each in servers.servers if each.name == name)
         return WaitingCall(call, self.definition(call), self.may_always(call), status, remote)
 
@@ -158,7 +158,7 @@ class ToolCalls(QObject):
 
     def holds(self, conversation_id: int) -> bool:
         """Return whether messages of a chat that were sent during a reply wait on, until its calls are decided."""
-        path = self._storage.read(lambda: self._chat.at(conversation_id)[1], MessagePath())
+        path = self._storage.read_or_default(lambda: self._chat.at(conversation_id)[1], MessagePath())
         return self.runs_in(conversation_id) or bool(_waiting(path))
 
     # Commands of the person
@@ -181,7 +181,7 @@ class ToolCalls(QObject):
         if call not in waiting:
             return
         if scope is not None and (shown is None or shown != self.definition(call)):
-            self._tools.start(conversation)
+            self._tools.start_servers(conversation)
             return
         if (interrupted := waiting[call]) is not None:
             self._again.discard(interrupted.id)
@@ -193,7 +193,7 @@ class ToolCalls(QObject):
             self._in_chats.add((self._chat.id, _approval(shown)))
         elif shown is not None and scope is Scope.ALWAYS and self.may_always(call):
             others = (each for each in self._settings.values.tool_approvals if each.tool != shown.full_name)
-            self._settings.update(tool_approvals=(*others, _approval(shown)))
+            self._settings.change_values(tool_approvals=(*others, _approval(shown)))
         with self._storage.writing():
             if interrupted is None:
                 results = self._chat.add_results(path, [call])
@@ -214,14 +214,14 @@ class ToolCalls(QObject):
         """Have the model answer the results at the end of the open chat, also those of interrupted calls."""
         if self.can_go_on:
             with self._storage.writing():
-                self._chat.answer(self._chat.conversation, self._chat.path)
+                self._chat.answer_path(self._chat.conversation, self._chat.path)
 
-    def stop(self, conversation_id: int | None = None) -> None:
+    def stop_calls(self, conversation_id: int | None = None) -> None:
         """Stop the calls of one chat, or all; the model does not answer them by itself."""
         for message_id, run in list(self._runs.items()):
             if conversation_id in {None, run.live.message.conversation_id}:
                 if run.job is not None:
-                    run.job.forget()
+                    run.job.cancel_silently()
                 self._take(message_id, CancelledError())
 
     # How a call goes
@@ -229,7 +229,7 @@ class ToolCalls(QObject):
     def _start_stopped(self) -> None:
         """Start the servers of the open chat for calls that wait; one that failed is the person's to start."""
         if self.waiting:
-            self._tools.start(self._chat.conversation, "stopped")
+            self._tools.start_servers(self._chat.conversation, "stopped")
 
     def _on_reply_ended(self, reply: Message) -> None:
         """Run the calls of a reply that need no question, or have the model answer that none of them can be run."""
@@ -243,7 +243,7 @@ class ToolCalls(QObject):
             if not reply.runs_nothing:
                 self._run_approved(conversation, path)
             elif _is_mendable(reply) and not any(each.runs_nothing for each in rounds[1:2]):
-                self._chat.answer(conversation, path)
+                self._chat.answer_path(conversation, path)
 
     def _run_approved(self, conversation: Conversation, path: MessagePath) -> None:
         """Run the calls that wait at the end of a chat's path and need no question."""
@@ -256,7 +256,7 @@ class ToolCalls(QObject):
         """Return the calls of the open chat that wait, with the interrupted result of one that is to run again."""
         path = self._chat.path
         waiting = dict[ToolCall, Message | None]()
-        for result in map(path.find, self._again):
+        for result in map(path.find_message, self._again):
             call = call_of(path, result) if result is not None else None
             if call is not None and result is not None and result.status is MessageStatus.INTERRUPTED:
                 waiting[call] = result
@@ -272,7 +272,7 @@ class ToolCalls(QObject):
     ) -> None:
         """Run calls whose empty results are stored, each with the tool that may run; one without is refused."""
         for result in results:
-            self._runs[result.id] = _Run(self._replies.recorder.begin(result, ChatPrompt((), ""), conversation))
+            self._runs[result.id] = _Run(self._replies.recorder.begin_reply(result, ChatPrompt((), ""), conversation))
         self._replies.state_changed.emit()
         for result, (call, tool) in zip(results, calls.items(), strict=True):
             run = self._runs[result.id]
@@ -281,7 +281,7 @@ class ToolCalls(QObject):
                 if tool is None:
                     take(RdchatError(NOT_RUN))
                 else:
-                    run.job = self._tools.servers.call(tool, call.arguments, take)
+                    run.job = self._tools.servers.call_tool(tool, call.arguments, take)
             except RdchatError as error:
                 take(error)
 
@@ -301,7 +301,7 @@ class ToolCalls(QObject):
         else:
             message = replace(message, status=MessageStatus.FAILED, error=str(outcome))
         run.live.message = message
-        self._replies.recorder.save()
+        self._replies.recorder.save_texts()
         self._replies.changed.emit(message)
         self._replies.state_changed.emit()
         with self._storage.writing():
@@ -309,7 +309,7 @@ class ToolCalls(QObject):
             # The person may have gone on elsewhere in the chat.
             results = _last_calls(path).values() if path.index_of(message_id) is not None else ()
             if results and all(result is not None and result.status in _ANSWERED for result in results):
-                self._chat.answer(conversation, path)
+                self._chat.answer_path(conversation, path)
 
     def _on_servers_changed(self) -> None:
         """Forget approvals of tools that have changed."""
@@ -324,7 +324,7 @@ class ToolCalls(QObject):
         self._in_chats = {each for each in self._in_chats if is_valid(each[1])}
         approvals = self._settings.values.tool_approvals
         if (valid := tuple(filter(is_valid, approvals))) != approvals:
-            self._settings.update(tool_approvals=valid)
+            self._settings.change_values(tool_approvals=valid)
 
 
 def _approval(definition: ToolDefinition) -> ToolApproval:

@@ -60,7 +60,7 @@ class UnsentMemory(QObject):
         self._timer = QTimer(self, singleShot=True, interval=_WAIT_MS)
         self._timer.timeout.connect(self.store)
 
-    def text(self, conversation_id: int | None, message_id: int | None = None) -> str:
+    def unsent_text(self, conversation_id: int | None, message_id: int | None = None) -> str:
         """Return the text in the message field of a chat, or in the editor of a message; empty for none."""
         key = conversation_id, message_id
         if key not in self._texts and self._stored is not None:
@@ -68,9 +68,9 @@ class UnsentMemory(QObject):
                 return self._stored.unsent_text(*key)
         return self._texts.get(key, "")
 
-    def save(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
+    def save_text(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         """Take the text that is typed there now, to be stored soon; an empty one is removed."""
-        if text != self.text(conversation_id, message_id):
+        if text != self.unsent_text(conversation_id, message_id):
             self._take(conversation_id, message_id, text)
 
     def take_files(self, conversation_id: int | None) -> _Files:
@@ -88,7 +88,7 @@ class UnsentMemory(QObject):
         """Take the files that are in the message field of a chat now, to be stored soon."""
         before = self._files.get(conversation_id, ())
         if files != before:
-            self._take(conversation_id, None, self.text(conversation_id))
+            self._take(conversation_id, None, self.unsent_text(conversation_id))
             self._files[conversation_id] = files
             if _size(before) <= _MAX_STORED < _size(files):
                 self.files_exceeded.emit(_TOO_LARGE)
@@ -99,16 +99,16 @@ class UnsentMemory(QObject):
         if not self._timer.isActive():
             self._timer.start()
 
-    def wait(self, message: WaitingMessage) -> None:
+    def queue_message(self, message: WaitingMessage) -> None:
         """Add a message to the end of the queue, and store it."""
-        self._texts[message.chat, None] = self.text(message.chat)
+        self._texts[message.chat, None] = self.unsent_text(message.chat)
         self.waiting.append(message)
         self._end_change(message)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message before the text that is typed in its chat."""
-        typed = self.text(message.chat).strip()
-        self.save(message.chat, None, "\n\n".join(text for text in (message.text, typed) if text))
+        typed = self.unsent_text(message.chat).strip()
+        self.save_text(message.chat, None, "\n\n".join(text for text in (message.text, typed) if text))
         self.end_wait(message)
 
     def end_wait(self, message: WaitingMessage) -> None:
@@ -155,7 +155,7 @@ class UnsentMemory(QObject):
         self.waiting = []
         self._files.clear()
         self._stored_files.clear()
-        self.save(None, None, typed or self.text(None))
+        self.save_text(None, None, typed or self.unsent_text(None))
         self.waiting_changed.emit()
 
 

@@ -49,9 +49,9 @@ class ChatSearch(QObject):
         self._jobs: dict[str, Job[Any]] = {}
         self.models: tuple[str, ...] = ()
 
-    def ask(self, query: SearchQuery) -> None:
+    def search_chats(self, query: SearchQuery) -> None:
         """Search all conversations; `answered` follows."""
-        self._ask("chats", partial(self._reader.search, query), self.answered.emit)
+        self._ask("chats", partial(self._reader.search_chats, query), self.answered.emit)
 
     def find_in(self, conversation_id: int, text: str) -> None:
         """Search the messages of one conversation; `messages_matched` follows."""
@@ -61,15 +61,15 @@ class ChatSearch(QObject):
         """Find the models that wrote replies; `models_listed` follows."""
         self._ask("models", self._reader.models, self._take_models)
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def end_thread(self, timeout_s: float = 2.0) -> None:
         """End the thread."""
         for job in self._jobs.values():
-            job.forget()
-        self._work.close(timeout_s)
+            job.cancel_silently()
+        self._work.finish_work(timeout_s)
 
     def _ask(self, kind: str, search: Callable[[], object], then: Callable[[Any], object]) -> None:
         if kind in self._jobs:
-            self._jobs[kind].forget()
+            self._jobs[kind].cancel_silently()
 
         def end(result: Any) -> None:
             if isinstance(result, RdchatError):
@@ -77,7 +77,7 @@ class ChatSearch(QObject):
             else:
                 then(result)
 
-        self._jobs[kind] = self._work.run(partial(_result, self._reader, search), end)
+        self._jobs[kind] = self._work.run_job(partial(_result, self._reader, search), end)
 
     def _take_models(self, models: tuple[str, ...]) -> None:
         self.models = models
@@ -95,7 +95,7 @@ def _result(reader: SearchReader, search: Callable[[], object], job: Job[Any]) -
     try:
         return search()
     except sqlite3.Error as error:
-        job.check()
+        job.check_cancelled()
         raise StorageError(str(error)) from error
     finally:
         job.when_cancelled(lambda: None)
@@ -155,7 +155,7 @@ class ChatList(QObject):
         self.deleted = 0
         self.rows = Listing()
         for changed in (self.order.changed, chat.path_changed, chat.stored):
-            changed.connect(self.refresh)
+            changed.connect(self.update_list)
         for changed in (chat.replies.state_changed, chat.unsent.waiting_changed):
             changed.connect(self.activity_changed)
         self.finder.answered.connect(self._on_answered)
@@ -163,38 +163,38 @@ class ChatList(QObject):
         chat.replies.ended.connect(self._note_reply)
         chat.opened.connect(self._note_opened)
 
-    def start(self, last: int | None = None) -> None:
+    def open_list(self, last: int | None = None) -> None:
         """List the conversations, open the one viewed last, else the newest, and empty the bin of old items."""
         self.open_latest(last)
-        self.order.start()
+        self.order.start_emptying_bin()
 
-    def close(self) -> None:
+    def close_list(self) -> None:
         """End the search thread and bulk work; store typed texts."""
-        self.finder.close()
-        self.order.close()
+        self.finder.end_thread()
+        self.order.stop_bulk_work()
         self.chat.unsent.store()
 
     # What is listed
 
-    def refresh(self) -> None:
+    def update_list(self) -> None:
         """Update the list; if the open conversation was removed, open the newest."""
         with self.storage.reading():
             self._read_rows()
             if self.new_replies:
-                found = self.store.find(list(self.new_replies))
+                found = self.store.find_chats(list(self.new_replies))
                 self.new_replies = {each: None for each in self.new_replies if each in found}
             if (chat := self.chat.stored_conversation) is not None:  # It may have been pinned, moved or renamed.
-                if (changed := self.store.find([chat.id]).get(chat.id)) is not None:
-                    self.chat.update(changed)
+                if (changed := self.store.find_chats([chat.id]).get(chat.id)) is not None:
+                    self.chat.update_chat(changed)
                 else:
                     self.conversation_removed.emit(chat.id)
-                    self._open_or_new(self.storage.read(self._newest, None))
+                    self._open_or_new(self.storage.read_or_default(self._newest, None))
         if self.query:
-            self.finder.ask(self.query)
+            self.finder.search_chats(self.query)
         self.conversations_changed.emit()
 
     def _read_rows(self) -> None:
-        self.order.refresh()
+        self.order.read_folders()
         spans = self.store.spans
         order = self.order
         archived = spans.archived()
@@ -214,7 +214,7 @@ class ChatList(QObject):
     def _hits(self) -> list[ChatRow]:
         """Return the hits with their present titles and folders, without deleted ones."""
         hits = self.answer.hits if self.answer is not None else ()
-        now = self.store.find([hit.conversation.id for hit in hits])
+        now = self.store.find_chats([hit.conversation.id for hit in hits])
         names = {folder.id: folder.name for folder in self.order.folders}
         return [
             ChatRow(
@@ -224,13 +224,13 @@ class ChatList(QObject):
             if (chat := now.get(hit.conversation.id)) is not None
         ]
 
-    def find(self, conversation_id: int) -> Conversation | None:
+    def find_chat(self, conversation_id: int) -> Conversation | None:
         """Return a conversation outside the bin; None if there is none or it cannot be read."""
-        return self.storage.read(lambda: self.store.find([conversation_id]).get(conversation_id), None)
+        return self.storage.read_or_default(lambda: self.store.find_chats([conversation_id]).get(conversation_id), None)
 
     def newest(self, limit: int) -> list[Conversation]:
         """Return the newest conversations outside the archive; none if they cannot be read."""
-        return self.storage.read(lambda: self.store.newest_conversations(limit), [])
+        return self.storage.read_or_default(lambda: self.store.newest_conversations(limit), [])
 
     def activity(self, conversation_id: int) -> Activity:
         """Return whether a conversation is being written, or a message waits in it."""
@@ -253,17 +253,17 @@ class ChatList(QObject):
             del self.new_replies[self.chat.id]
             self.activity_changed.emit()
 
-    def show(self, location: Location) -> None:
+    def show_box(self, location: Location) -> None:
         """List the chats, the archive or the bin."""
         self.location = location
-        self.refresh()
+        self.update_list()
 
-    def search(self, query: SearchQuery | str) -> None:
+    def list_hits(self, query: SearchQuery | str) -> None:
         """List the hits of a query; an empty query lists everything."""
         self.query = SearchQuery(query) if isinstance(query, str) else query
         if not self.query:
             self.answer = None
-        self.refresh()
+        self.update_list()
 
     def _on_answered(self, answer: SearchAnswer) -> None:
         if answer.query == self.query:
@@ -276,7 +276,7 @@ class ChatList(QObject):
 
     def rename_conversation(self, conversation_id: int, title: str) -> None:
         """Rename a conversation; a blank title is ignored."""
-        if (chat := self.find(conversation_id)) is not None:
+        if (chat := self.find_chat(conversation_id)) is not None:
             rename = partial(self.store.rename_conversation, conversation_id)
             self.order.do(partial(rename, title), partial(rename, chat.title))
 
@@ -287,11 +287,11 @@ class ChatList(QObject):
             neighbour = self._neighbour_of(conversation_id)
             deleted = self.store.conversation(conversation_id)
             self.store.delete_conversation(conversation_id)
-            self.order.history.add(lambda: self._restore(conversation_id))
+            self.order.history.add_step(lambda: self._restore(conversation_id))
             self.conversation_removed.emit(conversation_id)
             if is_open:
                 self._open_or_new(neighbour)
-            self.refresh()
+            self.update_list()
             self.order.undo_offered.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:
@@ -306,11 +306,11 @@ class ChatList(QObject):
         """Undo the last command."""
         with self.storage.writing():
             self.order.history.undo()
-        self.refresh()  # The open chat may have been a copy, or a branch.
+        self.update_list()  # The open chat may have been a copy, or a branch.
 
     def _restore(self, conversation_id: int) -> None:
         self.store.restore_conversation(conversation_id)
-        self.chat.open(conversation_id)
+        self.chat.open_chat(conversation_id)
 
     # Opening
 
@@ -319,17 +319,17 @@ class ChatList(QObject):
         with self.storage.reading():
             chat = self.rows.chat_near(self.chat.id or 0, by)
             if chat is not None and self.location is not Location.BIN:
-                self.chat.open(chat.id)
+                self.chat.open_chat(chat.id)
 
     def open_new_reply(self) -> None:
         """Open the chat whose unseen reply ended first."""
         if self.new_replies:
-            self.chat.open(next(iter(self.new_replies)))
+            self.chat.open_chat(next(iter(self.new_replies)))
 
     def open_latest(self, last: int | None = None) -> None:
         """List the conversations and open the one viewed last, else the newest, or a new one if there is none."""
-        self.refresh()
-        self._open_or_new((self.find(last) if last else None) or self.storage.read(self._newest, None))
+        self.update_list()
+        self._open_or_new((self.find_chat(last) if last else None) or self.storage.read_or_default(self._newest, None))
 
     def begin_anew(self) -> None:
         """Read the list again after the store was replaced, and open the newest conversation."""
@@ -348,7 +348,7 @@ class ChatList(QObject):
         """
         for each in self.chat.replies.chats_being_written.intersection(conversation_ids):
             self.conversation_removed.emit(each)
-        self.refresh()
+        self.update_list()
 
     def _newest(self) -> Conversation | None:
         if self.query:
@@ -363,6 +363,6 @@ class ChatList(QObject):
 
     def _open_or_new(self, conversation: Conversation | None) -> None:
         if conversation:
-            self.chat.open(conversation.id)
+            self.chat.open_chat(conversation.id)
         else:
             self.chat.start_new()

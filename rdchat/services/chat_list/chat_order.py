@@ -44,7 +44,7 @@ class UndoHistory:
         """The next step to undo."""
         return self._steps[-1] if self._steps else None
 
-    def add(self, undo: Step) -> None:
+    def add_step(self, undo: Step) -> None:
         self._steps.append(undo)
 
     def undo(self) -> None:
@@ -92,23 +92,23 @@ class ChatOrder(QObject):
         self._expiry = QTimer(self, interval=_EXPIRY_MS)
         self._expiry.timeout.connect(self.tidy_bin)
 
-    def start(self) -> None:
+    def start_emptying_bin(self) -> None:
         """Empty the bin of old items, now and each hour."""
         self.tidy_bin()
         self._expiry.start()
 
-    def close(self) -> None:
+    def stop_bulk_work(self) -> None:
         """Stop the timer and bulk work, which the next start of the app finishes."""
         self._expiry.stop()
-        self._main.close()
+        self._main.refuse_calls()
         self._store.drop_bulk_work()
 
     def begin_anew(self) -> None:
         """Clear the history, after the store was replaced."""
-        self._main.forget()
+        self._main.drop_callbacks()
         self.history = UndoHistory()
 
-    def refresh(self) -> None:
+    def read_folders(self) -> None:
         """Read the folders. Raises StorageError."""
         self.folders = tuple(self._organiser.folders())
 
@@ -151,7 +151,7 @@ class ChatOrder(QObject):
             if isinstance(copy_id, RdchatError):
                 self._report(copy_id)
             else:
-                self.history.add(lambda: self._store.delete_conversation(copy_id))
+                self.history.add_step(lambda: self._store.delete_conversation(copy_id))
                 self.changed.emit()
                 self.copied.emit(copy_id)
 
@@ -210,7 +210,7 @@ class ChatOrder(QObject):
 
     # The bin
 
-    def restore(self, chat: Conversation) -> None:
+    def restore_chat(self, chat: Conversation) -> None:
         """Restore a conversation from the bin."""
         restore = self._store.restore_conversation
         delete = self._store.delete_conversation
@@ -245,7 +245,7 @@ class ChatOrder(QObject):
         before = self.history.last
         with self._storage.writing():
             act()
-            self.history.add(undo)
+            self.history.add_step(undo)
         self.changed.emit()
         return self.history.last is not before
 

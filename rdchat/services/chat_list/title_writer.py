@@ -62,22 +62,22 @@ class TitleWriter(QObject):
         self._closed = False
         self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self.quiet.timeout.connect(self._begin)
-        replies.state_changed.connect(self.wait)
-        settings.changed.connect(self.wait)
+        replies.state_changed.connect(self.wait_for_calm)
+        settings.changed.connect(self.wait_for_calm)
 
     @property
     def writing(self) -> bool:
         """Whether a title is being written."""
         return self._request is not None
 
-    def wait(self) -> None:
+    def wait_for_calm(self) -> None:
         """Begin when nothing has happened for a while."""
         if not self._closed and self._settings.values.titles_by_model:
             self.quiet.start()
         else:
             self.quiet.stop()
 
-    def close(self) -> None:
+    def stop_writing(self) -> None:
         """Write no more titles."""
         self._closed = True
         self.quiet.stop()
@@ -99,7 +99,7 @@ class TitleWriter(QObject):
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
-        system_prompt = self._replies.order.values(self._store.conversation(conversation_id)).system_prompt
+        system_prompt = self._replies.order.effective_values(self._store.conversation(conversation_id)).system_prompt
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
         is_complete = answer == reply.text and len(answer) <= _MAX_PROMPT_CHARACTERS
@@ -130,7 +130,7 @@ class TitleWriter(QObject):
                     self._titled()
             except StorageError:
                 self._failed.add(conversation_id)
-        self.wait()
+        self.wait_for_calm()
 
 
 def _first_exchange(path: Sequence[Message]) -> tuple[Message, Message] | None:

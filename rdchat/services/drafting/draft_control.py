@@ -131,7 +131,7 @@ class DraftControl(QObject):
         """Drafters chosen before, folders or hub ids, latest first."""
         return _distinct(item.draft.drafter for item in self.control.values.drafts)
 
-    def offer(self, search: FolderSearch) -> None:
+    def offer_drafters(self, search: FolderSearch) -> None:
         """Offer the drafters that a search finds on this machine."""
         self._search = search
         search.changed.connect(self.refresh_options)
@@ -140,7 +140,7 @@ class DraftControl(QObject):
     def look_for_drafters(self) -> None:
         """Search for drafters; `changed` follows when the engine has reported which ones fit the model."""
         if self._search is not None and self.model.info is not None:
-            self._search.look(self.model.info.path)
+            self._search.search_folders(self.model.info.path)
 
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
@@ -229,13 +229,15 @@ class DraftControl(QObject):
         """Return the settings for a reply that begins now, by those of its chat, or else of the model."""
         return replace(own or self.of_model, profile=self.exact_times, trace=True)
 
-    def begin(self, request: EngineRequest, settings: DraftSettings, chat: int, own: DraftSettings | None) -> None:
+    def follow_reply(
+        self, request: EngineRequest, settings: DraftSettings, chat: int, own: DraftSettings | None
+    ) -> None:
         """Send changes to a reply of a chat that began with these settings, by its own, until it ends."""
         self._running = _Running(request, settings, chat, own)
         self.last_problem = ""
         self.changed.emit()
 
-    def end(self, request: EngineRequest | None, end: ReplyEnd | Failure) -> None:
+    def note_reply(self, request: EngineRequest | None, end: ReplyEnd | Failure) -> None:
         """Take note of how a reply was drafted."""
         if self._running is None or self._running.request is not request:
             return

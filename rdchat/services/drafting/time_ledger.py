@@ -78,7 +78,7 @@ class TimeLedger(QObject):
         """Tokens a second of the loaded model's last reply; None before there was one."""
         return self._rates.get((self._mode, self._drafting.exact_times))
 
-    def reset(self) -> None:
+    def start_counting(self) -> None:
         """Count from now on."""
         self._before = tuple(LedgerEntry(each.name, each.parent, -each.calls, -each.total_ms) for each in self._running)
         self._ended = 0
@@ -87,7 +87,7 @@ class TimeLedger(QObject):
 
     def _begin_other_kind(self) -> None:
         self._mixed = bool(self._running)
-        self.reset()
+        self.start_counting()
 
     def add_statistics(self, statistics: Statistics) -> None:
         """Take the counters of the reply under way."""

@@ -64,7 +64,7 @@ class Benchmark(QObject):
             return None
         return BenchResult(self.plan, tuple(self.runs), self._environment, self._complete)
 
-    def start(self, plan: BenchPlan, environment: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def run_plan(self, plan: BenchPlan, environment: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Run a plan; one that still runs is stopped first, and its results are dropped.
 
         Args:
@@ -82,7 +82,7 @@ class Benchmark(QObject):
         self._request = request
         self.started.emit()
 
-    def stop(self) -> None:
+    def end_runs(self) -> None:
         """End within a token; `ended` follows, and the runs are kept. A plan that has not begun ends at once."""
         if self._request is None:
             return
@@ -230,7 +230,7 @@ class Race(Benchmark):
             return f"Preparing for {time.monotonic() - self._began:.0f} s…"
         return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
 
-    def begin(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
+    def begin_race(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
         """Have a prompt answered plainly and drafted.
 
         Raises:
@@ -248,13 +248,13 @@ class Race(Benchmark):
             turn=next(self._turns),
             streams=True,
         )
-        self.start(plan)
+        self.run_plan(plan)
 
     @Slot()
     def _on_runs_made(self) -> None:
         """Stop where the warm-up shows that the mode cannot run: a plain reply alone is no race."""
         if any(run.mode_reason for run in self.runs):
-            self.stop()
+            self.end_runs()
 
     @Slot(bool)
     def _on_ended(self, stopped: bool) -> None:

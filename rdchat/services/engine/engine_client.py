@@ -73,13 +73,13 @@ class IdleTimers(QObject):
         self._rest.timeout.connect(self.rest_due)
         self._sleep.timeout.connect(self._end)
 
-    def start(self) -> None:
+    def start_counting(self) -> None:
         """Count from now on."""
         minutes = _USUAL_MINUTES if self.minutes is None else self.minutes
         self._rest.start(_REST_AFTER_MS)
         self._sleep.start(minutes * _MINUTE_MS) if minutes else self._sleep.stop()
 
-    def stop(self) -> None:
+    def stop_counting(self) -> None:
         """Stop counting."""
         self._rest.stop()
         self._sleep.stop()
@@ -192,7 +192,7 @@ class EngineClient(QObject):
                 self._cancel([each for each in self._open if each.direct], _PRECISION_CHANGED)
         self._open.append(request)
         self.request_accepted.emit()
-        self._idle.stop()
+        self._idle.stop_counting()
         self._set_asleep(False)
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
@@ -222,7 +222,7 @@ class EngineClient(QObject):
     def _start_idle(self) -> None:
         """Count the time without a request from now on."""
         if not (self._open or self._closing or self.asleep):
-            self._idle.start()
+            self._idle.start_counting()
 
     @Slot()
     def _fall_asleep(self) -> None:
@@ -263,7 +263,7 @@ class EngineClient(QObject):
             self._cancel(self._open, _CLOSING)
             self._inbox.append(None)
             self._submitted.emit()
-        self._idle.stop()
+        self._idle.stop_counting()
         ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:
             _LOG.error("The engine thread did not end within %.0f s", timeout_s)
@@ -377,7 +377,7 @@ class ModelSlot(QObject):
         """The loaded model's sampling where the person chose none."""
         return self.info.sampling if self.info else SamplingDefaults()
 
-    def load(self, model: str | None, dtype: Dtype | None = None, anyway: bool = False) -> None:
+    def load_model(self, model: str | None, dtype: Dtype | None = None, anyway: bool = False) -> None:
         """Load a model, None for the default one, in the precision chosen last if none is named.
 
         With `anyway` it is loaded also where it seems too large for the memory.
@@ -397,7 +397,7 @@ class ModelSlot(QObject):
             self._before = (self.chosen, self.dtype) if self.info else None
             self._begin_load(request.command.model, request.command.dtype)
         if isinstance(event, Failure) and self._before is not None:
-            self.load(*self._before)
+            self.load_model(*self._before)
         else:
             self._on_event(event)
 
@@ -409,7 +409,7 @@ class ModelSlot(QObject):
         self.failure = None
         self.load_started.emit()
 
-    def unload(self) -> None:
+    def unload_model(self) -> None:
         """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
         self._followed = None
         self.loading = False
@@ -420,11 +420,11 @@ class ModelSlot(QObject):
 
     def retry(self, dtype: Dtype | None = None) -> None:
         """Load the model that was chosen last, perhaps in another precision."""
-        self.load(self.chosen, dtype)
+        self.load_model(self.chosen, dtype)
 
     def load_anyway(self) -> None:
         """Load the model that was chosen last, although it seems too large for the memory."""
-        self.load(self.chosen, anyway=True)
+        self.load_model(self.chosen, anyway=True)
 
     def remembered_in(self, settings: Settings) -> Settings:
         """Return the settings with the model to start with and, if it loaded, with it as the latest one.

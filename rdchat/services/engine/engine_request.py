@@ -191,7 +191,7 @@ class EngineRequest:
         """Whether a direct reply that runs pauses for it. A model is changed only after the reply has ended."""
         return not (self.direct or self.background or isinstance(self.command, LoadModel | UnloadModel))
 
-    def check(self) -> None:
+    def check_cancelled(self) -> None:
         """Raise StoppedError once it is cancelled."""
         if self.cancelled:
             raise StoppedError

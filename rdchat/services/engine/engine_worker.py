@@ -140,7 +140,7 @@ class EngineWorker(QObject):
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Carry out a request and post its events, except for the last one, which is returned."""
-        request.check()
+        request.check_cancelled()
         engine = self._ready_engine()
         match request.command:
             case LoadModel() as load:
@@ -154,7 +154,7 @@ class EngineWorker(QObject):
             case LimitPrefixCaches(limit_bytes):
                 return engine.prefix_caches(limit_bytes)
             case WriteReply() | GenerationRequest() as reply:
-                generation = reply.read(request.check) if isinstance(reply, WriteReply) else reply
+                generation = reply.read(request.check_cancelled) if isinstance(reply, WriteReply) else reply
                 request.begun = True
                 with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:
                     request.attach(iterator.cancel)
@@ -173,7 +173,7 @@ class EngineWorker(QObject):
         return engine.load(load.model, load.dtype, report, load.anyway)
 
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
-        request.check()
+        request.check_cancelled()
         self._post(request, progress)
 
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:

@@ -39,7 +39,7 @@ class TokenCount:
     exact: bool = True
 
     @property
-    def text(self) -> str:
+    def description(self) -> str:
         """`1,200 tokens`, or `about 250,000 tokens`."""
         if self.exact:
             return f"{self.tokens:,} token{'' if self.tokens == 1 else 's'}"

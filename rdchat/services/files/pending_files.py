@@ -178,7 +178,7 @@ class PendingFiles(QObject):
         self._chat = chat
         self.changed.emit()
 
-    def add(self, paths: Iterable[str]) -> None:
+    def add_files(self, paths: Iterable[str]) -> None:
         """Read files for the open chat's next message; `refused` reports those that cannot be read."""
         for path in paths:
             if len(self.files) >= MAX_FILES:
@@ -197,7 +197,9 @@ class PendingFiles(QObject):
         if len(self.files) >= MAX_FILES:
             self.refused.emit(_TOO_MANY)
             return
-        self._run(self._add(name), lambda job: _read_image(image() if callable(image) else image, name, job.check))
+        self._run(
+            self._add(name), lambda job: _read_image(image() if callable(image) else image, name, job.check_cancelled)
+        )
         self.changed.emit()
 
     def add_text(self, text: str) -> int:
@@ -217,7 +219,7 @@ class PendingFiles(QObject):
         self._files[self._last] = file
         return file
 
-    def remove(self, file_id: int) -> None:
+    def remove_file(self, file_id: int) -> None:
         """Remove a file, and stop reading it."""
         self._drop([self._files[file_id]])
         self.changed.emit()
@@ -228,7 +230,7 @@ class PendingFiles(QObject):
             if file.job is not None:
                 file.job.cancel()
 
-    def choose(self, file_id: int, part: Part) -> None:
+    def choose_part(self, file_id: int, part: Part) -> None:
         """Send another part of a file."""
         file = self._files.get(file_id)
         if file is not None and file.read is not None:
@@ -283,7 +285,7 @@ class PendingFiles(QObject):
             one = len(files) == 1
             which, what = ("This file is", "a part of it") if one else ("These files are", "parts of them")
             choose = f"Choose {what}." if self.to_shorten else "Remove some, or choose smaller images."
-            return f"{which} {TokenCount(excess, self._counts_exactly).text} too long for this model. {choose}"
+            return f"{which} {TokenCount(excess, self._counts_exactly).description} too long for this model. {choose}"
         return ""
 
     def to_send(self) -> list[tuple[AttachedFile, str]]:
@@ -296,7 +298,7 @@ class PendingFiles(QObject):
             file.chat = after if file.chat == before else file.chat
         self.changed.emit()
 
-    def restore(self, files: Iterable[tuple[AttachedFile, str]]) -> None:
+    def restore_files(self, files: Iterable[tuple[AttachedFile, str]]) -> None:
         """Put files that were sent before, each with its text, into the open chat's next message."""
         for file, text in files:
             # The pages of a PDF are one text by now.
@@ -304,7 +306,7 @@ class PendingFiles(QObject):
             read = ReadFile(file.name, kind, (text,), file.note)
             self._take(self._add(file.name), read, Part(text, file.taken), file)
 
-    def clear(self) -> None:
+    def remove_files(self) -> None:
         """Remove the files of the open chat, which were sent."""
         self._drop(self.files)
         self.changed.emit()
@@ -322,19 +324,19 @@ class PendingFiles(QObject):
             file.chat = None
         self.show_chat(None)
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def stop_reading(self, timeout_s: float = 2.0) -> None:
         """Stop reading and counting, and wait so long for each."""
         self.blockSignals(True)
         self._drop(list(self._files.values()))
-        self._reading.close(timeout_s)
-        self._counting.close(timeout_s)
+        self._reading.finish_work(timeout_s)
+        self._counting.finish_work(timeout_s)
         self._reader.close()
 
     def _read(self, file: PendingFile, path: Path) -> None:
         def read(job: Job[Any]) -> _Read:
             if is_image(path):
-                return _read_image(image_bytes(path, file.name), file.name, job.check)
-            read = self._reader.read(path, job.report_progress, job.check)
+                return _read_image(image_bytes(path, file.name), file.name, job.check_cancelled)
+            read = self._reader.read_file(path, job.report_progress, job.check_cancelled)
             part = all_of(read)
             return read, part, attached(read, part.text)
 
@@ -345,13 +347,13 @@ class PendingFiles(QObject):
             file.fraction = fraction
             self.changed.emit()
 
-        file.job = self._reading.run(read, lambda outcome: self._on_read(file, outcome), on_progress)
+        file.job = self._reading.run_job(read, lambda outcome: self._on_read(file, outcome), on_progress)
 
     def _on_read(self, file: PendingFile, outcome: _Read | RdchatError) -> None:
         file.job = None
         if file.id in self._files:
             if isinstance(outcome, RdchatError):
-                self.remove(file.id)
+                self.remove_file(file.id)
                 self.refused.emit(str(outcome))
             else:
                 self._take(file, *outcome)

@@ -27,7 +27,7 @@ def looked_at(data: bytes, name: str, waiting: Callable[[], None]) -> tuple[Atta
         ImageRefusedError: If it cannot be read.
     """
     with as_file(data) as path:
-        facts = shared_images().look(path, name=name, waiting=waiting)
+        facts = shared_images().check_image(path, name=name, waiting=waiting)
     return image_file(data, name, facts.note, facts.width, facts.height)
 
 
@@ -69,7 +69,7 @@ class PromptImages:
         """Decode an image once; return and store its size, or one that is not positive if it cannot be read."""
         size = -1, -1
         with suppress(ImageRefusedError):
-            facts = shared_images().look(path, name=file.name, waiting=waiting)
+            facts = shared_images().check_image(path, name=file.name, waiting=waiting)
             size = facts.width, facts.height
             self._store.set_image_size(file, *size)
         self._sizes[file.digest] = size

@@ -64,7 +64,7 @@ class Downloads(QObject):
         # The downloads of drafters before they begin, each by the id of its model's.
         self._drafters: dict[str, Download] = {}
 
-    def start(self, download: Download) -> str:
+    def start_download(self, download: Download) -> str:
         """Start or resume a download and return its id. The record of a drafter to be made is on disk.
 
         Raises:
@@ -88,7 +88,7 @@ class Downloads(QObject):
         before = self._listed[download]
         if before.state.has_ended:
             waiting = before.at(DownloadState.WAITING)
-            self._running[download] = self._process.start(waiting, self._on_change)
+            self._running[download] = self._process.start_download(waiting, self._on_change)
             self._take(waiting)
 
     def pause(self, download: str) -> None:
@@ -103,7 +103,7 @@ class Downloads(QObject):
         self.pause(download)
         self._process.discard(self._listed[self._part(download)], self._on_change)
 
-    def clear(self, download: str) -> None:
+    def hide_download(self, download: str) -> None:
         """Show a finished download no longer; the model stays."""
         if self._shown(self._listed[download]).state is DownloadState.FINISHED:
             for part in {download, self._part(download)}:
@@ -111,7 +111,7 @@ class Downloads(QObject):
 
     def clear_finished(self) -> None:
         for download in self.all():
-            self.clear(download.id)
+            self.hide_download(download.id)
 
     def retry_refused(self) -> None:
         """Resume the downloads that the hub refused for lack of a token; there is another one now."""
@@ -128,7 +128,7 @@ class Downloads(QObject):
         parts = {drafter.id for drafter in self._drafters.values()}
         return tuple(self._shown(download) for download in self._listed.values() if download.id not in parts)
 
-    def find(self, repository: str, revision: str = "main") -> Download | None:
+    def find_download(self, repository: str, revision: str = "main") -> Download | None:
         """Return the download of a repository and revision; None without one."""
         download = self._listed.get(Download(repository, revision).id)
         return None if download is None else self._shown(download)
@@ -176,16 +176,16 @@ class Downloads(QObject):
         to_come = sum(download.total_bytes - download.done_bytes for download in going)
         return free, max(0, to_come + self._reserve_bytes - free)
 
-    def restore(self) -> None:
+    def restore_downloads(self) -> None:
         """List the unfinished downloads of earlier runs, and resume those that were running."""
         problem = "What earlier runs left cannot be listed: %s"
         self._work.do(listed_downloads, self._take_left, lambda error: _LOG.warning(problem, error))
 
-    def close(self) -> None:
+    def end_process(self) -> None:
         """Pause all and end the process; the next start resumes the running ones."""
-        self._main.close()
+        self._main.refuse_calls()
         self._process.close()
-        self._work.close()
+        self._work.finish_work()
 
     def _take(self, download: Download) -> None:
         before = self._listed.get(download.id)
@@ -202,7 +202,7 @@ class Downloads(QObject):
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
                 if (drafter := self._drafters.get(download.id)) is not None:
-                    self.start(drafter)
+                    self.start_download(drafter)
             elif download.state is DownloadState.FAILED:
                 self.failed.emit(download)
 
@@ -261,11 +261,11 @@ class HubAccount(ModelService):
     problem = ""
     source: TokenSource | None = None
 
-    def look(self) -> None:
+    def look_up_token(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
         self._do("Reading the token…", self._found)
 
-    def check(self) -> None:
+    def ask_account(self) -> None:
         """Ask the hub whose token is in use."""
         self._do(f"Asking {self.host}…", self._named)
 
@@ -273,7 +273,7 @@ class HubAccount(ModelService):
         """Have the hub check a token, and keep it; emits `accepted` if the hub knows the token."""
         self._do(f"Asking {self.host}…", lambda endpoint: self._given(endpoint, text), self.accepted.emit)
 
-    def forget(self) -> None:
+    def forget_token(self) -> None:
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
@@ -301,7 +301,7 @@ class HubAccount(ModelService):
     # On the thread
 
     def _found(self, endpoint: Endpoint) -> _Found:
-        return self._tokens.find(endpoint, again=True), None
+        return self._tokens.find_token(endpoint, again=True), None
 
     def _named(self, endpoint: Endpoint) -> _Found:
         token, _ = self._found(endpoint)
@@ -311,10 +311,10 @@ class HubAccount(ModelService):
         token = Token(text.strip())
         name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
-        return self._tokens.find(endpoint), name
+        return self._tokens.find_token(endpoint), name
 
     def _forgotten(self, endpoint: Endpoint) -> _Found:
-        self._tokens.forget(endpoint)
+        self._tokens.forget_token(endpoint)
         return self._found(endpoint)
 
 

@@ -44,7 +44,7 @@ class RemovalQuestion:
     has_trash: bool = True
 
     @classmethod
-    def of(cls, model: ModelCard) -> "RemovalQuestion":
+    def for_model(cls, model: ModelCard) -> "RemovalQuestion":
         """Return what deleting a model would do; reads the disk.
 
         Raises:
@@ -66,7 +66,7 @@ class RemovalQuestion:
         """Whether it is deleted for good; otherwise it goes to the Trash."""
         return not (self.plan.is_complete and self.has_trash)
 
-    def remove(self, move_to_trash: MoveToTrash) -> Path | None:
+    def delete_model(self, move_to_trash: MoveToTrash) -> Path | None:
         """Delete the model; return its path in the Trash, None if that is unknown or it was deleted for good.
 
         Raises:
@@ -75,7 +75,7 @@ class RemovalQuestion:
         """
         return delete(self.plan, None if self.for_good else move_to_trash)
 
-    def text(self, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
+    def question_text(self, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
         """Return what deleting a model or a drafter would do, in sentences."""
         model = self.model
         plan = self.plan
@@ -168,11 +168,11 @@ class Removal(ModelService):
     restored = Signal(TrashedFolder)
     failed = Signal(RdchatError)
 
-    def ask(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
+    def ask_about(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
         """Find out what deleting a model would do, and call `then` with it; or `failed` follows."""
-        self._work.do(lambda: RemovalQuestion.of(model), then, self.failed.emit)
+        self._work.do(lambda: RemovalQuestion.for_model(model), then, self.failed.emit)
 
-    def remove(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
+    def delete_model(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
         """Delete a model; `removed` or `failed` follows.
 
         Args:
@@ -186,9 +186,9 @@ class Removal(ModelService):
             else:
                 self.failed.emit(error)
 
-        self._work.do(lambda: question.remove(move_to_trash), partial(self._on_removed, question), failed)
+        self._work.do(lambda: question.delete_model(move_to_trash), partial(self._on_removed, question), failed)
 
-    def restore(self, trashed: TrashedFolder) -> None:
+    def restore_model(self, trashed: TrashedFolder) -> None:
         """Put a model back; `restored` or `failed` follows."""
         self._work.do(lambda: put_back(trashed), lambda _none: self.restored.emit(trashed), self.failed.emit)
 
@@ -221,7 +221,7 @@ class Verification(ModelService):
     model: ModelCard | None = None
     done_bytes = 0
 
-    def start(self, model: ModelCard) -> None:
+    def verify_model(self, model: ModelCard) -> None:
         """Start to read a model's files."""
         self.model = model
         self.done_bytes = 0
@@ -233,9 +233,9 @@ class Verification(ModelService):
         )
         self.changed.emit()
 
-    def stop(self) -> None:
+    def stop_verifying(self) -> None:
         """Stop the verification."""
-        self._work.forget()
+        self._work.drop_jobs()
         self.model = None
         self.changed.emit()
 

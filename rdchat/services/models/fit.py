@@ -43,13 +43,13 @@ class Machine:
     dtype: Dtype = Dtype.AUTO
 
     @property
-    def idle(self) -> "Machine":
+    def when_idle(self) -> "Machine":
         """This machine while no other program needs memory, by which models of the hub are judged."""
         return replace(self, memory=replace(self.memory, room=self.memory.total_room))
 
     def need(self, sizes: ModelSizes, drafter_bytes: int = 0) -> MemoryNeed:
         """Return the memory that a model needs, with a drafter of some bytes."""
-        return replace(MemoryNeed.of(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
+        return replace(MemoryNeed.for_sizes(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
 
     def refuses(self, sizes: ModelSizes) -> bool:
         """Whether loading a model now would be refused."""

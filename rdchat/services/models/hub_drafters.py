@@ -31,7 +31,7 @@ class HubDrafters(ModelService):
         super().__init__(tokens, parent)
         self._set()
 
-    def search(self, model: str, folder: Path) -> None:
+    def search_hub(self, model: str, folder: Path) -> None:
         """Ask the hub; `changed` follows as things are found."""
         self._work.replace(
             lambda job: self._ask(job, model, folder),
@@ -41,9 +41,9 @@ class HubDrafters(ModelService):
         )
         self._set(model, searching=True)
 
-    def forget(self) -> None:
+    def forget_results(self) -> None:
         """Stop, and forget the results: they were for another model."""
-        self._work.forget()
+        self._work.drop_jobs()
         self._set()
 
     def _ask(self, job: Job[None], model: str, folder: Path) -> None:
@@ -86,7 +86,7 @@ class PartSearch(ModelService):
         self._downloads = downloads
         self._set()
 
-    def look(self, model: ModelCard, original: str = "", part: Part = Part.MTP) -> None:
+    def ask_hub(self, model: ModelCard, original: str = "", part: Part = Part.MTP) -> None:
         """Ask the hub; `changed` follows.
 
         Args:
@@ -100,18 +100,18 @@ class PartSearch(ModelService):
             lambda _job: find(self._hub(), model, original, part), self._set, lambda error: self._set(None, error)
         )
 
-    def forget(self) -> None:
+    def forget_results(self) -> None:
         """Stop, and forget what was found."""
-        self._work.forget()
+        self._work.drop_jobs()
         self._set()
 
-    def begin(self) -> None:
+    def start_download(self) -> None:
         """Start the download of what was found; `started` or `changed` follows."""
         if (plan := self.plan) is not None:
             self._work.replace(lambda _job: begin_drafter(plan), self._start, lambda error: self._set(plan, error))
 
     def _start(self, download: Download) -> None:
-        self._downloads.start(download)
+        self._downloads.start_download(download)
         self.started.emit()
 
     def _set(

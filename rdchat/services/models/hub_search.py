@@ -177,7 +177,7 @@ class HubSearch(ModelService):
         """
         if query == self.state.query and not at_once:
             return
-        self._work.forget()
+        self._work.drop_jobs()
         self._step_index = 0
         empty = not query.text.strip()
         self._set(SearchState(query, asking=not empty, complete=empty))
@@ -205,7 +205,7 @@ class HubSearch(ModelService):
         text = query.text.strip()
         sort = query.sort
         self._work.replace(
-            lambda _job: self._hub().search(text, sort=sort, limit=limit, tag="mlx"),
+            lambda _job: self._hub().search_models(text, sort=sort, limit=limit, tag="mlx"),
             self._take,
             failed=self._fail,
         )
@@ -306,7 +306,7 @@ class HubDetails(ModelService):
 
     model: ModelDetails | None = None
 
-    def show(self, repository: str, hub: HubModel | None = None) -> None:
+    def show_model(self, repository: str, hub: HubModel | None = None) -> None:
         """Fetch a model; `changed` follows, now and whenever more is known.
 
         Args:
@@ -320,7 +320,7 @@ class HubDetails(ModelService):
     def retry(self) -> None:
         """Fetch the model again."""
         if self.model is not None:
-            self.show(self.model.repository, self.model.hub)
+            self.show_model(self.model.repository, self.model.hub)
 
     def look_again(self) -> None:
         """Look again whether the model is on this machine."""

@@ -82,25 +82,25 @@ class Library(ModelService):
         """Whether a search has ended."""
         return bool(self._search.results or self.problem)
 
-    def look(self) -> None:
+    def search_again(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
-        self._search.look(self._settings.values.models_folder)
+        self._search.search_folders(self._settings.values.models_folder)
 
     def look_for_all(self) -> None:
         """Search again for models and drafters."""
-        self.look()
+        self.search_again()
         self._drafting.look_for_drafters()
         self._look_for_chosen()
 
     def _look_for_chosen(self) -> None:
         if self._other is not None:
-            self._matches.look(self._other.path)
+            self._matches.search_folders(self._other.path)
 
     def match(self, model: ModelCard) -> None:
         """Find the drafter heads that fit a model; `drafters_listed` follows, or not if another model is matched."""
         if self._heads.results and self._heads.results[0] == model:
             self._on_heads()
-        self._heads.look(model)
+        self._heads.search_folders(model)
 
     def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...], Mapping[int, float]] | None:
         heads = self._sources.drafters(model.path)
@@ -133,7 +133,7 @@ class Library(ModelService):
         """Return whether a model is loaded or being loaded."""
         return self.is_loaded(model) or self.is_loading(model)
 
-    def forget(self, model: ModelCard) -> None:
+    def hide_model(self, model: ModelCard) -> None:
         """Take a model off the list at once, before it is looked for again."""
         self._search.results = (tuple(other for other in self.models if other != model),)
         self.changed.emit()
@@ -141,7 +141,7 @@ class Library(ModelService):
     def _on_loaded(self) -> None:
         """Search again after a load, since it is known now what the model verifies."""
         if self.looked:
-            self.look()
+            self.search_again()
 
     @property
     def loaded(self) -> ModelCard | None:
@@ -166,7 +166,7 @@ class Library(ModelService):
         """Installed models that are not the loaded one."""
         return tuple(each for each in self.models if each.can_be_loaded and not self._is_chosen_or_loaded(each))
 
-    def choose(self, model: ModelCard | None) -> None:
+    def choose_model(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None
         if model is not None and not self._is_chosen_or_loaded(model):
@@ -177,7 +177,7 @@ class Library(ModelService):
     def load_chosen(self) -> None:
         """Load the chosen model."""
         if self._other is not None:
-            self._slot.load(self._other.model or None)
+            self._slot.load_model(self._other.model or None)
 
     @property
     def fitting(self) -> tuple[ModelCard, ...]:

@@ -34,11 +34,11 @@ class Macs(QObject):
     def hosts(self) -> tuple[Host, ...]:
         return self._settings.values.hosts
 
-    def text(self, host: Host) -> str:
+    def status_text(self, host: Host) -> str:
         """Return what is known of a Mac."""
         return facts_text(self.facts.get(host.ssh, {"problem": "Not checked yet"}))
 
-    def add(self, name: str, address: str, then: Callable[[RdchatError | None], object]) -> None:
+    def add_mac(self, name: str, address: str, then: Callable[[RdchatError | None], object]) -> None:
         """Add a Mac and check it.
 
         Args:
@@ -49,19 +49,19 @@ class Macs(QObject):
         self._work.do(partial(found_host, name, address or None), partial(self._on_found, then), then)
 
     def _on_found(self, then: Callable[[RdchatError | None], object], found: Host) -> None:
-        self._settings.update(hosts=(*self._others(found), found))
+        self._settings.change_values(hosts=(*self._others(found), found))
         then(None)
-        self.check(found)
+        self.check_mac(found)
 
-    def remove(self, host: Host) -> None:
+    def remove_mac(self, host: Host) -> None:
         self.facts.pop(host.ssh, None)
-        self._settings.update(hosts=self._others(host))
+        self._settings.change_values(hosts=self._others(host))
         self.changed.emit()
 
     def _others(self, host: Host) -> tuple[Host, ...]:
         return tuple(each for each in self.hosts if each.ssh != host.ssh)
 
-    def check(self, host: Host) -> None:
+    def check_mac(self, host: Host) -> None:
         """Start ranks there and here, and measure the link between them; `changed` follows."""
         self.facts[host.ssh] = {"problem": "Checking…"}
         self._work.do(partial(checked, host), partial(self._on_checked, host.ssh))
@@ -90,5 +90,5 @@ class Macs(QObject):
             return "fits this Mac"
         return "fits these Macs together" if count else f"too large for {'these Macs' if limits else 'this Mac'}"
 
-    def close(self) -> None:
-        self._work.close(0)
+    def end_checks(self) -> None:
+        self._work.finish_work(0)

@@ -109,28 +109,28 @@ class LargerModel(QObject):
 
     def decline(self) -> None:
         """Offer none any more, in later starts neither."""
-        self._settings.update(larger_model_declined=True)
+        self._settings.change_values(larger_model_declined=True)
         self._decide()
 
-    def load(self) -> None:
+    def load_offered(self) -> None:
         """Load the offered model that is on this machine."""
         if isinstance(self.offered, ModelCard):
-            self._slot.load(self.offered.model)
+            self._slot.load_model(self.offered.model)
 
     def follow(self, models: "Models") -> None:
         """Load the offered model as soon as it is downloaded, unless the person chose another one meanwhile."""
         models.downloads.finished.connect(self._on_downloaded)
 
-    def close(self) -> None:
+    def end_search(self) -> None:
         """End the search."""
-        self._search.close()
+        self._search.finish_work()
 
     def _look(self) -> None:
         """Find out about models and memory; not before the default model is there, as that imports MLX."""
         if self._may_offer:
-            self._search.look(self._settings.values.models_folder)
+            self._search.search_folders(self._settings.values.models_folder)
             if self._memory.now is None:
-                self._memory.ask()
+                self._memory.ask_again()
         self._decide()
 
     @property
@@ -160,5 +160,5 @@ class LargerModel(QObject):
     def _load_downloaded(self) -> None:
         """Load the downloaded model, but not during a reply: loading would end it."""
         if self._downloaded and self.offered is not None and not self._slot.engine.writing:
-            self._slot.load(self._downloaded)
+            self._slot.load_model(self._downloaded)
             self._downloaded = ""

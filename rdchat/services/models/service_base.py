@@ -42,10 +42,10 @@ class ModelService(QObject):
         except InvalidSettingError:
             return "the hub"
 
-    def close(self) -> None:
+    def drop_requests(self) -> None:
         """Drop requests to the hub; wait a moment for work on files."""
         for work in self.findChildren(BackgroundWork):
-            work.close(self._close_s)
+            work.finish_work(self._close_s)
 
     def _hub(self) -> "HubApi":
         """Return the hub, with the person's token. For the service's thread: the keychain may ask the person."""
@@ -96,6 +96,6 @@ class DeviceMemory(FolderSearch):
         """The last answer; None before the engine has started."""
         return self.results[0] if self.results else None
 
-    def ask(self) -> None:
+    def ask_again(self) -> None:
         """Ask again; emits `changed` if the answer differs."""
-        self.look()
+        self.search_folders()

@@ -67,7 +67,7 @@ class Models(QObject):
         self.details = HubDetails(self.tokens, self)
         self.memory = memory or DeviceMemory(sources.memory, self)
         for happened in (slot.loaded, slot.failed, slot.unloaded):
-            happened.connect(self.memory.ask)
+            happened.connect(self.memory.ask_again)
         self.here = FolderSearch(downloaded_repositories, self)
         self.removal.removed.connect(self._on_removed)
         # Deletes the model that is being unloaded.
@@ -82,7 +82,7 @@ class Models(QObject):
         for changed in (slot.engine.request_accepted, slot.engine.request_ended):
             changed.connect(lambda: self.training.hold(slot.engine.writing))  # It waits for replies.
         self.macs = Macs(settings, self)
-        self.downloads.restore()
+        self.downloads.restore_downloads()
 
     @property
     def machine(self) -> Machine | None:
@@ -94,7 +94,7 @@ class Models(QObject):
         """Return the model of files on this machine; an unfinished one with its download, if that is listed."""
         unfinished = card.is_unfinished
         name = card.repository or str(card.path)
-        download = self.downloads.find(name, card.revision) if unfinished else None
+        download = self.downloads.find_download(name, card.revision) if unfinished else None
         is_model = not card.is_drafter
         return Model(name, card, None, download, is_installed=not unfinished, is_model=is_model)
 
@@ -132,7 +132,7 @@ class Models(QObject):
 
     def with_download(self, model: Model) -> Model:
         """Return a model of the hub with its download; it is installed if that is complete."""
-        download = self.downloads.find(model.id)
+        download = self.downloads.find_download(model.id)
         is_downloaded = download is not None and download.state is DownloadState.FINISHED
         if download is not None and is_downloaded and not Path(download.folder).is_dir():
             # Another program deleted it.
@@ -149,24 +149,24 @@ class Models(QObject):
             question: Its answer was yes.
             ask_again: Called with another question if there is no Trash for the model.
         """
-        remove = partial(self.removal.remove, question, ask_again)
+        remove = partial(self.removal.delete_model, question, ask_again)
         if self.library.is_in_use(question.model):
             self._after_unload = remove
-            self.slot.unload()
+            self.slot.unload_model()
             return
         if question.model.is_drafter:
             self.library.let_go(question.model)
         remove()
 
-    def close(self) -> None:
+    def end_services(self) -> None:
         """End all work; running downloads are resumed at the next start."""
-        self.downloads.close()
-        self.training.close()
+        self.downloads.end_process()
+        self.training.save_and_end()
         for service in self.findChildren(ModelService):
-            service.close()
-        self.here.close()
-        self.macs.close()
-        self.memory.close()
+            service.drop_requests()
+        self.here.finish_work()
+        self.macs.end_checks()
+        self.memory.finish_work()
 
     def _on_unloaded(self) -> None:
         remove = self._after_unload
@@ -180,5 +180,5 @@ class Models(QObject):
     def _on_removed(self, question: RemovalQuestion) -> None:
         model = question.model
         self.downloads.forget_deleted(model.path, model.repository if question.plan.unfinished else "")
-        self.library.forget(model)
+        self.library.hide_model(model)
         self.library.look_for_all()

@@ -80,7 +80,7 @@ class ServerControl(QObject):
         """The key that each request needs; empty while it does not run."""
         return self._key if self.address else ""
 
-    def offer(self, find: Callable[[], Sequence[ModelCard]]) -> None:
+    def offer_models(self, find: Callable[[], Sequence[ModelCard]]) -> None:
         """Set what finds the models on this machine; the server calls it on its own threads."""
         self._engine.find_models = find
 
@@ -108,18 +108,18 @@ class ServerControl(QObject):
             self._stop()
             self._start(new_key=True)
 
-    def cancel(self, request_id: int) -> None:
+    def cancel_request(self, request_id: int) -> None:
         """Stop a client's request that waits or runs."""
         if (server := self._server) is not None:
-            server.cancel(request_id)
+            server.cancel_request(request_id)
 
-    def close(self) -> None:
+    def end_server(self) -> None:
         """End all requests and the server."""
         self.on = False
         self._settings.changed.disconnect(self._follow_settings)
         self._stop()
-        self._work.close(_STOP_S + 1.0)
-        self._main.close()
+        self._work.finish_work(_STOP_S + 1.0)
+        self._main.refuse_calls()
 
     @Slot(Settings)
     def _follow_settings(self, settings: Settings) -> None:
@@ -147,7 +147,7 @@ class ServerControl(QObject):
 
         key = (replace_key if new_key else find_key)().text
         server = Server(ServerSettings(key, **fields), self._engine, notify)
-        server.start()
+        server.listen()
         self._server = server
         return server
 
@@ -155,7 +155,7 @@ class ServerControl(QObject):
         """Stop the server, if one runs; on the control's thread."""
         server = self._server
         self._server = None
-        if server is not None and not server.stop(_STOP_S):
+        if server is not None and not server.stop_server(_STOP_S):
             _LOG.error("The server did not end within %.0f s", _STOP_S)
 
     def _draft(self) -> DraftSettings:
@@ -164,7 +164,7 @@ class ServerControl(QObject):
 
     def _stop(self) -> None:
         # An earlier start may not have ended yet.
-        self._main.forget()
+        self._main.drop_callbacks()
         self._work.do(self._stop_server)
         self._show(_OFF)
 

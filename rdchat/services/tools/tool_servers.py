@@ -88,12 +88,12 @@ class ToolServers(QObject):
         """Those that may be started: they are on, and the person has agreed."""
         return tuple(server for server in self.servers if server.enabled and server.confirmed)
 
-    def state(self, name: str) -> ServerState:
+    def server_state(self, name: str) -> ServerState:
         return self._states.get(name, ServerState())
 
     def definitions(self, names: Iterable[str]) -> tuple[ToolDefinition, ...]:
         """Return the tools of some servers, as far as they are known: a server has to start to list them."""
-        return tuple(each for name in names for each in self.state(name).definitions)
+        return tuple(each for name in names for each in self.server_state(name).definitions)
 
     def put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:
         """Add a server, or replace the one of its name, which is stopped.
@@ -112,7 +112,7 @@ class ToolServers(QObject):
             self.replaced.emit(server.name)
         self._save_servers()
 
-    def remove(self, name: str) -> None:
+    def remove_server(self, name: str) -> None:
         """Stop a server and forget it, with its secrets."""
         self.put(replace(self._servers[name], secrets=()))
         del self._servers[name]
@@ -130,7 +130,7 @@ class ToolServers(QObject):
         """Read `login_path`; `changed` follows."""
         self._child.submit("login_path", {}, on_end=self._main.bring(self._take_path, once=True))
 
-    def start(self, name: str) -> None:
+    def start_server(self, name: str) -> None:
         """Start a server that is usable, unless it runs; `changed` follows."""
         server = self._servers[name]
         if name in self._runs or server not in self.usable:
@@ -140,7 +140,7 @@ class ToolServers(QObject):
         self._set(name, status="starting", problem="", error_output="")
         self._work.do(partial(self._secrets, server), partial(self._run, server, run))
 
-    def call(
+    def call_tool(
         self, definition: ToolDefinition, arguments_json: str, on_end: Callable[[ToolResult | RdchatError], object]
     ) -> Job[ToolResult]:
         """Call a tool of a server that runs.
@@ -157,21 +157,21 @@ class ToolServers(QObject):
             RdchatError: If the server does not run, or describes the tool otherwise.
         """
         name = definition.server
-        if definition not in self.state(name).definitions:
+        if definition not in self.server_state(name).definitions:
             raise RdchatError(f"The server {name} is not what it was when its tool was shown.", "Look at it again.")
         if name not in self._runs:
-            raise RdchatError(self.state(name).problem or f"The server {name} was stopped.")
+            raise RdchatError(self.server_state(name).problem or f"The server {name} was stopped.")
         tool = {field: getattr(definition, field) for field in ("name", "description", "parameters", "read_only")}
         limits = Limits(_LIMITS.start_s + _LIMITS.call_s + _CHILD_S, _CHILD_BYTES, _CANCEL_S)
         message = {"server": name, "tool": tool, "arguments": arguments_json}
         take = self._main.bring(on_end, once=True)
         return self._child.submit("call", message, limits, read=_result, on_end=take)
 
-    def close(self) -> None:
+    def end_servers(self) -> None:
         """End all servers and their process."""
-        self._main.close()
+        self._main.refuse_calls()
         self._child.close(_END_S)
-        self._work.close(0.5)
+        self._work.finish_work(0.5)
 
     def _run(self, server: ToolServer, run: Job[Any], values: dict[str, str] | RdchatError) -> None:
         if isinstance(values, RdchatError):
@@ -202,7 +202,7 @@ class ToolServers(QObject):
         self.changed.emit()
 
     def _set(self, name: str, **values: Any) -> None:
-        self._states[name] = replace(self.state(name), **values)
+        self._states[name] = replace(self.server_state(name), **values)
         self.changed.emit()
 
     def _save_servers(self) -> None:

@@ -73,7 +73,7 @@ class ReplayView(QWidget):
         self.text.setAccessibleName(f"Reply: {name}")
         self.progress.setAccessibleName(f"Progress: {name}")
 
-    def load(self, replay: Replay | None) -> None:
+    def show_replay(self, replay: Replay | None) -> None:
         """Take another recorded reply, and show nothing of it yet."""
         self._replay = replay
         self.written = 0
@@ -82,7 +82,7 @@ class ReplayView(QWidget):
         self.state.show_text(" ", "muted")  # An empty label would be lower.
         show_share(self.progress, 0.0)
 
-    def write(self, text: str, limit: int) -> None:
+    def show_token(self, text: str, limit: int) -> None:
         """Show one more token of the reply that is being written, of at most `limit` tokens."""
         self.written += 1
         self.state.setText(f"Writing… {formatting.counted(self.written, 'token')}")
@@ -90,12 +90,12 @@ class ReplayView(QWidget):
         self.text.moveCursor(QTextCursor.MoveOperation.End)
         self.text.insertPlainText(text)
 
-    def wait(self) -> None:
+    def show_waiting(self) -> None:
         """Show that the other reply is being written."""
         self.state.setText("Done" if self.written else "Waiting for its turn")
         show_share(self.progress, 1.0 if self.written else 0.0)
 
-    def read(self) -> None:
+    def show_reading(self) -> None:
         """Show that the prompt is read for this reply, which has not written yet."""
         self.state.setText("Reading the prompt")
         show_share(self.progress, None)
@@ -140,7 +140,7 @@ class Playback(QWidget):
         row(self.play, (self.slider, 1), self.clock, self.skip, within=self)
         self._frames.timeout.connect(lambda: self.slider.setValue(self.slider.value() + self._since_frame.restart()))
         self.slider.valueChanged.connect(self._on_moved)
-        self.load(0.0)
+        self.rewind(0.0)
 
     @property
     def playing(self) -> bool:
@@ -150,7 +150,7 @@ class Playback(QWidget):
     def at_end(self) -> bool:
         return bool(self.slider.value() == self.slider.maximum())
 
-    def load(self, duration_ms: float) -> None:
+    def rewind(self, duration_ms: float) -> None:
         """Stand at the beginning of another replay; a duration of 0 is none."""
         self._frames.stop()
         with QSignalBlocker(self.slider):
@@ -170,7 +170,7 @@ class Playback(QWidget):
         else:
             self._run(running=not self.playing)
 
-    def pause(self) -> None:
+    def pause_replay(self) -> None:
         self._run(running=False)
 
     def _run(self, *, running: bool) -> None:
@@ -326,8 +326,8 @@ class RaceWindow(SideWindow):
         plan = self._race.plan
         assert plan is not None, "text comes from a plan that runs"
         view, other = (self.plain, self.drafted) if plan.all_cells[piece.cell].plain else (self.drafted, self.plain)
-        view.write(piece.text, plan.max_tokens)
-        other.wait()
+        view.show_token(piece.text, plan.max_tokens)
+        other.show_waiting()
 
     def _show_step(self) -> None:
         """Show what is done: the next reply has not written yet, and a last comparison may take a while."""
@@ -335,20 +335,20 @@ class RaceWindow(SideWindow):
         if progress is not None and progress.done:
             for view in (self.plain, self.drafted):
                 if view.written:
-                    view.wait()
+                    view.show_waiting()
                 else:
-                    view.read()
+                    view.show_reading()
         self._show_state()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         super().closeEvent(event)
-        self._race.stop()
-        self.playback.pause()
+        self._race.end_runs()
+        self.playback.pause_replay()
 
     def _press(self) -> None:
         if self._race.running:
             self.start.setEnabled(False)
-            self._race.stop()
+            self._race.end_runs()
             return
         own_seed = self._controller.settings.values.seed
         seed = fresh_seed() if own_seed is None else own_seed
@@ -357,7 +357,7 @@ class RaceWindow(SideWindow):
         draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
         self._load(None)
         try:
-            self._race.begin(prompt, draft, temperature, seed, self.token_limit.value())
+            self._race.begin_race(prompt, draft, temperature, seed, self.token_limit.value())
         except RdchatError as error:
             self.verdict.setText(str(error))
 
@@ -366,11 +366,11 @@ class RaceWindow(SideWindow):
         self._result = result
         name = result.name if result else Mode(self.mode.currentData()).label
         self.drafted.show_name(name)
-        self.plain.load(result.plain if result else None)
-        self.drafted.load(result.drafted if result else None)
+        self.plain.show_replay(result.plain if result else None)
+        self.drafted.show_replay(result.drafted if result else None)
         self.speed_up.setText("")
         self.verdict.setText("")
-        self.playback.load(result.duration_ms if result else 0.0)
+        self.playback.rewind(result.duration_ms if result else 0.0)
 
     def _show_verdict(self, text: str, color: str) -> None:
         self.verdict.show_text(text, color)

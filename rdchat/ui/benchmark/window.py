@@ -97,7 +97,7 @@ class PromptSource(QComboBox):
         prompts: tuple[Prompt, ...] = self.itemData(self._last)
         return tuple(first_of_each_group(prompts, limit)) if limit else prompts
 
-    def read(self, path: str) -> None:
+    def read_prompts(self, path: str) -> None:
         """Take the prompts of a file, or emit `failed`."""
         try:
             prompts = tuple(read_prompts(Path(path)))
@@ -117,7 +117,7 @@ class PromptSource(QComboBox):
             self.chosen.emit()
         else:
             title = "Choose a file of prompts"
-            ask_to_open(self, title, FileMode.ExistingFile, lambda names: self.read(names[0]), _PROMPT_KINDS)
+            ask_to_open(self, title, FileMode.ExistingFile, lambda names: self.read_prompts(names[0]), _PROMPT_KINDS)
 
 
 class PlanForm(QWidget):
@@ -312,7 +312,7 @@ class BenchmarkWindow(SideWindow):
         text = "The benchmark is still running. Results so far stay here until you quit rdchat."
 
         def stop() -> None:
-            self._benchmark.stop()
+            self._benchmark.end_runs()
             then()
 
         box = ask(self, question, text, answer, stop, leave="Keep Running")
@@ -322,7 +322,7 @@ class BenchmarkWindow(SideWindow):
     def _press(self) -> None:
         if self._benchmark.running:
             self.start.setEnabled(False)
-            self._benchmark.stop()
+            self._benchmark.end_runs()
             return
         try:
             plan = self.form.plan()
@@ -332,7 +332,7 @@ class BenchmarkWindow(SideWindow):
         self._result = None
         self._outcome = None
         self.stack.setCurrentIndex(0)
-        self._benchmark.start(plan, environment(self._controller.model_slot.info))
+        self._benchmark.run_plan(plan, environment(self._controller.model_slot.info))
 
     def _show_runs(self) -> None:
         if (result := self._benchmark.result) is not None:
@@ -409,9 +409,9 @@ class BenchmarkWindow(SideWindow):
         self.status.show_text(text, color)
 
     def _choose_file(self) -> None:
-        ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save)
+        ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save_benchmark)
 
-    def save(self, name: str) -> None:
+    def save_benchmark(self, name: str) -> None:
         """Write the benchmark to a file, or show why that failed."""
         result = self._result
         assert result is not None, "there is nothing to export before"

@@ -118,7 +118,7 @@ class AlternativePane(QWidget):
         foot = row(None, self.use, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(head, caption, Separator(theme), (self.area, 1), Separator(theme), foot, within=self, spacing=0)
 
-    def show_message(self, message: Message, *, in_use: bool) -> None:
+    def show_alternative(self, message: Message, *, in_use: bool) -> None:
         """Show an alternative; the one that the chat shows already need not be chosen."""
         is_prompt = message.role is Role.USER
         self.model.setText("Your message" if is_prompt else message.model or "Reply")
@@ -128,7 +128,7 @@ class AlternativePane(QWidget):
         self.next.setEnabled(message.sibling + 1 < message.siblings)
         self.use.setEnabled(not in_use)
         self.use.setText("In use" if in_use else "Use This One")
-        self.text.body.marks.show([])
+        self.text.body.marks.mark_parts([])
         self.text.set_text(message.text if is_prompt else message.parts.answer)
 
     @property
@@ -205,13 +205,13 @@ class AlternativesWindow(SideWindow):
 
     def _show(self) -> None:
         self.note.setText("")
-        self._comparison.forget()
+        self._comparison.drop_jobs()
         files = {each.files for each in self._all if each.id in self._ids}
         self._same = "are the same" if len(files) == 1 else "have the same words"
         messages = {each.id: each for each in self._all}
         in_use = set(self._chat.path.ids)
         for pane, message_id in zip(self.panes, self._ids, strict=False):  # A deleted chat has none.
-            pane.show_message(messages[message_id], in_use=message_id in in_use)
+            pane.show_alternative(messages[message_id], in_use=message_id in in_use)
 
     def _step(self, index: int, step: int) -> None:
         ids = [each.id for each in self._all]
@@ -230,7 +230,7 @@ class AlternativesWindow(SideWindow):
     def _mark(self, texts: list[str], spans: tuple[Spans, Spans] | None) -> None:
         if texts == [pane.visible_text for pane in self.panes]:  # Else one of them has changed.
             for pane, spans_of_pane in zip(self.panes, spans or ([], []), strict=True):
-                pane.text.body.marks.show(spans_of_pane)
+                pane.text.body.marks.mark_parts(spans_of_pane)
             little = f"These {self._what} have little in common"
             same = f"Both {self._what} {self._same}"
             self.note.setText(little if spans is None else "Words that differ are marked" if any(spans) else same)

@@ -83,7 +83,7 @@ def context_text(use: ContextUse) -> str:
         return f"This chat is far too long for this model ({use.limit:,} tokens)."
     typed = "This chat and your message take" if use.typed else "This chat takes"
     if use.is_estimate:
-        tokens = TokenCount(use.tokens, exact=False).text
+        tokens = TokenCount(use.tokens, exact=False).description
         return f"{typed} {tokens} of the model's {use.limit:,}. The reply needs some too."
     return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens. The reply needs some too."
 
@@ -273,7 +273,7 @@ class Composer(QWidget):
     def set_text(self, text: str) -> None:
         """Replace the text and put the cursor at its end."""
         self.field.setPlainText(text)
-        self.field.prompts.mark()
+        self.field.prompts.mark_fields()
         self.field.document().clearUndoRedoStacks()
         self.field.moveCursor(QTextCursor.MoveOperation.End)
 

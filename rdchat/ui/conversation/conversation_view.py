@@ -123,14 +123,14 @@ class ConversationView(Ground):
     def _save_prompt(self, text: str) -> None:
         settings = self._controller.settings
         name = unused_name(title_from_prompt(text), settings.values.prompts)
-        settings.update(prompts=(*settings.values.prompts, SavedPrompt(name, text)))
+        settings.change_values(prompts=(*settings.values.prompts, SavedPrompt(name, text)))
         self.composer.show_note(f"Saved as {name}. Type / in the empty field to insert it.")
 
     def _connect_chat(self) -> None:
         settings = self._controller.settings
         prompts = self.composer.field.prompts
-        prompts.offer(settings.values.prompts)
-        settings.changed.connect(lambda values: prompts.offer(values.prompts))
+        prompts.offer_prompts(settings.values.prompts)
+        settings.changed.connect(lambda values: prompts.offer_prompts(values.prompts))
         prompts.saved.connect(self._save_prompt)
         chat = self._chat
         chats = self._controller.chats
@@ -171,10 +171,10 @@ class ConversationView(Ground):
         transcript.branch_requested.connect(controller.branch)
         text_of = controller.replies.file_text
         transcript.file_requested.connect(lambda file: self.files.view(file, self._chat.path, text_of))
-        transcript.stop_requested.connect(controller.stop)
+        transcript.stop_requested.connect(controller.stop_reply)
         transcript.run_again_requested.connect(controller.calls.run_again)
         self.calls.decided.connect(self.composer.setFocus)
-        transcript.cut_undo_requested.connect(controller.context.undo)
+        transcript.cut_undo_requested.connect(controller.context.undo_cut)
         self.find_bar.version_requested.connect(lambda message_id: self._chat.show_alternative(message_id, 0))
         for requested in (transcript.regenerate_requested, transcript.continue_requested):
             requested.connect(lambda _id: self.composer.setFocus())
@@ -184,9 +184,9 @@ class ConversationView(Ground):
         meter = self._controller.context.meter
         self.composer.submitted.connect(controller.send)
         self.composer.shape.remove.clicked.connect(self._end_shape)
-        self.composer.stop_requested.connect(controller.stop)
+        self.composer.stop_requested.connect(controller.stop_reply)
         self.composer.attach.clicked.connect(self.files.offer)
-        self.composer.field.files_pasted.connect(self.files.add)
+        self.composer.field.files_pasted.connect(self.files.attach_files)
         self.composer.field.image_pasted.connect(self.files.add_image)
         self.composer.field.attach_text = self.files.add_text
         self.composer.field.take_back = self.files.take_back
@@ -205,7 +205,7 @@ class ConversationView(Ground):
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""
         self._controller.edit_message(message_id, text)
         if not self._chat.has(message_id):
-            self._chat.unsent.save(self._chat.id, message_id, "")
+            self._chat.unsent.save_text(self._chat.id, message_id, "")
             self._chat.end_edit(message_id)
             self.composer.setFocus()
 
@@ -217,7 +217,7 @@ class ConversationView(Ground):
             attacher.noted.connect(self.composer.show_note)
             attacher.done.connect(editor.setFocus)
             chips.height_changed.connect(editor.field.height_changed)
-            editor.add_files(chips, attacher.choose)
+            editor.add_files(chips, attacher.choose_files)
             editor.needs_no_words = lambda: bool(files.images)
             files.changed.connect(editor.refresh_button)
             editor.cancelled.connect(partial(self._chat.end_edit, message.id))

@@ -50,20 +50,20 @@ class FindBar(Ground):
         self.count = ThemedLabel(theme, "", "muted", -1, tabular=True)
         self.versions = TextButton("", theme, self._ask_for_version)
         self.versions.hide()
-        self.previous = IconButton("previous", "Find previous", theme, None, lambda: self.step(-1))
-        self.next = IconButton("next", "Find next", theme, None, lambda: self.step(1))
+        self.previous = IconButton("previous", "Find previous", theme, None, lambda: self.go_to_match(-1))
+        self.next = IconButton("next", "Find next", theme, None, lambda: self.go_to_match(1))
         close = IconButton("close", "Close", theme, None, self.close_bar)
         parts = (None, (self.field, 4), TIGHT, self.count, self.versions, self.previous, self.next, close)
         line = row(*parts, spacing=TIGHT, margins=(MEDIUM, TIGHT + 2, SMALL, TIGHT + 2))
         column(line, Separator(theme), within=self, spacing=0)
         self.field.typing.timeout.connect(lambda: self._look(go_there=True))
-        self.field.returnPressed.connect(lambda: self.step(1))
-        self.field.previous_requested.connect(lambda: self.step(-1))
+        self.field.returnPressed.connect(lambda: self.go_to_match(1))
+        self.field.previous_requested.connect(lambda: self.go_to_match(-1))
         finder.messages_matched.connect(self._show_matches)
         self._show_count()
         self.hide()
 
-    def open(self) -> None:
+    def open_bar(self) -> None:
         """Show the bar to type in."""
         self._followed = ""
         self.show()
@@ -91,7 +91,7 @@ class FindBar(Ground):
         self._here = []
         self._elsewhere = ()
         self._index = -1
-        self._transcript.hits.mark(WordMatcher(""))
+        self._transcript.hits.mark_matches(WordMatcher(""))
         if had_focus:
             self._transcript.setFocus()
 
@@ -102,15 +102,15 @@ class FindBar(Ground):
         if not self.isHidden():
             self._look(go_there=other or self._pending_match)
 
-    def step(self, by: int) -> None:
+    def go_to_match(self, by: int) -> None:
         """Go to the next word, or for -1 to the one before; beyond the last one it begins anew."""
         if self.isHidden():
             if self.field.text():
                 self.show()
                 self._look(go_there=True)
             else:
-                self.open()
-        elif self._here and not self._transcript.hits.step(by):
+                self.open_bar()
+        elif self._here and not self._transcript.hits.go_to_next(by):
             self._go((self._index + by) % len(self._here), last=by < 0)
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -137,7 +137,7 @@ class FindBar(Ground):
         self.field.typing.stop()
         self._pending_match = go_there
         text = self.field.text().strip()
-        self._transcript.hits.mark(WordMatcher(text))
+        self._transcript.hits.mark_matches(WordMatcher(text))
         if self._chat is None or not text:
             self._show_matches(MessageMatches(self._chat or 0, text))
         else:
@@ -167,7 +167,7 @@ class FindBar(Ground):
     def _go(self, index: int, *, last: bool = False) -> None:
         self._index = index
         self._show_count()
-        self._transcript.hits.show(self._here[index], last=last)
+        self._transcript.hits.go_to(self._here[index], last=last)
 
     def _show_count(self) -> None:
         count = len(self._here)

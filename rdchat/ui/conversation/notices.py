@@ -225,11 +225,11 @@ class Notices(QObject):
                 replies.agree(reply, model.device)
             elif any(each.request is None for each in replies.live):
                 # Otherwise another model was chosen meanwhile, which answers.
-                replies.stop(chat.id)
+                replies.stop_replies(chat.id)
 
         box.finished.connect(end)
 
-    def show(
+    def show_banner(
         self,
         key: str,
         title: str,
@@ -246,33 +246,33 @@ class Notices(QObject):
         return banner
 
     def show_notice(self, notice: Notice) -> None:
-        self.show(f"notice {notice.title}", notice.title, notice.detail)
+        self.show_banner(f"notice {notice.title}", notice.title, notice.detail)
 
     def show_storage_failure(self, notice: Notice) -> None:
-        self.show("storage", notice.title, notice.detail, *_DANGER)
+        self.show_banner("storage", notice.title, notice.detail, *_DANGER)
 
     def show_refused_model(self, text: str) -> None:
         """Show why a dropped file is no model."""
-        self.show("dropped model", "This cannot be loaded as a model", text, *_DANGER)
+        self.show_banner("dropped model", "This cannot be loaded as a model", text, *_DANGER)
 
     # Models
 
     def _show_unloaded(self) -> None:
         detail = "Its memory is free for other apps. Sending a message loads it again."
         retry = self._controller.model_slot.retry
-        self.show("model", "The model was unloaded", detail, actions=[("Load It Again", retry)])
+        self.show_banner("model", "The model was unloaded", detail, actions=[("Load It Again", retry)])
 
     def _show_failure(self, failure: Failure) -> None:
         slot = self._controller.model_slot
         detail = f"{failure.message} {failure.hint}".strip()
         actions: list[Action] = [("Choose Another Model…", self.choose_model_requested.emit)]
         if slot.chosen is not None:
-            actions.append(("Use the Default Model", lambda: slot.load(None)))
+            actions.append(("Use the Default Model", lambda: slot.load_model(None)))
         actions.append(("Try Again", slot.retry))
         if failure.can_load_anyway:
             tip = "The computer may become slow, and the system may quit rdchat"
             actions.append(("Load Anyway", slot.load_anyway, tip))
-        self.show("model", "The model did not load", detail, *_DANGER, actions=actions)
+        self.show_banner("model", "The model did not load", detail, *_DANGER, actions=actions)
 
     def _show_borrowed(self) -> None:
         """Show which model writes one reply, and which one is loaded again afterwards."""
@@ -282,35 +282,38 @@ class Notices(QObject):
             return
         title = f"{loan.borrowed.name} writes this one reply"
         detail = f"{loan.own_name} is loaded again afterwards."
-        self.show("borrowed", title, detail, "model", actions=[("Keep This Model", borrowed.stay)])
+        self.show_banner("borrowed", title, detail, "model", actions=[("Keep This Model", borrowed.stay)])
 
     # New versions
 
     def look_for_updates(self, check: UpdateCheck) -> None:
         """Look for a new version; ask the person first, if that was never answered."""
         if not check.unanswered:
-            check.look()
+            check.look_for_update()
             return
         where = urlsplit(check.address).netloc
         detail = (
             f"Once a day rdchat would ask {where} for the newest version. It installs nothing. You can change this in "
             "Settings."
         )
-        actions = ("Look Once a Day", partial(check.answer, True)), ("Do Not Look", partial(check.answer, False))
-        self.show("update", "Look for new versions of rdchat?", detail, actions=actions)
+        actions = (
+            ("Look Once a Day", partial(check.keep_answer, True)),
+            ("Do Not Look", partial(check.keep_answer, False)),
+        )
+        self.show_banner("update", "Look for new versions of rdchat?", detail, actions=actions)
 
     def show_update(self, update: Update) -> None:
         """Show a new version, with its page to open."""
         title = f"rdchat {update.version} is available. You have {__version__}."
         notes = update.notes.strip()
         action = "Open Page", partial(open_page, update.page), update.page
-        self.show("update", title, notes or "There are no notes.", actions=[action])
+        self.show_banner("update", title, notes or "There are no notes.", actions=[action])
 
     # Undoing
 
     def _offer_undo(self, done: str) -> None:
         self._offered = self._controller.chats.order.history.last
-        self.show("undo", done, actions=[("Undo", self._controller.chats.undo)], lasts_ms=UNDO_MS)
+        self.show_banner("undo", done, actions=[("Undo", self._controller.chats.undo)], lasts_ms=UNDO_MS)
 
     def _end_offer(self) -> None:
         """Offer no longer to undo what something else was done after: the button would take that back."""
@@ -340,19 +343,19 @@ class Notices(QObject):
         """Show by how much the chat is too long with the choice of remedies, or the remedy under way."""
         context = self._controller.context
         if doing is not Doing.NOTHING:
-            stop = ("Stop", context.stop, "The chat stays as it is")
-            return self.show("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
-        takes = "" if use.tokens is None else f"It has {TokenCount(use.tokens, not use.is_estimate).text}. "
+            stop = ("Stop", context.cancel_work, "The chat stays as it is")
+            return self.show_banner("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
+        takes = "" if use.tokens is None else f"It has {TokenCount(use.tokens, not use.is_estimate).description}. "
         shorten = "Shorten it" if use.typed else "Edit it to shorten it"
         remedy = "Choose how to shorten it." if use.can_cut else f"{shorten}, or choose another model."
         title = f"This {'chat' if use.can_cut else 'message'} is too long for this model ({use.limit:,} tokens)"
         actions: list[Action] = [
-            ("Leave Out the Oldest", context.leave_out, "They stay in the chat, but are not sent to the model"),
+            ("Leave Out the Oldest", context.cut_oldest, "They stay in the chat, but are not sent to the model"),
             ("Summarise the Oldest", context.summarise, "A summary of them is sent to the model instead"),
             ("Start a New Chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
         ]
         sign = ("warning", "warning")
-        return self.show("context", title, f"{takes}{remedy}", *sign, actions=actions if use.can_cut else ())
+        return self.show_banner("context", title, f"{takes}{remedy}", *sign, actions=actions if use.can_cut else ())
 
     def _show_summary_progress(self, progress: SummaryProgress) -> None:
         part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""

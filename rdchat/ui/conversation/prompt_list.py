@@ -48,7 +48,7 @@ class PromptList(QListWidget):
         field.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         field.customContextMenuRequested.connect(self._open_menu)
 
-    def offer(self, prompts: Sequence[SavedPrompt]) -> None:
+    def offer_prompts(self, prompts: Sequence[SavedPrompt]) -> None:
         """Take the saved prompts."""
         self._prompts = tuple(prompts)
 
@@ -117,7 +117,7 @@ class PromptList(QListWidget):
         # One step of the field's Undo.
         cursor.beginEditBlock()
         cursor.insertText(self._found[self.currentRow()].text)
-        self.mark()
+        self.mark_fields()
         cursor.endEditBlock()
         self.hide()
         cursor.movePosition(QTextCursor.MoveOperation.Start)
@@ -125,7 +125,7 @@ class PromptList(QListWidget):
         if not self._select_next():
             self._field.moveCursor(QTextCursor.MoveOperation.End)
 
-    def mark(self) -> None:
+    def mark_fields(self) -> None:
         """Mark the parts of the field that a saved prompt asks for, to tell them from what the person types."""
         asked = {part for prompt in self._prompts for part in PLACEHOLDER.findall(prompt.text)}
         for cursor in self._parts():

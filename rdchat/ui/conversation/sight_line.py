@@ -50,22 +50,22 @@ class SightLine(QWidget):
         self.fetch = TextButton("Get Its Vision…", theme, self.vision_requested.emit)
         row((self.text, 1), self.fetch, self.button, within=self, spacing=SMALL, margins=(TIGHT, 0, 0, 0))
         for changed in (files.changed, slot.loaded, slot.load_started, slot.failed, slot.unload_started):
-            changed.connect(self.refresh)
+            changed.connect(self.update_line)
         if meter is not None:
-            meter.changed.connect(self.refresh)
-        self.refresh()
+            meter.changed.connect(self.update_line)
+        self.update_line()
 
-    def offer(self, installed: FolderSearch, memory: DeviceMemory) -> None:
+    def offer_models(self, installed: FolderSearch, memory: DeviceMemory) -> None:
         """Offer the models of a search that see; where there are none, a suggested one that fits the memory."""
         self._installed = installed
         self._memory = memory
-        installed.changed.connect(self.refresh)
-        memory.changed.connect(self.refresh)
+        installed.changed.connect(self.update_line)
+        memory.changed.connect(self.update_line)
 
-    def add(self, cards: Sequence[ModelCard]) -> None:
+    def offer_models_window(self, cards: Sequence[ModelCard]) -> None:
         """Offer the models of the Models window, too: it hears of downloads."""
         self._more = cards
-        self.refresh()
+        self.update_line()
 
     @property
     def seeing(self) -> Sequence[ModelCard]:
@@ -81,7 +81,7 @@ class SightLine(QWidget):
         now = self._memory.now if self._memory else None
         return smallest_that_sees(Machine(now, self._slot.dtype) if now else None)
 
-    def refresh(self) -> None:
+    def update_line(self) -> None:
         """Show or hide the line."""
         info = None if self._slot.loading else self._slot.info
         use = self._meter.use if self._meter else None
@@ -100,8 +100,8 @@ class SightLine(QWidget):
             suggested, fits = self._suggested
             self.button.setText(button_text(f"Get {suggested.name}…" if fits and not one else text))
         if is_blind and self.isHidden() and self._installed is not None and self._memory is not None:
-            self._installed.look()
-            self._memory.ask()
+            self._installed.search_folders()
+            self._memory.ask_again()
         self.setVisible(is_blind)
         self.button.setVisible(self._installed is not None)
 
@@ -110,11 +110,11 @@ class SightLine(QWidget):
         if not self.seeing:
             self.model_requested.emit(self._suggested[0].repository)
         elif len(self.seeing) == 1:
-            self._slot.load(self.seeing[0].model)
+            self._slot.load_model(self.seeing[0].model)
         else:
             menu = QMenu(self)
             for card in self.seeing:
-                add_action(menu, _name(card), lambda model=card.model: self._slot.load(model))  # type: ignore[misc]
+                add_action(menu, _name(card), lambda model=card.model: self._slot.load_model(model))  # type: ignore[misc]
             pop_up(menu, self.button.mapToGlobal(QPoint(0, self.button.height())))
 
 

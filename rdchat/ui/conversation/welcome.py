@@ -70,7 +70,7 @@ class ModelOffer(Card):
         self.title = ThemedLabel(theme, "", bold=True, wraps=True)
         self.detail = ThemedLabel(theme, "", "muted", wraps=True)
         self.row = QWidget()
-        self.use = push_button("Use It", act=larger.load)
+        self.use = push_button("Use It", act=larger.load_offered)
         self.use.setDefault(True)
         other = TextButton("Other Models…", theme, show)
         close = IconButton("close", "Close this offer", theme, act=larger.decline)

@@ -290,7 +290,7 @@ class TreeChart(Chart):
         for node, box in placed:
             self._draw_node(drawing, node, box)
         if not self._nodes:
-            drawing.text(QRectF(0, 0, drawing.width, _ROW), self._nothing, "muted")
+            drawing.write_text(QRectF(0, 0, drawing.width, _ROW), self._nothing, "muted")
 
     def _box(self, drawing: Drawing, node: PlacedNode) -> QRectF:
         text = drawing.width_of(spelt(node.text)) + drawing.width_of(_figure(node), more=-2) + 2 * _PADDING + 2
@@ -310,11 +310,11 @@ class TreeChart(Chart):
         ink = "surface" if filled else "text" if node.accepted else "muted"
         inside = box.adjusted(_PADDING, 0, -_PADDING, 0)
         room = inside.width() - drawing.width_of(_figure(node), more=-2)
-        drawing.text(QRectF(inside.x(), box.y(), room, box.height()), spelt(node.text), ink)
-        drawing.text(
+        drawing.write_text(QRectF(inside.x(), box.y(), room, box.height()), spelt(node.text), ink)
+        drawing.write_text(
             QRectF(inside.x(), box.y(), inside.width(), box.height()), _figure(node), ink, more=-2, align="right"
         )
-        drawing.mark(box, _node_text(node))
+        drawing.add_tooltip(box, _node_text(node))
 
 
 class TreeView(QScrollArea):

@@ -331,7 +331,7 @@ class TokenDetails(QScrollArea):
             self.alternatives.append(figure)
             self._alternatives.addWidget(figure)
 
-    def count_tokens(self, trace: ReplyTrace) -> None:
+    def show_counts(self, trace: ReplyTrace) -> None:
         """Show how many tokens each drafter drafted; drafters without a token are left out, the target is not."""
         counts = Counter(token.drafter for token in trace.tokens)
         for drafter, figure in self.legend.items():
@@ -408,7 +408,7 @@ class DraftsWindow(SideWindow):
         self._trace = trace
         lost = formatting.counted(trace.missing, "character was", "characters were")
         self.note.show_text(f"{lost} not recorded" if trace.missing else "")
-        self.details.count_tokens(trace)
+        self.details.show_counts(trace)
         self.tokens.show_trace(trace, cursor)
         self._show_round()
 

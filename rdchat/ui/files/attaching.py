@@ -96,10 +96,10 @@ class PendingRow(QScrollArea):
 
     def _fit(self) -> None:
         width = self.width()
-        if (height := self.row.layout_for(width)) > _MAX_HEIGHT:
+        if (height := self.row.arrange_chips(width)) > _MAX_HEIGHT:
             # The scroll bar stands beside the chips.
             width = self.viewport().width()
-            height = self.row.layout_for(width)
+            height = self.row.arrange_chips(width)
         self.row.resize(width, height)
         visible_height = min(height, _MAX_HEIGHT)
         if visible_height != self.height():
@@ -177,10 +177,10 @@ class FileAttacher(QObject):
         controller.model_slot.loaded.connect(self._show)
         self._show()
 
-    def add(self, paths: Sequence[str]) -> None:
+    def attach_files(self, paths: Sequence[str]) -> None:
         """Attach files, wherever they come from."""
         self._begin_to_add()
-        self._files.add(paths)
+        self._files.add_files(paths)
         self.done.emit()
 
     def add_image(self, image: bytes | Callable[[], bytes]) -> None:
@@ -209,10 +209,10 @@ class FileAttacher(QObject):
     def offer(self) -> None:
         """Ask for files to attach, or on a Mac for a part of the screen."""
         if not host.MACOS:
-            self.choose()
+            self.choose_files()
             return
         menu = QMenu(self._parent)
-        add_action(menu, "Files…", self.choose)
+        add_action(menu, "Files…", self.choose_files)
         add_action(menu, "Screenshot", self._take_screenshot)
         pop_up(menu, QCursor.pos())
 
@@ -220,9 +220,9 @@ class FileAttacher(QObject):
         take = lambda png: self.add_image(png) if png else None  # noqa: E731
         self._screenshots.do(host.screenshot, take, lambda error: self.noted.emit(str(error)))
 
-    def choose(self) -> None:
+    def choose_files(self) -> None:
         """Ask for files to attach."""
-        ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.add, _FILTERS, accept="Attach")
+        ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.attach_files, _FILTERS, accept="Attach")
 
     def view(self, file: AttachedFile, path: MessagePath, text_of: FileText) -> None:
         """Show an image among those of a path, or what was sent of another file."""
@@ -253,7 +253,7 @@ class FileAttacher(QObject):
         if choice is None:
             return
         sheet = PartSheet(choice, self._context, question or self._question(), self._theme, self._parent.window())
-        sheet.chosen.connect(lambda part: self._files.choose(file_id, part))
+        sheet.chosen.connect(lambda part: self._files.choose_part(file_id, part))
         sheet.chosen.connect(lambda: self.noted.emit(""))
         sheet.finished.connect(lambda _result: self.done.emit())
         sheet.open()
@@ -269,7 +269,7 @@ class FileAttacher(QObject):
             self.choose_part(to_shorten[0].id, text)
 
     def _remove(self, file_id: int) -> None:
-        self._files.remove(file_id)
+        self._files.remove_file(file_id)
         self.done.emit()
 
     def _show(self) -> None:
@@ -289,7 +289,7 @@ def chip_text(file: PendingFile, context: int | None, *, too_long: bool) -> tupl
         size = "An image" if file.image else f"{len(file.part.text):,} characters"
         text = "Counting…" if context is not None else size
     else:
-        text = file.count.text
+        text = file.count.description
         if context and not too_long:
             share = file.count.tokens / context
             text += " · <1%" if share < 0.01 else f" · {share:.0%}"
@@ -310,7 +310,7 @@ def _picture_of(file: PendingFile) -> Picture | None:
 
 def _tip(file: PendingFile) -> str:
     if picture := _picture_of(file):
-        return " ".join(each for each in (f"{picture.text}.", file.read.note if file.read else "") if each)
+        return " ".join(each for each in (f"{picture.size_text}.", file.read.note if file.read else "") if each)
     if file.read is None:
         return "This file is being read."
     part = f"Only {file.part.label} will be sent." if file.part and file.part.label else ""

@@ -57,7 +57,7 @@ class Picture:
     read: Callable[[], str] = field(compare=False)
 
     @property
-    def text(self) -> str:
+    def size_text(self) -> str:
         """Its size for people."""
         return "size not known yet" if self.size.isEmpty() else f"{size_text(*self.size.toTuple())} pixels"
 
@@ -92,7 +92,9 @@ def drawn(picture: Picture, size: QSize, job: Job[Any]) -> bytes:
     except ValueError as error:
         raise ImageRefusedError(f"{picture.name} is damaged.", "Attach it again.") from error
     with as_file(data) as path:
-        return shared_images().draw(path, (size.width(), size.height()), name=picture.name, waiting=job.check)
+        return shared_images().scale_image(
+            path, (size.width(), size.height()), name=picture.name, waiting=job.check_cancelled
+        )
 
 
 class SmallCopy(QObject):
@@ -117,7 +119,7 @@ class SmallCopy(QObject):
         self._image = QImage()
         self.problem = ""
 
-    def paint(self, area: QRect, radius: float) -> None:
+    def fill_area(self, area: QRect, radius: float) -> None:
         """Fill an area of the widget with the image, cut at the longer sides, with round corners and a hairline."""
         colors = self._theme.colors
         ratio = self._widget.devicePixelRatioF()
@@ -250,7 +252,7 @@ class FileChip(Chip):
         fill = ground.darker(106) if self.isDown() or self.underMouse() else ground
         paint_card(self, QRectF(self.rect()).adjusted(1, 1, -1, -1), fill, self._line, RADIUS - 2)
         if self._copy is not None:
-            self._copy.paint(QRect(_INSET, _INSET, _SQUARE, _SQUARE), RADIUS - 2 - _INSET // 2)
+            self._copy.fill_area(QRect(_INSET, _INSET, _SQUARE, _SQUARE), RADIUS - 2 - _INSET // 2)
             return
         icon = line_pixmap("file", self._theme.colors.muted, _ICON, self.devicePixelRatioF())
         QPainter(self).drawPixmap(SMALL, (self.height() - _ICON) // 2, icon)
@@ -262,7 +264,7 @@ class ImageTile(Chip):
     def __init__(self, picture: Picture, note: str, theme: Theme, parent: QWidget) -> None:
         super().__init__(theme, parent)
         self._copy = SmallCopy(picture, theme, self)
-        self.setAccessibleName(f"Image {picture.name}, {picture.text}")
+        self.setAccessibleName(f"Image {picture.name}, {picture.size_text}")
         tip = f"{note} Click to see it larger.".strip()
         self.setAccessibleDescription(tip)
         set_tip(self, f"{picture.name}. {tip}")
@@ -275,7 +277,7 @@ class ImageTile(Chip):
         return fitting.expandedTo(QSize(_SHORTEST, _SHORTEST))
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        self._copy.paint(self.rect(), RADIUS)
+        self._copy.fill_area(self.rect(), RADIUS)
         if self.hasFocus():
             paint_focus(QPainter(self), QRectF(self.rect()), self._theme.colors.accent, RADIUS)
 
@@ -295,7 +297,7 @@ class ChipRow(QWidget):
         for chip in self.chips:
             chip.show()
 
-    def layout_for(self, width: int, *, right: bool = False) -> int:
+    def arrange_chips(self, width: int, *, right: bool = False) -> int:
         """Arrange the chips within a width, from the left or at the right; return the height they take."""
         lines: list[list[tuple[Chip, QSize]]] = []
         left = 0
@@ -341,7 +343,7 @@ class SentFiles(ChipRow):
 
     def arrange(self, width: int) -> int:
         """Arrange the chips within a width; return the height they take with the gap below."""
-        height = self.layout_for(width, right=True)
+        height = self.arrange_chips(width, right=True)
         self.setGeometry(0, 0, width, height)
         return height + SMALL if self.chips else 0
 

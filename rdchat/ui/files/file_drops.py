@@ -224,16 +224,16 @@ class FileDrops(QObject):
         self._chat_area = chat
         self._model_area = model
 
-    def take(self, paths: tuple[str, ...]) -> None:
+    def take_files(self, paths: tuple[str, ...]) -> None:
         """Take files as if they were dropped; several calls wait for each other."""
         look = self._look
         failed = lambda error: self._take(Dragged(paths, True, problem=str(error)))  # noqa: E731
         self._taking.do(lambda: look(paths), self._take, failed)
 
-    def close(self) -> None:
+    def end_checks(self) -> None:
         """End all checks."""
-        self._task.close()
-        self._taking.close()
+        self._task.finish_work()
+        self._taking.finish_work()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         # It is the base class of enter and move events.

@@ -101,16 +101,16 @@ class ImageWindow(SideWindow):
         self.view = PictureView(theme, self.copy)
         self.name = ElidedLabel(theme, bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
-        self.previous = IconButton("previous", "Previous image", theme, act=lambda: self.step(-1))
-        self.next = IconButton("next", "Next image", theme, act=lambda: self.step(1))
+        self.previous = IconButton("previous", "Previous image", theme, act=lambda: self.show_other(-1))
+        self.next = IconButton("next", "Next image", theme, act=lambda: self.show_other(1))
         self.copy_button = IconButton("copy", "Copy the image", theme, act=self.copy)
-        self.save_button = IconButton("save", "Save the image…", theme, act=self.save)
+        self.save_button = IconButton("save", "Save the image…", theme, act=self.save_image)
         texts = column(self.name, self.detail, spacing=1)
         buttons = row(self.copy_button, self.save_button, spacing=TIGHT)
         bar = row(self.previous, self.next, SMALL, (texts, 1), buttons, spacing=TIGHT, margins=(SMALL, 0, SMALL, SMALL))
         column((self.view, 1), bar, within=self, spacing=SMALL, margins=(MEDIUM, MEDIUM, MEDIUM, 0))
-        QShortcut(QKeySequence.StandardKey.MoveToPreviousChar, self, lambda: self.step(-1))
-        QShortcut(QKeySequence.StandardKey.MoveToNextChar, self, lambda: self.step(1))
+        QShortcut(QKeySequence.StandardKey.MoveToPreviousChar, self, lambda: self.show_other(-1))
+        QShortcut(QKeySequence.StandardKey.MoveToNextChar, self, lambda: self.show_other(1))
         self.view.setFocus()
         self._show()
         PICTURES.do(lambda _job: find(), self._main.bring(self._show_among, once=True))
@@ -120,7 +120,7 @@ class ImageWindow(SideWindow):
         """The image that is shown."""
         return self._pictures[self._index]
 
-    def step(self, steps: int) -> None:
+    def show_other(self, steps: int) -> None:
         """Go to another image; nothing happens at the ends."""
         if 0 <= (index := self._index + steps) < len(self._pictures):
             self._index = index
@@ -130,7 +130,7 @@ class ImageWindow(SideWindow):
         """Copy the image as pixels."""
         ask(self.picture, NO_LIMIT, self._main.bring(self._put_on_clipboard, once=True))
 
-    def save(self) -> None:
+    def save_image(self) -> None:
         """Ask where to save the image, as PNG."""
         name = f"{Path(self.picture.name).stem}.png"
         ask_to_save(self, "Save Image", name, ("PNG (*.png)",), self._save)
@@ -166,7 +166,7 @@ class ImageWindow(SideWindow):
         picture = self.picture
         self.setWindowTitle(picture.name)
         self.name.setText(picture.name)
-        self.view.setAccessibleName(f"Image {picture.name}, {picture.text}")
+        self.view.setAccessibleName(f"Image {picture.name}, {picture.size_text}")
         self.view.show_image(QImage(), picture.size, "Reading…")
         self._seen = ""
         seen_size = self._seen_size
@@ -183,7 +183,7 @@ class ImageWindow(SideWindow):
     def _show_place(self) -> None:
         count = len(self._pictures)
         place = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
-        self.detail.show_text(f"{place}{self.picture.text}{self._seen}", "muted")
+        self.detail.show_text(f"{place}{self.picture.size_text}{self._seen}", "muted")
         for button, is_there in ((self.previous, self._index > 0), (self.next, self._index < count - 1)):
             button.setVisible(count > 1)
             button.setEnabled(is_there)
@@ -209,6 +209,6 @@ class ImageWindow(SideWindow):
         if event.matches(_Key.Copy):
             self.copy()
         elif event.matches(_Key.Save):
-            self.save()
+            self.save_image()
         else:
             super().keyPressEvent(event)

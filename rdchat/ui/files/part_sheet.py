@@ -54,7 +54,7 @@ class PartSheet(Sheet):
     def done(self, result: int) -> None:
         """Close the sheet, and end its thread."""
         self._stop()
-        self._task.close(0.0)
+        self._task.finish_work(0.0)
         super().done(result)
 
     def _summary_text(self) -> str:
@@ -62,7 +62,7 @@ class PartSheet(Sheet):
         room = self._choice.room
         if room is None:
             return "Load a model to see how much of it fits."
-        counted = f"All of it is {tokens.text}" if tokens else "Its tokens are being counted"
+        counted = f"All of it is {tokens.description}" if tokens else "Its tokens are being counted"
         together = ", counting all files" if room.others else ""
         return f"{counted}; there is room for {room.limit:,}{together}."
 
@@ -118,7 +118,7 @@ class PartSheet(Sheet):
 
     def _stop(self) -> None:
         self._quiet.stop()
-        self._task.forget()
+        self._task.drop_jobs()
 
     def _compute(self) -> None:
         choice = self._choice
@@ -142,7 +142,7 @@ class PartSheet(Sheet):
         text = outcome.part.text if outcome.part else ""
         self.preview.setPlainText(text[:_MAX_PREVIEW] + ("…" if len(text) > _MAX_PREVIEW else ""))
         together = ", counting all files" if room is not None and room.others else ""
-        still = TokenCount(excess, exact=count is None or count.exact).text
+        still = TokenCount(excess, exact=count is None or count.exact).description
         cut = f" Still {still} too long{together}." if excess else ""
         color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
         self.summary.show_text(_outcome_text(outcome, None if excess else self._context) + cut, color)
@@ -164,7 +164,7 @@ def _outcome_text(outcome: Outcome, context: int | None) -> str:
     text = f"{part[0].upper()}{part[1:]}"
     if outcome.count is None:
         return f"{text}: {len(outcome.part.text):,} characters"
-    text += f": {outcome.count.text}"
+    text += f": {outcome.count.description}"
     if context:
         share = outcome.count.tokens / context
         text += f", {'under 1%' if share < 0.01 else f'{share:.0%}'} of the context"

@@ -276,7 +276,7 @@ class ImportExport(QObject):
             return
         self._window.conversation.banners.close_banner(_KEY)
         runs = lambda: self._transfers.busy  # noqa: E731
-        progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel, runs)
+        progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel_task, runs)
 
         def end(outcome: Any) -> None:
             progress.done(0)
@@ -291,7 +291,7 @@ class ImportExport(QObject):
     def _restore(self, title: str, introduction: str, *, can_undo: bool) -> None:
         """Replace the store by the prepared backup; `introduction` comes before the path of the chats so far."""
         try:
-            restored = self._transfers.restore()
+            restored = self._transfers.restore_backup()
         except StorageError as error:
             self._fail(error)
             return
@@ -330,7 +330,7 @@ class ImportExport(QObject):
         self._begin("Undoing the restore", start, lambda _facts: undo())
 
     def _show(self, title: str, text: str, *actions: Answer) -> None:
-        self._window.conversation.notices.show(_KEY, title, text, "check", "success", actions=actions)
+        self._window.conversation.notices.show_banner(_KEY, title, text, "check", "success", actions=actions)
 
 
 def _today() -> str:

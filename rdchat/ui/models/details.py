@@ -230,7 +230,7 @@ class DetailsPane(QStackedWidget):
         self.token.setVisible(gated)
         facts = entries.hub_facts(hub) if hub is not None else []
         self._show_model(model.repository, self._models.details.host, model.page, facts)
-        idle = machine.idle if (machine := self._models.machine) is not None else None
+        idle = machine.when_idle if (machine := self._models.machine) is not None else None
         sizes = _sizes(model, suggestion)
         has_answered = model.is_listed or bool(model.problem or model.trouble)
         from_hub = not model.here and (sizes is not None or has_answered)

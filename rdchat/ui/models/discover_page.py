@@ -138,7 +138,7 @@ class DiscoverPage(QWidget):
         for changed in (models.memory.changed, models.slot.loaded, models.here.changed):
             changed.connect(self._show_all)
         for happened in (models.downloads.finished, models.removal.removed, models.removal.restored):
-            happened.connect(lambda _what: models.here.look())
+            happened.connect(lambda _what: models.here.search_folders())
             happened.connect(lambda _what: models.details.look_again())
 
     def open_model(self, repository: str) -> None:
@@ -150,8 +150,8 @@ class DiscoverPage(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._models.here.look()
-        self._models.memory.ask()
+        self._models.here.search_folders()
+        self._models.memory.ask_again()
         self._show_all()
         if not self._chosen:
             self.bar.field.setFocus()
@@ -229,7 +229,7 @@ class DiscoverPage(QWidget):
     def _ask_for_chosen(self) -> None:
         self._asking.stop()
         if self._chosen is not None:
-            self._models.details.show(self._chosen.key, self._chosen.item)
+            self._models.details.show_model(self._chosen.key, self._chosen.item)
 
     def _open_chosen(self) -> None:
         if self._asking.isActive():

@@ -66,14 +66,14 @@ class PartSheet(Sheet):
         self.field.textChanged.connect(self._show)
         search.changed.connect(self._show)
         search.started.connect(self.accept)
-        self.finished.connect(search.forget)
-        search.look(model, "", part)
+        self.finished.connect(search.forget_results)
+        search.ask_hub(model, "", part)
 
     def _go(self) -> None:
         if self._search.plan is not None:
-            self._search.begin()
+            self._search.start_download()
         else:
-            self._search.look(self._model, self.field.text().strip(), self._part)
+            self._search.ask_hub(self._model, self.field.text().strip(), self._part)
 
     def _open_page(self) -> None:
         if isinstance(self._search.problem, HubError):
@@ -154,7 +154,7 @@ class DraftersPage(QWidget):
         self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
         self.training = TrainingPage(models.training, models.library, theme)
         self._lay_out(theme)
-        self.model.activated.connect(lambda: self.choose(self.model.currentData()))
+        self.model.activated.connect(lambda: self.choose_model(self.model.currentData()))
         self.training.left.connect(self.show_drafters)
         models.library.drafters_changed.connect(self._show_state)
         models.training.changed.connect(self._show_training)
@@ -199,13 +199,13 @@ class DraftersPage(QWidget):
         self._stack.setCurrentWidget(self._list)
         self.train.setFocus()
 
-    def choose(self, model: ModelCard) -> None:
+    def choose_model(self, model: ModelCard) -> None:
         """Show the drafters of a model."""
         if self._library.chosen is None or self._library.chosen.path != model.path:
-            self._hub.forget()
+            self._hub.forget_results()
             self.result.show_text("")
             self._use_message = ""
-            self._library.choose(model)
+            self._library.choose_model(model)
 
     def search_once(self) -> None:
         """Ask the hub, unless it was asked for this model."""
@@ -214,7 +214,7 @@ class DraftersPage(QWidget):
 
     def _search(self) -> None:
         if (chosen := self._library.chosen) is not None:
-            self._hub.search(chosen.name, chosen.path)
+            self._hub.search_hub(chosen.name, chosen.path)
 
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""

@@ -165,7 +165,7 @@ def drafter_problem(model: Model, problem: str) -> str:
 def download_title(progress: Download) -> str:
     """Return the name of the download, with the revision that was asked for."""
     if progress.drafter:
-        return joined(progress.repository, Part.of(progress.drafter))
+        return joined(progress.repository, Part.in_folder(progress.drafter))
     revision = progress.revision if progress.revision != "main" else ""
     pair = progress.companion
     return joined(progress.repository, revision, "with its drafter" if pair else "")
@@ -418,7 +418,7 @@ def _judged(
     if fit in _FIT_MARKS and machine is not None and sizes is not None:
         marks.append(_FIT_MARKS[fit])
         need = machine.need(sizes, drafter_bytes)
-        tip += f"\n{judge(need, need, machine.idle.memory)[0]}"
+        tip += f"\n{judge(need, need, machine.when_idle.memory)[0]}"
         if fit is Fit.TOO_LARGE:
             use = f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
     return replace(entry, use=use, marks=tuple(marks), tip=tip)

@@ -64,7 +64,7 @@ class InstalledResults(ResultLine):
         done = self._models.verification.done_bytes
         if model is not None and self._is_visible(model):
             text = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
-            self.show_text(text, link="Stop", act=self._models.verification.stop)
+            self.show_text(text, link="Stop", act=self._models.verification.stop_verifying)
         elif self.label.text().startswith("Verifying"):
             self.show_text("")
 
@@ -86,7 +86,7 @@ class InstalledResults(ResultLine):
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
         try:
-            self._models.downloads.start(Download(model.repository, model.revision))
+            self._models.downloads.start_download(Download(model.repository, model.revision))
         except RdchatError as error:
             self.show_text(str(error), "danger")
         else:
@@ -162,7 +162,7 @@ class InstalledPage(QWidget):
         models.library.drafters_listed.connect(self._show_drafters)
         models.hub_drafters.changed.connect(self._renew_advice)
         self.list.chosen.connect(self._on_chosen)
-        self.list.opened.connect(self.details.row.open)
+        self.list.opened.connect(self.details.row.load_or_resume)
         self.list.delete_requested.connect(self.details.row.ask_to_delete)
         models.downloads.changed.connect(self._show_progress)
         self.list.customContextMenuRequested.connect(self._open_menu)
@@ -177,8 +177,8 @@ class InstalledPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         """Look again each time: other programs download and delete as well."""
         super().showEvent(event)
-        self._models.library.look()
-        self._models.memory.ask()
+        self._models.library.search_again()
+        self._models.memory.ask_again()
         if not event.spontaneous():
             self.list.setFocus()
 
@@ -221,7 +221,7 @@ class InstalledPage(QWidget):
 
     def _on_chosen(self) -> None:
         # Other apps take and free memory.
-        self._models.memory.ask()
+        self._models.memory.ask_again()
         self._show_current()
 
     def _show_current(self) -> None:

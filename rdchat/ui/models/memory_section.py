@@ -63,7 +63,7 @@ class MemoryChart(Chart):
         for part in self._parts:
             box = QRectF(left, _TICK, part.size / total * drawing.width, _BAR)
             drawing.area(box, part.color)
-            drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.text}")
+            drawing.add_tooltip(box, f"{part.name}, {gigabytes(part.size)}: {part.text}")
             left = box.right()
             self._draw_legend(drawing, part)
         if 0 < self._limit < total:
@@ -76,11 +76,13 @@ class MemoryChart(Chart):
         line = QRectF(0, drawing.height, drawing.width, _LINE)
         swatch = _SWATCH if part.color != "text" else 2
         drawing.area(QRectF((_SWATCH - swatch) / 2, line.y() + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
-        drawing.text(
+        drawing.write_text(
             QRectF(_SWATCH + SMALL, line.y(), line.width() - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted"
         )
-        drawing.text(QRectF(line.width() - _FIGURE, line.y(), _FIGURE, _LINE), gigabytes(part.size), align="right")
-        drawing.mark(line, part.text)
+        drawing.write_text(
+            QRectF(line.width() - _FIGURE, line.y(), _FIGURE, _LINE), gigabytes(part.size), align="right"
+        )
+        drawing.add_tooltip(line, part.text)
         drawing.height += _LINE
 
 
@@ -154,7 +156,7 @@ class MemorySection(QWidget):
             return
         memory = machine.memory
         gate = machine.need(sizes, self._drafter_bytes if self._from_hub else 0)
-        need = MemoryNeed.of(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
+        need = MemoryNeed.for_sizes(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
         weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
         text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)

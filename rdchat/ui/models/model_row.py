@@ -68,7 +68,7 @@ class ModelRow(QWidget):
         self.bar = ThinBar("Downloaded")
         self.files = FileList(theme)
         self.main, self.other = (push_button("", "", partial(self._press, index)) for index in range(2))
-        self.clear = IconButton("close", "", theme, act=lambda: models.downloads.clear(self._model.id))
+        self.clear = IconButton("close", "", theme, act=lambda: models.downloads.hide_download(self._model.id))
         self.page = push_button("Open Web Page", "", lambda: open_page(self._download.page))
         self.token = push_button("Enter Token…", "", links.token_requested.emit)
         self.reveal, self.verify, self.delete = (QAction(text, self) for text in (SHOW_FOLDER, "Verify", "Delete…"))
@@ -243,7 +243,7 @@ class ModelRow(QWidget):
         act = self._load
         if self._is_in_use:
             load = "Stop Loading" if models.slot.loading else unload
-            act = models.slot.unload
+            act = models.slot.unload_model
         return (load, act), (folder, self._show_folder)
 
     @property
@@ -275,7 +275,7 @@ class ModelRow(QWidget):
         elif model.state is ModelState.FOUND:
             self.main.setEnabled(model.can_start and not (model.hub is not None and model.hub.problem))
 
-    def open(self) -> None:
+    def load_or_resume(self) -> None:
         """Load the model, or resume its download."""
         if self._model.state is not ModelState.DOWNLOADING and not self._is_in_use and self.main.isEnabled():
             self._press(0)
@@ -288,7 +288,7 @@ class ModelRow(QWidget):
                 self._confirm_deletion(question)
 
         if self._model.card is not None and self.delete.isEnabled():
-            self._models.removal.ask(self._model.card, confirm)
+            self._models.removal.ask_about(self._model.card, confirm)
 
     def _confirm_deletion(self, question: RemovalQuestion) -> None:
         """Show what a deletion does, and delete the model after a yes."""
@@ -297,7 +297,7 @@ class ModelRow(QWidget):
         name = entries.short_name(question.model.name)
         loaded = models.library.is_loaded(model)
         in_use = loaded or models.library.is_used(model)
-        sentences = question.text(in_use, models.library.targets_of(model))
+        sentences = question.question_text(in_use, models.library.targets_of(model))
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"
@@ -311,7 +311,7 @@ class ModelRow(QWidget):
         model = self._model
         revision = model.card.revision if model.card is not None else "main"
         try:
-            self._models.downloads.start(Download(model.id, revision, model.is_model))
+            self._models.downloads.start_download(Download(model.id, revision, model.is_model))
         except RdchatError as error:
             self._start_problem = str(error)
             self._show_progress()
@@ -323,13 +323,13 @@ class ModelRow(QWidget):
         slot = self._models.slot
         name, sizes = (card.model or None, card.sizes) if card is not None else (self._model.load_name, None)
         if machine is None or sizes is None or not machine.refuses(sizes):
-            slot.load(name)
+            slot.load_model(name)
             return
         over = gigabytes(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
         question = f"{entries.short_name(self._name)} is too large. Load it anyway?"
         risk = f"It may make {MACHINE} slow, and the system may quit rdchat."
         detail = f"It needs {over} more memory than is available. {risk}"
-        ask(self, question, detail, "Load Anyway", lambda: slot.load(name, anyway=True))
+        ask(self, question, detail, "Load Anyway", lambda: slot.load_model(name, anyway=True))
 
     def _cancel(self) -> None:
         self._cancelled = True
@@ -370,7 +370,7 @@ class ModelRow(QWidget):
 
     def _verify(self) -> None:
         if self._model.card is not None:
-            self._models.verification.start(self._model.card)
+            self._models.verification.verify_model(self._model.card)
 
 
 def _offer(part: QPushButton | QAction, reason: str = "", tip: str = "") -> None:

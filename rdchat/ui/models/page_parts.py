@@ -307,7 +307,7 @@ class ResultLine(QWidget):
         if question.model.is_drafter or not self._drafters_only:
             undo = "" if deleted is None else "Undo"
             sentences = f"Deleted {short_name(question.model.name)}."
-            self.show_text(sentences, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
+            self.show_text(sentences, link=undo, act=lambda: self._removal.restore_model(deleted) if deleted else None)
 
     def _on_restored(self, trashed: TrashedFolder) -> None:
         if trashed == self._deleted or not self._drafters_only:

@@ -104,12 +104,12 @@ class PlacePage(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self.look()
+        self.look_again()
         if not event.spontaneous():
             self.result.show_text("")
             (self.list if self.list.entries else self.notice.action).setFocus()
 
-    def look(self) -> None:
+    def look_again(self) -> None:
         """Look for what may have changed; called each time the page is shown."""
         raise NotImplementedError
 
@@ -203,7 +203,7 @@ class MacSheet(PlaceSheet):
     def _add(self) -> None:
         if name := self.name.text().strip():
             self.say(f"Looking for {visible_text(name)}…", "muted")
-            self._macs.add(name, self.address.text().strip(), self.take_answer)
+            self._macs.add_mac(name, self.address.text().strip(), self.take_answer)
 
 
 class MacsPage(PlacePage):
@@ -219,9 +219,9 @@ class MacsPage(PlacePage):
         self._models = models
         self._macs = models.macs
         self.check = push_button(
-            "Check", "Try ssh, versions, memory and the link", lambda: self._macs.check(self.chosen)
+            "Check", "Try ssh, versions, memory and the link", lambda: self._macs.check_mac(self.chosen)
         )
-        self.remove = push_button("Remove", "Forget this Mac", lambda: self._macs.remove(self.chosen))
+        self.remove = push_button("Remove", "Forget this Mac", lambda: self._macs.remove_mac(self.chosen))
         texts = "Macs", "No other Macs yet.", _MACS_NOTE, "Add a Mac…"
         super().__init__(models, links, theme, texts, self.check, self.remove)
         self.heading.setText("Models on all Macs that are ready")
@@ -229,14 +229,14 @@ class MacsPage(PlacePage):
             changed.connect(self._refresh)
         self._refresh()
 
-    def look(self) -> None:
-        self._models.library.look()
+    def look_again(self) -> None:
+        self._models.library.search_again()
 
     def _refresh(self) -> None:
         self.show_places([self._entry(host) for host in self._macs.hosts])
 
     def _entry(self, host: Host) -> Entry:
-        text = visible_text(self._macs.text(host)).removeprefix("ready, ")
+        text = visible_text(self._macs.status_text(host)).removeprefix("ready, ")
         marks = (("Ready", "success"),) if host in self._macs.ready else ()
         return Entry(host.ssh, host.ssh, text, marks=marks, tip=text, item=host)
 
@@ -288,7 +288,7 @@ class ServerSheet(PlaceSheet):
         try:
             server = RemoteServer(name, address, fingerprint, plain)
             self.say(f"Asking {server.host}…", "muted")
-            self._servers.add(server, self.key.text().strip(), partial(self._on_answer, server))
+            self._servers.add_server(server, self.key.text().strip(), partial(self._on_answer, server))
         except InvalidSettingError as error:
             self.say(str(error))
 
@@ -312,15 +312,15 @@ class RemotePage(PlacePage):
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         self._servers = models.remote
         servers = models.remote
-        self.again = push_button("Look Again", "Ask the computers for their models", servers.look)
+        self.again = push_button("Look Again", "Ask the computers for their models", servers.ask_servers)
         self.remove = push_button("Remove…", "Forget the computer and its key", self._ask_to_remove)
         texts = "Other computers", "No other computers yet.", _SERVERS_NOTE, "Add a Computer…"
         super().__init__(models, links, theme, texts, self.again, self.remove)
         servers.changed.connect(self._refresh)
         self._refresh()
 
-    def look(self) -> None:
-        self._servers.look()
+    def look_again(self) -> None:
+        self._servers.ask_servers()
 
     def _refresh(self) -> None:
         self.show_places([_entry(state) for state in self._servers.states])
@@ -340,7 +340,7 @@ class RemotePage(PlacePage):
     def _ask_to_remove(self) -> None:
         server = self.chosen.server
         text = "Its key is removed from the keychain. Your chats stay."
-        remove = partial(self._servers.remove, server)
+        remove = partial(self._servers.remove_server, server)
         ask(self.window(), f"Remove {server.name}?", text, "Remove", remove, removes=True)
 
 

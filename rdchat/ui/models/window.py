@@ -122,8 +122,8 @@ class TokenSheet(Sheet):
         self.field.setAccessibleName("New token")
         self.make = push_button("Create Token…", "Opens the web page for tokens. Read access is enough.")
         self.make.clicked.connect(lambda: open_page(find_endpoint().token_page))
-        self.check = push_button("Show Its Owner", "Asks Hugging Face whose token it is", account.check)
-        self.forget = push_button("Forget Token", "", account.forget)
+        self.check = push_button("Show Its Owner", "Asks Hugging Face whose token it is", account.ask_account)
+        self.forget = push_button("Forget Token", "", account.forget_token)
         token_buttons = row(self.make, self.check, self.forget, None)
         parts = (self.status, self.where, token_buttons, MEDIUM, self.field, self.problem)
         answers = ("Close", nothing), ("Check and Save", lambda: account.give(self.field.text()))
@@ -134,7 +134,7 @@ class TokenSheet(Sheet):
         account.accepted.connect(self.field.clear)
         QShortcut(QKeySequence.StandardKey.Close, self, self.reject)
         self._show()
-        account.look()
+        account.look_up_token()
         self.field.setFocus()
 
     def _show(self) -> None:
@@ -179,7 +179,7 @@ class ModelsWindow(SideWindow):
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.advice_followed.connect(self._follow_advice)
         links.token_requested.connect(lambda: TokenSheet(models.account, theme, self).open())
-        self._drops = FileDrops(models.problem, models.slot.load, self, theme)
+        self._drops = FileDrops(models.problem, models.slot.load_model, self, theme)
         self._drops.refused.connect(self._show_refused)
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
@@ -222,7 +222,7 @@ class ModelsWindow(SideWindow):
     def _follow_advice(self, model: ModelCard, action: DraftAction) -> None:
         """Show a model's drafters, and search the hub for others or for its MTP layers, or show the training."""
         page = self.drafters
-        page.choose(model)
+        page.choose_model(model)
         page.show_drafters()
         self.show_page(page)
         follow = {DraftAction.SEARCH: page.search_once, DraftAction.LAYERS: page.get_mtp}

@@ -40,7 +40,7 @@ class CurvesPlot:
     curves: Sequence[Curve]
     shares: bool
 
-    def draw(self, drawing: Drawing) -> None:
+    def draw_plot(self, drawing: Drawing) -> None:
         """See `Plot`. The tooltip at each point of the first curve lists all that was measured there."""
         drawing.heading(self.title, *([self.line] if self.line else ()))
         curves = [curve for curve in self.curves if curve.points]
@@ -58,7 +58,7 @@ class CurvesPlot:
         below = 0.0
         for y, name in sorted(names_at) if len(names_at) > 1 else ():
             below = max(y - 8, below)
-            drawing.text(QRectF(frame.right() + 8, below, names - 8, 16), name, "muted", more=-2)
+            drawing.write_text(QRectF(frame.right() + 8, below, names - 8, 16), name, "muted", more=-2)
             below += _NAME_HEIGHT
         if curves:
             xs = [x for x, _ in dots[0]]
@@ -66,7 +66,7 @@ class CurvesPlot:
             for (left, right), (x, _) in zip(pairwise(edges), curves[0].points, strict=True):
                 here = [f"{each.name} {self._value(y)}" for each in curves for at, y in each.points if at == x]
                 strip = QRectF(left, frame.y(), max(right - left, 1.0), frame.height())
-                drawing.mark(strip, f"{percent(x)} of the training: {', '.join(here)}.")
+                drawing.add_tooltip(strip, f"{percent(x)} of the training: {', '.join(here)}.")
         ends = "; ".join(f"{curve.name} {self._value(curve.points[-1][1])}" for curve in curves)
         drawing.descriptions.append(f"{self.title}. {ends or 'Nothing was measured yet'}.")
         drawing.height += _HEIGHT + _AXIS
@@ -76,9 +76,11 @@ class CurvesPlot:
             y = frame.y() + frame.height() * (1 - number / _TICKS)
             drawing.line([(frame.x(), y), (frame.right(), y)])
             box = QRectF(0, y - 9, _LEFT - 8, 18)
-            drawing.text(box, self._value(top * number / _TICKS), "muted", more=-2, align="right")
+            drawing.write_text(box, self._value(top * number / _TICKS), "muted", more=-2, align="right")
         for x, text, align in ((frame.x(), "start", "left"), (frame.right() - 60, "end", "right")):
-            drawing.text(QRectF(x, frame.y() + frame.height() + 3, 60, _AXIS - 4), text, "muted", more=-2, align=align)
+            drawing.write_text(
+                QRectF(x, frame.y() + frame.height() + 3, 60, _AXIS - 4), text, "muted", more=-2, align=align
+            )
 
     def _value(self, value: float) -> str:
         return percent(value) if self.shares else f"{value:.1f}"

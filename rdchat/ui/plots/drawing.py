@@ -85,14 +85,14 @@ class Drawing:
     def heading(self, title: str, *lines: str) -> None:
         """Begin a plot with a title and smaller lines below it; `height` is then the top of the plot."""
         top = self.height + (_GAP if self.descriptions else 0)
-        self.text(QRectF(0, top, self.width, _TITLE_HEIGHT), title, more=2, bold=True)
+        self.write_text(QRectF(0, top, self.width, _TITLE_HEIGHT), title, more=2, bold=True)
         top += _TITLE_HEIGHT
         for line in lines:
-            self.text(QRectF(0, top, self.width, _LINE_HEIGHT), line, "muted", more=-1)
+            self.write_text(QRectF(0, top, self.width, _LINE_HEIGHT), line, "muted", more=-1)
             top += _LINE_HEIGHT
         self.height = top + 8
 
-    def text(
+    def write_text(
         self, box: QRectF, text: str, color: str = "text", *, more: int = 0, bold: bool = False, align: str = "left"
     ) -> None:
         """Write one line, cut with an ellipsis where it does not fit.
@@ -153,7 +153,7 @@ class Drawing:
         if self._painter is not None:
             self._painter.setOpacity(opacity)
 
-    def mark(self, box: QRectF, text: str) -> None:
+    def add_tooltip(self, box: QRectF, text: str) -> None:
         """Give a part of the picture a tooltip."""
         self.marks.append(Mark(box, text))
 
@@ -185,7 +185,7 @@ class Drawing:
 class Plot(Protocol):
     """Adds itself below the earlier plots of a drawing."""
 
-    def draw(self, drawing: Drawing) -> None: ...
+    def draw_plot(self, drawing: Drawing) -> None: ...
 
 
 def speed_color(colors: Colors, speed_up: float, fastest: float) -> str:
@@ -268,7 +268,7 @@ def _picture(plots: Sequence[Plot], kind: str) -> bytes:
 
 def _draw(plots: Sequence[Plot], drawing: Drawing) -> Drawing:
     for plot in plots:
-        plot.draw(drawing)
+        plot.draw_plot(drawing)
     return drawing
 
 

@@ -105,7 +105,7 @@ class PlotView(Chart):
 
     def draw(self, drawing: Drawing) -> None:
         for plot in self._plots:
-            plot.draw(drawing)
+            plot.draw_plot(drawing)
 
     def show_plots(self, plots: Sequence[Plot]) -> None:
         before = len(self.drawing.marks)

@@ -45,7 +45,7 @@ class SpeedBars:
 
     groups: tuple[tuple[str, Bars], ...]
 
-    def draw(self, drawing: Drawing) -> None:
+    def draw_plot(self, drawing: Drawing) -> None:
         drawing.heading(TITLE, *LINES)
         figures = [figure for _, rows in self.groups for _, figure in rows]
         fastest = max([1.0, *(max(figure.high, figure.median) for figure in figures)])
@@ -57,22 +57,22 @@ class SpeedBars:
         _draw_axis(drawing, left, unit, fastest, (top, bottom))
         rows: list[tuple[QRectF, str, Figure]] = []
         for dtype, bars in self.groups:
-            drawing.text(QRectF(0, drawing.height, drawing.width, _GROUP), dtype, bold=True)
+            drawing.write_text(QRectF(0, drawing.height, drawing.width, _GROUP), dtype, bold=True)
             drawing.height += _GROUP
             for label, figure in bars:
                 row = QRectF(0, drawing.height, drawing.width, _ROW)
                 rows.append((row, label, figure))
                 _draw_bar(drawing, row, left, unit, figure)
-                drawing.mark(row, _bar_text(dtype, label, figure))
+                drawing.add_tooltip(row, _bar_text(dtype, label, figure))
                 drawing.height += _ROW
         drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
         for row, label, figure in rows:
-            drawing.text(QRectF(0, row.y(), left - 12, _ROW), label, align="right")
+            drawing.write_text(QRectF(0, row.y(), left - 12, _ROW), label, align="right")
             value = ratio(figure.median)
             end = left + unit * max(figure.median, figure.high)
             box = QRectF(end + 5, row.center().y() - 9, drawing.width_of(value, bold=True) + 6, 18)
             drawing.area(box, "surface")  # The line at 1 would run through it.
-            drawing.text(box, value, bold=True, align="center")
+            drawing.write_text(box, value, bold=True, align="center")
         drawing.height += _AXIS
         text = " ".join(mark.text for mark in drawing.marks[len(drawing.marks) - len(rows) :])
         drawing.descriptions.append(f"{TITLE}. {text or 'Nothing was measured.'}")
@@ -86,7 +86,7 @@ def _draw_axis(drawing: Drawing, left: float, unit: float, fastest: float, ends:
             x = left + tick * unit
             drawing.line([(x, top), (x, bottom)])
             text = "1x plain" if tick == 1 else f"{tick:g}x"
-            drawing.text(QRectF(x - 40, bottom + 4, 80, _AXIS - 6), text, "muted", more=-2, align="center")
+            drawing.write_text(QRectF(x - 40, bottom + 4, 80, _AXIS - 6), text, "muted", more=-2, align="center")
 
 
 def _draw_bar(drawing: Drawing, row: QRectF, left: float, unit: float, figure: Figure) -> None:
@@ -129,18 +129,18 @@ class HeatMap:
         """The fastest pair, the smallest of equals; None if nothing was measured."""
         return max(sorted(self.values), key=lambda pair: self.values[pair], default=None)
 
-    def draw(self, drawing: Drawing) -> None:
+    def draw_plot(self, drawing: Drawing) -> None:
         title = f"Speed-up by beam, {self.dtype}"
         drawing.heading(title, *MAP_LINES)
         left = ceil(max((drawing.width_of(_beams(width)) for width in self.widths), default=0.0) + 12)
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):
             box = QRectF(left + column * wide, drawing.height, wide, _NAMES)
-            drawing.text(box, size_text(length), "muted", align="center")
+            drawing.write_text(box, size_text(length), "muted", align="center")
         drawing.height += _NAMES
         first = len(drawing.marks)
         for width in self.widths:
-            drawing.text(QRectF(0, drawing.height, left - 8, _CELL_HEIGHT), _beams(width), "muted", align="right")
+            drawing.write_text(QRectF(0, drawing.height, left - 8, _CELL_HEIGHT), _beams(width), "muted", align="right")
             for column, length in enumerate(self.lengths):
                 cell = QRectF(left + column * wide, drawing.height, wide, _CELL_HEIGHT)
                 self._draw_cell(drawing, (width, length), cell)
@@ -155,19 +155,19 @@ class HeatMap:
         best = pair == self.best
         inside = cell.adjusted(_INSET, _INSET, -_INSET, -_INSET)
         if value is None:
-            drawing.mark(cell, f"{size_text(*pair)}: not measured.")
+            drawing.add_tooltip(cell, f"{size_text(*pair)}: not measured.")
             drawing.area(inside, color="border", dashes=DASHED)
-            drawing.text(inside, "\N{EN DASH}", "muted", align="center")
+            drawing.write_text(inside, "\N{EN DASH}", "muted", align="center")
             return
-        drawing.mark(cell, f"{size_text(*pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
+        drawing.add_tooltip(cell, f"{size_text(*pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
         fastest = max((max(speed, 1 / speed) for speed in self.values.values() if speed > 0), default=1.0)
         ground = speed_color(drawing.colors, value, fastest)
         drawing.area(inside, ground)
         box = QRectF(inside.x(), inside.y() + 4, inside.width(), inside.height() - 22) if best else inside
-        drawing.text(box, ratio(value), ink_on(ground), bold=best, align="center")
+        drawing.write_text(box, ratio(value), ink_on(ground), bold=best, align="center")
         if best:
             below = QRectF(inside.x(), inside.y() + 22, inside.width(), inside.height() - 27)
-            drawing.text(below, "best", ink_on(ground), more=-2, align="center")
+            drawing.write_text(below, "best", ink_on(ground), more=-2, align="center")
             drawing.area(inside.adjusted(0.5, 0.5, -0.5, -0.5), color="text", width=2.5)
 
 
@@ -204,7 +204,7 @@ def plots_of(result: BenchResult) -> list[Plot]:
 def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
     """Return mlx-lm's speed over our plain decoding of the same turn."""
     runs = [run for run in result.runs if (run.cell, run.baseline) == (MLX_LM, baseline)]
-    figure = Figure.of(speed_ratio(run, result.neighbours(run)[0]) for run in runs)
+    figure = Figure.from_values(speed_ratio(run, result.neighbours(run)[0]) for run in runs)
     return (("mlx-lm, not drafting", figure),) if figure else ()
 
 

@@ -60,7 +60,7 @@ class QuickWindow(SideWindow):
         self.composer.sends_later = False
         self.transcript.setFixedSize(_WIDTH - 2, _HEIGHT)
         self.transcript.has_actions = False
-        self.new = TextButton("New", theme, self._quick.begin_anew)
+        self.new = TextButton("New", theme, self._quick.forget_exchange)
         self.open_chat = TextButton("Open as Chat", theme, self._open_as_chat)
         for button, keys in ((self.new, _NEW), (self.open_chat, _OPEN)):
             set_tip(button, f"{button.text()} ({keys.toString(_NATIVE)})")
@@ -77,7 +77,7 @@ class QuickWindow(SideWindow):
         composer = self.composer
         transcript = self.transcript
         composer.submitted.connect(self._ask)
-        composer.stop_requested.connect(quick.stop)
+        composer.stop_requested.connect(quick.stop_reply)
         composer.attach.clicked.connect(composer.field.paste)
         composer.field.files_pasted.connect(self._take_files)
         composer.field.image_pasted.connect(self.images.add_image)
@@ -109,7 +109,7 @@ class QuickWindow(SideWindow):
 
     def _take_files(self, paths: list[str]) -> None:
         if all(is_image(Path(path)) for path in paths):
-            self.images.add(paths)
+            self.images.attach_files(paths)
         else:
             self.composer.show_note("Only images can be attached here. Other files can be attached in a chat.")
 
@@ -118,7 +118,7 @@ class QuickWindow(SideWindow):
         if reason := reason or self._quick.files.reason_to_wait():
             self.composer.give_back(text, reason)
         else:
-            self._quick.ask(text)
+            self._quick.ask_question(text)
 
     def _open_as_chat(self) -> None:
         """Ask what is typed, and go on in the main window."""

@@ -296,11 +296,11 @@ class ChatOptions(Popover):
         self.name.clear()
         self.save.setEnabled(False)
         self.more.setChecked(False)
-        self.refresh()
+        self.show_values()
         open_beside(self, anchor, below=True)
         self.prompt.setFocus()
 
-    def refresh(self) -> None:
+    def show_values(self) -> None:
         """Show the effective values."""
         values = self._chat.values
         replace_text(self.prompt, values.system_prompt)
@@ -350,7 +350,7 @@ class ChatOptions(Popover):
 
     def _use(self, preset: str | None) -> None:
         self._chat.use_preset(preset)
-        self.refresh()
+        self.show_values()
 
     def _use_defaults(self) -> None:
         self._use(self._chat.conversation.own.preset)
@@ -364,7 +364,7 @@ class ChatOptions(Popover):
         made = order.as_preset(self._chat.conversation, name, draft)
         old = next((each for each in settings.presets if each.name == name), made)
         made = replace(made, id=old.id, models=old.models)
-        self._settings.update(presets=(*(each for each in settings.presets if each.id != made.id), made))
+        self._settings.change_values(presets=(*(each for each in settings.presets if each.id != made.id), made))
         self.name.clear()
         self._use(made.id)
 

@@ -33,7 +33,7 @@ class PresetsPage(SettingsPage):
     """Lists presets and prompts; they are renamed in place."""
 
     def __init__(self, theme: Theme, settings: SettingsControl, slot: ModelSlot) -> None:
-        super().__init__(theme, settings.update)
+        super().__init__(theme, settings.change_values)
         self._settings = settings
         self._slot = slot
         # What the rows of the list show: headings, and what is saved with the text that is being typed.
@@ -124,7 +124,7 @@ class PresetsPage(SettingsPage):
 
     def _save(self, items: Sequence[Preset | SavedPrompt | str]) -> None:
         self._typing.stop()
-        self._settings.update(
+        self._settings.change_values(
             presets=tuple(each for each in items if isinstance(each, Preset)),
             prompts=tuple(each for each in items if isinstance(each, SavedPrompt)),
         )
@@ -145,7 +145,7 @@ class PresetsPage(SettingsPage):
         for each in self._settings.values.presets:
             others = tuple(other for other in each.models if other != model)
             presets.append(replace(each, models=(*others, model) if on and each is chosen else others))
-        self._settings.update(presets=tuple(presets))
+        self._settings.change_values(presets=tuple(presets))
 
     def _set_text(self) -> None:
         if isinstance(item := self._item, SavedPrompt):

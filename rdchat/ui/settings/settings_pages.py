@@ -116,7 +116,7 @@ class SettingsPage(QWidget):
             with QSignalBlocker(field):
                 show(getattr(settings, name))
 
-    def add(self, name: str, field: QWidget, explanation: str, line: QLayout | None = None) -> None:
+    def add_field(self, name: str, field: QWidget, explanation: str, line: QLayout | None = None) -> None:
         """Add a row with a field; see `add_row`."""
         add_row(self._form, name, field, explanation, line)
 
@@ -181,7 +181,7 @@ class ServerPage(SettingsPage):
         self._settings = Settings()
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
-        self.add("Server", self.on, _PURPOSE)
+        self.add_field("Server", self.on, _PURPOSE)
         self.problem = self.add_note(color="danger")
         self.add_note(_PURPOSE)
         self.address = ThemedLabel(theme)
@@ -194,19 +194,19 @@ class ServerPage(SettingsPage):
         self.add_line(row(self.key, self.copy_key, None, self.new_key), "Key")
         self.model = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
         self.copy_model = CopyButton("Copy the model's name", theme, self.model.text)
-        self.add("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
+        self.add_field("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
         self.agents = AgentSetup(theme)
-        self.add("Agents", self.agents.agent, _AGENTS, row(self.agents))
+        self.add_field("Agents", self.agents.agent, _AGENTS, row(self.agents))
         self.port = self.number("server_port", 1, 2**16 - 1, change=self._restart)
         # While 8817 is typed, 8 is not a port.
         self.port.setKeyboardTracking(False)
-        self.add("Port", self.port, "Change it if another program uses this one.", row(self.port, None))
+        self.add_field("Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         self.hosts = QLineEdit()
         self.hosts.editingFinished.connect(self._choose_hosts)
-        self.add("Host names", self.hosts, _HOSTS)
+        self.add_field("Host names", self.hosts, _HOSTS)
         self.wrong_host = self.add_note(color="danger")
         self.at_start = self.check_box("Start with rdchat", "server_at_start")
-        self.add("Options", self.at_start, "The server is on whenever rdchat is open.")
+        self.add_field("Options", self.at_start, "The server is on whenever rdchat is open.")
         self.loads = self._option("Requests may load other models", "server_loads_models", _LOADS)
         self.substitutes = self._option(
             "Answer for models that are not installed", "server_substitutes_models", _SUBSTITUTES

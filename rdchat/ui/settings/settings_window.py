@@ -83,14 +83,14 @@ class SettingsWindow(SideWindow):
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
-        self.server = ServerPage(controller.server, theme, self._settings.update)
+        self.server = ServerPage(controller.server, theme, self._settings.change_values)
         self.presets = PresetsPage(theme, self._settings, self._slot)
         self._pages = {
             "General": self._build_general(),
             "New Chats": self._build_chat(),
             "Presets": self.presets,
             "Model": self._build_model(),
-            "Tools": ToolsPage(theme, self._settings.update, controller.servers),
+            "Tools": ToolsPage(theme, self._settings.change_values, controller.servers),
             "Serve": self.server,
             "Downloads": self._build_downloads(),
             "Files": self._build_files(),
@@ -148,7 +148,7 @@ class SettingsWindow(SideWindow):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._caches.look()
+        self._caches.ask_for_caches()
         self._kept.tidy()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -164,7 +164,7 @@ class SettingsWindow(SideWindow):
         self.tabs.setFixedHeight(page.sizeHint().height() + bar + MEDIUM)
 
     def _page(self) -> SettingsPage:
-        return SettingsPage(self._theme, self._settings.update)
+        return SettingsPage(self._theme, self._settings.change_values)
 
     def _build_general(self) -> SettingsPage:
         page = self._page()
@@ -172,27 +172,29 @@ class SettingsWindow(SideWindow):
         self.text_size = page.number("text_size", SMALLEST_TEXT, LARGEST_TEXT, " pt")
         self.titles = page.check_box("Let larger models write the titles of new chats", "titles_by_model")
         self.earlier = page.check_box("Use earlier replies to draft", "earlier_replies")
-        self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._earlier.clear)
+        self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._earlier.forget_replies)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         self.updates = page.check_box("Look for new versions once a day", "looks_for_updates")
-        page.add("Appearance", self.appearance, "Light, dark, or the same as the system.")
-        page.add("Text size", self.text_size, "Size of the text in chats.")
-        page.add("Titles", self.titles, _TITLES)
-        page.add("Speed", self.earlier, _EARLIER)
+        page.add_field("Appearance", self.appearance, "Light, dark, or the same as the system.")
+        page.add_field("Text size", self.text_size, "Size of the text in chats.")
+        page.add_field("Titles", self.titles, _TITLES)
+        page.add_field("Speed", self.earlier, _EARLIER)
         page.add_line(row(self.clear_earlier, self.earlier_size, None))
         self.menu_bar = page.check_box(f"Show rdchat in the {_BAR}", "menu_bar_item")
         self.stays = page.check_box("Keep running when the window is closed", "stays_open")
-        page.add("Window", self.menu_bar, "The model and its speed, the quick window, the server and your last chats.")
-        page.add("", self.stays, _STAYING)
+        page.add_field(
+            "Window", self.menu_bar, "The model and its speed, the quick window, the server and your last chats."
+        )
+        page.add_field("", self.stays, _STAYING)
         self.keys = QKeySequenceEdit(maximumSequenceLength=1, clearButtonEnabled=True)
-        self.keys.keySequenceChanged.connect(lambda keys: self._settings.update(quick_shortcut=keys.toString()))
+        self.keys.keySequenceChanged.connect(lambda keys: self._settings.change_values(quick_shortcut=keys.toString()))
         if self._hot_key.available:
-            page.add("Quick window", self.keys, _SHORTCUT)
+            page.add_field("Quick window", self.keys, _SHORTCUT)
         else:
             page.add_line(ThemedLabel(self._theme, _DESKTOP), "Quick window")
         self.keys_problem = page.add_note(color="danger")
         if address := updates_address():
-            page.add("Updates", self.updates, f"Asks {address}. Nothing is installed.")
+            page.add_field("Updates", self.updates, f"Asks {address}. Nothing is installed.")
         return page
 
     def _show_earlier(self) -> None:
@@ -208,8 +210,8 @@ class SettingsWindow(SideWindow):
         self.seed.textEdited.connect(self._typing.start)
         self.form = SamplingForm(self._theme)
         self.form.edited.connect(self._choose_sampling)
-        page.add("System prompt", self.prompt, "Instructions that the model reads before each chat.")
-        page.add("Seed", self.seed, _SEED)
+        page.add_field("System prompt", self.prompt, "Instructions that the model reads before each chat.")
+        page.add_field("Seed", self.seed, _SEED)
         self.seed_problem = page.add_note(color="danger")
         page.add_line(self.form, "Sampling")
         page.add_line(row(push_button("Use the Model's Sampling", act=self._restore_sampling), None))
@@ -221,36 +223,38 @@ class SettingsWindow(SideWindow):
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         self.choose_model = push_button("Choose…")
         self.choose_models_folder = push_button("Choose…")
-        self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
+        self.use_default = push_button("Use Default Model", act=lambda: self._slot.load_model(None))
         self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.retry)
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         self.cache_limit = QDoubleSpinBox(decimals=1, maximum=_MAX_CACHE_GB, singleStep=0.5, suffix=" GB")
         self.cache_limit.setKeyboardTracking(False)
-        self.cache_limit.valueChanged.connect(lambda size: self._settings.update(prefix_cache_bytes=round(size * 1e9)))
+        self.cache_limit.valueChanged.connect(
+            lambda size: self._settings.change_values(prefix_cache_bytes=round(size * 1e9))
+        )
         self.cache_size = ThemedLabel(self._theme, "", "muted", -1)
-        page.add("Model", self.model, "rdchat loads this model when it starts.")
+        page.add_field("Model", self.model, "rdchat loads this model when it starts.")
         page.add_line(row(self.choose_model, self.use_default, None))
-        page.add("Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
+        page.add_field("Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
         page.add_note("Changes here load the model again.")
-        page.add("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
+        page.add_field("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
         page.add_note("While a chat is in memory, the model need not read it again.")
         self.keep_caches = page.check_box("Keep caches on disk", "keep_caches")
         self.kept_limit = page.number("kept_caches_gb", 1, MAX_KEPT_GB, " GB")
         self.kept_limit.setKeyboardTracking(False)
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
-        self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._kept.clear)
+        self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._kept.remove_all)
         self.kept_limit.setAccessibleName("Disk for chats")
         set_tip(self.kept_limit, _KEPT_LIMIT)
-        page.add("Disk for chats", self.keep_caches, _KEPT)
+        page.add_field("Disk for chats", self.keep_caches, _KEPT)
         page.add_line(row(self.kept_limit, self.kept_size, None, self.clear_kept))
         page.add_note(_KEPT)
         self.image_cap = page.choice("image_cap", _IMAGE_CAPS)
-        page.add("Images", self.image_cap, _IMAGE_COST)
+        page.add_field("Images", self.image_cap, _IMAGE_COST)
         page.add_note(_IMAGE_COST)
         self.unloaded_after = page.choice("unload_after_minutes", _UNLOADED_AFTER)
-        page.add("Unload when idle", self.unloaded_after, _UNLOADING)
+        page.add_field("Unload when idle", self.unloaded_after, _UNLOADING)
         page.add_note(_AUTOMATIC)
-        page.add("Models folder", self.models_folder, _MODELS_FOLDER)
+        page.add_field("Models folder", self.models_folder, _MODELS_FOLDER)
         page.add_line(row(self.choose_models_folder, None))
         page.add_note(_MODELS_FOLDER)
         return page
@@ -272,7 +276,7 @@ class SettingsWindow(SideWindow):
         self.downloads_at_once = page.number("downloads_at_once", 1, MAX_DOWNLOADS)
         self.token = push_button("Hugging Face Token…")
         at_once = "How many models are downloaded at the same time."
-        page.add("Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
+        page.add_field("Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
         page.add_line(row(self.token, None), "Access")
         page.add_note("Only gated and private models need a token.")
         return page
@@ -292,14 +296,14 @@ class SettingsWindow(SideWindow):
         self._settings.change(self._settings.values.choosing(values, self._slot.sampling))
 
     def _restore_sampling(self) -> None:
-        self._settings.update(sampling=SamplingParams(), sampling_chosen=())
+        self._settings.change_values(sampling=SamplingParams(), sampling_chosen=())
 
     def _save_text(self) -> None:
         text = self.seed.text().strip()
         valid = not text or (text.isascii() and text.isdigit() and int(text) < 2**64)
         self.seed_problem.show_text("" if valid else _WRONG_SEED)
         seed = self._settings.values.seed if not valid else int(text) if text else None
-        self._settings.update(system_prompt=self.prompt.toPlainText(), seed=seed)
+        self._settings.change_values(system_prompt=self.prompt.toPlainText(), seed=seed)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._typing.isActive():

@@ -170,8 +170,8 @@ class ToolsPage(SettingsPage):
         self.path = self.add_note()
         self.list.currentRowChanged.connect(self._show_server)
         self.list.itemChanged.connect(self._on_switched)
-        servers.changed.connect(self.refresh)
-        self.refresh()
+        servers.changed.connect(self.show_servers)
+        self.show_servers()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -179,7 +179,7 @@ class ToolsPage(SettingsPage):
             self._servers.read_login_path()
 
     @Slot()
-    def refresh(self) -> None:
+    def show_servers(self) -> None:
         """Show the servers as they are now."""
         servers = self._servers.servers
         chosen = self.list.currentRow()
@@ -190,7 +190,7 @@ class ToolsPage(SettingsPage):
                 self.list.setCurrentRow(min(max(chosen, 0), len(servers) - 1))
             for index, server in enumerate(servers):
                 item = self.list.item(index)
-                state = state_text(server, self._servers.state(server.name))
+                state = state_text(server, self._servers.server_state(server.name))
                 mark = f" · {LEAVES}" if server.is_remote else ""
                 item.setText(f"{server_title(server.name)}\n{shorten(visible_text(state), 60, placeholder='…')}{mark}")
                 item.setCheckState(Qt.CheckState.Checked if server.enabled else Qt.CheckState.Unchecked)
@@ -206,7 +206,7 @@ class ToolsPage(SettingsPage):
 
     def _show_server(self) -> None:
         server = self._chosen
-        state = self._servers.state(server.name)
+        state = self._servers.server_state(server.name)
         self.target.setText(visible_text(target_text(server)))
         self.problem.show_text(visible_text(state.problem or " ".join(state.tool_problems[:_SHOWN_PROBLEMS])))
         self.choose.setVisible(server.command[:1] == (FOLDER,))
@@ -219,7 +219,7 @@ class ToolsPage(SettingsPage):
         self.list.setCurrentItem(item)
         self._switch(server, item.checkState() is Qt.CheckState.Checked)
         # Until a question is answered, the switch is off.
-        self.refresh()
+        self.show_servers()
 
     def _switch(self, server: ToolServer, on: bool) -> None:
         if on and server.command == (FOLDER,):
@@ -237,7 +237,7 @@ class ToolsPage(SettingsPage):
     def _show_text(self, title: str, text: str, note: str, *answers: Answer) -> None:
         """Show a stranger's text in a sheet; the first answer is the default."""
         field = CodeField(self._theme, title, _LINES)
-        field.show_text(text)
+        field.show_code(text)
         field.fit(WIDTH)
         sheet = Sheet(self.window(), self._theme, title, note, answers, parts=[field])
         sheet.buttons[0].setDefault(True)
@@ -247,7 +247,7 @@ class ToolsPage(SettingsPage):
 
     def _put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:
         self._servers.put(server, secrets)
-        self._servers.start(server.name)
+        self._servers.start_server(server.name)
 
     def _choose_folder(self) -> None:
         server = self._chosen
@@ -275,11 +275,13 @@ class ToolsPage(SettingsPage):
 
     def _ask_to_remove(self) -> None:
         name = self._chosen.name
-        ask(self, f"Remove {name}?", _REMOVED, "Remove", partial(self._servers.remove, name), removes=True)
+        ask(self, f"Remove {name}?", _REMOVED, "Remove", partial(self._servers.remove_server, name), removes=True)
 
     def _show_output(self) -> None:
         name = self._chosen.name
-        self._show_text(f"Error Output of {name}", self._servers.state(name).error_output, "", ("Close", nothing))
+        self._show_text(
+            f"Error Output of {name}", self._servers.server_state(name).error_output, "", ("Close", nothing)
+        )
 
     def _ask_for_file(self) -> None:
         ask_to_open(self.window(), "Import Tools", FileMode.ExistingFile, self.import_file, _JSON, accept="Import")
@@ -338,14 +340,14 @@ class ChatToolsPopover(Popover):
         column(*parts, within=self, margins=(LARGE, MEDIUM, LARGE, MEDIUM))
         for changed in (chat.opened, chat.options_changed, servers.changed, model.loaded, model.load_started):
             # Later: Qt may be about to use the item that was switched.
-            changed.connect(self.refresh, Qt.ConnectionType.QueuedConnection)
-        self.refresh()
+            changed.connect(self.show_tools, Qt.ConnectionType.QueuedConnection)
+        self.show_tools()
 
     def _open(self) -> None:
         open_beside(self, self._button)
         self.tree.setFocus()
 
-    def refresh(self) -> None:
+    def show_tools(self) -> None:
         """Show which servers and tools there are, and which are on."""
         own = self._chat.conversation.own
         tree = self.tree
@@ -356,7 +358,7 @@ class ChatToolsPopover(Popover):
         with QSignalBlocker(tree):
             tree.clear()
             for server in usable:
-                state = self._servers.state(server.name)
+                state = self._servers.server_state(server.name)
                 on = server.name in own.tools
                 item = self._add(tree.invisibleRootItem(), server.name, server_title(server.name), on, current)
                 item.setText(1, visible_text(state_text(server, state)))
@@ -395,6 +397,6 @@ class ChatToolsPopover(Popover):
         if is_server:
             self._chat.set_tools(named, own.tools_off)
             if is_on:
-                self._servers.start(key)
+                self._servers.start_server(key)
         else:
             self._chat.set_tools(own.tools, named)

@@ -137,7 +137,7 @@ class SidebarListView(QListView):
         if thing is not None and key in _DELETE:
             self._actions.delete(thing)
         elif thing is not None and key in _RETURN and self.rows.in_bin:
-            self._actions.restore(thing)
+            self._actions.restore_row(thing)
         elif thing is not None and key == Qt.Key.Key_F2 and not self.rows.in_bin:
             self.edit(self.currentIndex())
         elif isinstance(row, FolderRow) and key in (Qt.Key.Key_Left, Qt.Key.Key_Right, *_RETURN):
@@ -166,7 +166,7 @@ class SidebarListView(QListView):
     def _open_current(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)
         if isinstance(row, ChatRow) and not self.rows.in_bin:
-            self._actions.open(row.conversation.id)
+            self._actions.open_row(row.conversation.id)
 
     def _unfold_clicked(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)

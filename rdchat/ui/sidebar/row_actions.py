@@ -62,11 +62,11 @@ class RowActions:
             "delete": ("Delete{}", lambda: chats.delete_conversation(chat.id)),
         }
 
-    def open(self, conversation_id: int) -> None:
+    def open_row(self, conversation_id: int) -> None:
         """Open a chat; during a search also the one that is open, to show its hits."""
         current = self._chats.chat.stored_conversation
         if current is None or current.id != conversation_id or self._chats.query.text:
-            self._chats.chat.open(conversation_id)
+            self._chats.chat.open_chat(conversation_id)
 
     def set_title(self, row: Row, title: str) -> None:
         """Rename a chat or a folder."""
@@ -84,12 +84,12 @@ class RowActions:
         else:
             self._chats.delete_conversation(thing.id)
 
-    def restore(self, thing: Conversation | Folder | None) -> None:
+    def restore_row(self, thing: Conversation | Folder | None) -> None:
         """Take a chat or a folder out of the bin."""
         if isinstance(thing, Folder):
             self.order.restore_folder(thing)
         elif thing is not None:
-            self.order.restore(thing)
+            self.order.restore_chat(thing)
 
     def erase(self, *things: Conversation | Folder) -> None:
         """Ask whether to delete for good; without arguments everything in the bin."""
@@ -127,7 +127,7 @@ class RowActions:
         kind, number = key
         if not isinstance(number, int):
             return None
-        return self.order.folder(number) if kind == "folder" else self._chats.find(number)
+        return self.order.folder(number) if kind == "folder" else self._chats.find_chat(number)
 
     def make_folder(self, parent_id: int | None = None, chat: Conversation | None = None) -> None:
         """Create a folder, with a chat in it if one is given, and open the editor of its name."""
@@ -150,7 +150,7 @@ class RowActions:
         menu = QMenu(self._parent)
         thing = thing_of(row)
         if self.in_bin and thing is not None:
-            add_action(menu, "Restore", lambda: self.restore(thing))
+            add_action(menu, "Restore", lambda: self.restore_row(thing))
             menu.addSeparator()
             add_action(menu, "Delete for Good…", lambda: self.erase(thing))
         elif isinstance(thing, Conversation):

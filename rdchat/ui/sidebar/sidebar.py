@@ -37,7 +37,7 @@ class FilterButton(IconButton):
         self._menu.aboutToShow.connect(chats.finder.look_for_models)
         self.setMenu(self._menu)
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        chats.finder.models_listed.connect(self._menu.refresh)
+        chats.finder.models_listed.connect(self._menu.remake_entries)
 
     def choose(self, query: SearchQuery) -> None:
         """Change the filter."""
@@ -46,7 +46,7 @@ class FilterButton(IconButton):
             self.changed.emit()
 
     @property
-    def label(self) -> str:
+    def filter_text(self) -> str:
         """The filter, such as `Work, tiny`; empty if there is none."""
         folder = self._chats.order.folder(self.chosen.folder_id)
         return ", ".join(part for part in (folder.name if folder else "", self.chosen.model or "") if part)
@@ -147,7 +147,7 @@ class Sidebar(Ground):
         self.restore = bin_button(
             "Restore",
             "Move the selected chat or folder out of the Trash",
-            lambda: self.row_actions.restore(thing_of(self.list.current_row)),
+            lambda: self.row_actions.restore_row(thing_of(self.list.current_row)),
         )
         self.erase = bin_button("Delete…", "Delete the selected chat or folder for good", self._erase_current)
         self.bin_bar = line(
@@ -166,9 +166,9 @@ class Sidebar(Ground):
         column(top, *listed, within=self, spacing=0)
         self.setMinimumWidth(170)
         self._connect()
-        self.refresh()
+        self.show_list()
 
-    def refresh(self) -> None:
+    def show_list(self) -> None:
         """Show the list again; waits while a title is edited, since a new list would end the edit."""
         self._refresh_waits = self.list.editing
         if self._refresh_waits:
@@ -196,7 +196,7 @@ class Sidebar(Ground):
         self._enable_bin_buttons()
         self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.location])
         self.empty.setVisible(not rows and (answered or not searching))
-        self.filter_text.setText(f"Only {self.filter.label}")
+        self.filter_text.setText(f"Only {self.filter.filter_text}")
         self.filter_line.setVisible(bool(self.filter.chosen))
 
     def mark_open(self) -> None:
@@ -223,8 +223,8 @@ class Sidebar(Ground):
         self.search.clear()
         self.search.typing.stop()
         self.filter.choose(SearchQuery())
-        self._chats.search("")
-        self._chats.show(location)
+        self._chats.list_hits("")
+        self._chats.show_box(location)
 
     def rename(self, key: Key) -> None:
         """Open the editor of a title; list the chat first if it is not listed."""
@@ -242,19 +242,19 @@ class Sidebar(Ground):
             button.clicked.connect(lambda on, location=location: self.show_location(location if on else Location.CHATS))
         # Later: the view leaves its editing state after this signal.
         self.list.painter.closeEditor.connect(lambda *_: QTimer.singleShot(0, self, self._finish_edit))
-        self._chats.order.copied.connect(self._chats.chat.open)
-        self._chats.conversations_changed.connect(self.refresh)
+        self._chats.order.copied.connect(self._chats.chat.open_chat)
+        self._chats.conversations_changed.connect(self.show_list)
         self._chats.chat.opened.connect(self.mark_open)
         self._chats.chat.opened.connect(lambda: self.list.scrollTo(self.list.currentIndex()))
         self._chats.activity_changed.connect(self.list.viewport().update)
 
     def _finish_edit(self) -> None:
         if self._refresh_waits:
-            self.refresh()
+            self.show_list()
 
     def _ask(self) -> None:
         self.search.typing.stop()
-        self._chats.search(replace(self.filter.chosen, text=self.search.text().strip()))
+        self._chats.list_hits(replace(self.filter.chosen, text=self.search.text().strip()))
 
     def _erase_current(self) -> None:
         if (thing := thing_of(self.list.current_row)) is not None:
@@ -263,7 +263,7 @@ class Sidebar(Ground):
     def _list_chat(self, conversation_id: int) -> None:
         """Leave a search, the archive or a collapsed folder that hides a chat."""
         self.show_location(Location.CHATS)
-        chat = self._chats.find(conversation_id)
+        chat = self._chats.find_chat(conversation_id)
         order = self._chats.order
         if chat is None:
             return

@@ -73,11 +73,11 @@ class BarChart(Chart):
             if index % every == 0:
                 wide = drawing.width_of(bar.label, more=_LABEL_SIZE) + 2
                 x = max(min(left + (step - wide) / 2, drawing.width - wide), 0.0)
-                drawing.text(QRectF(x, base, wide, _LINE), bar.label, "muted", more=_LABEL_SIZE, align="center")
+                drawing.write_text(QRectF(x, base, wide, _LINE), bar.label, "muted", more=_LABEL_SIZE, align="center")
             if every == 1:
                 above = QRectF(left, base - height - _LINE - 1, step, _LINE)
-                drawing.text(above, bar.value, more=_LABEL_SIZE, align="center")
-            drawing.mark(QRectF(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
+                drawing.write_text(above, bar.value, more=_LABEL_SIZE, align="center")
+            drawing.add_tooltip(QRectF(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
 
     def _labels_every(self, drawing: Drawing, step: float) -> int:
         """Return how many bars share a label, so that labels do not overlap."""
@@ -148,5 +148,5 @@ class TimeBar(Chart):
             if left and box.width() > 2:
                 drawing.area(QRectF(left, 0, 1, _TIME_BAR_HEIGHT), "window")
             name, definition = STAGES[spent]
-            drawing.mark(box, f"{name}, {share_text(share)}: {definition}")
+            drawing.add_tooltip(box, f"{name}, {share_text(share)}: {definition}")
             left = box.right()

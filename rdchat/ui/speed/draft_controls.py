@@ -65,12 +65,12 @@ class DraftControls(Section):
         self.advanced = Section(theme, "Advanced")
         self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}
         self._build_forms()
-        self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
+        self.applies = self.insert_row(ThemedLabel(theme, "", "muted", -1))
         self._connect()
-        self.refresh()
+        self.show_settings()
 
     def _build_mode(self) -> None:
-        self.mode = self.add(CalmComboBox())
+        self.mode = self.insert_row(CalmComboBox())
         self.mode.setAccessibleName("Draft mode")
         set_tip(self.mode, _MODE_TIP)
         self.always = CalmComboBox()
@@ -83,7 +83,7 @@ class DraftControls(Section):
         self.problem = self._add_text("warning")
 
     def _add_text(self, color: str) -> ThemedLabel:
-        return self.add(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
+        return self.insert_row(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
 
     def _all_fields(self) -> Sequence[_Field]:
         return (
@@ -100,7 +100,7 @@ class DraftControls(Section):
         forms = {}
         for section in (self, self.advanced):
             forms[section] = form_layout(area := QWidget(), spacing=(TIGHT, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
-            section.add(area)
+            section.insert_row(area)
         add_row(forms[self.advanced], "Draft with", self.always, _MODE_TIP)
         for field in self._fields:
             widget = field.widget
@@ -110,11 +110,11 @@ class DraftControls(Section):
             self._lines[field.setting] = form, line or widget
             if widget is self.drafter:
                 form.addRow(self.facts)
-        self.add(self.advanced)
+        self.insert_row(self.advanced)
 
     def _connect(self) -> None:
-        self._drafting.changed.connect(self.refresh)
-        self._drafting.changed.connect(self.drafter.refresh)
+        self._drafting.changed.connect(self.show_settings)
+        self._drafting.changed.connect(self.drafter.show_drafters)
         self.drafter.opened.connect(self._drafting.look_for_drafters)
         for box in (self.mode, self.always):
             box.activated.connect(lambda index, box=box: self._change("mode", Mode(box.itemData(index))))
@@ -123,7 +123,7 @@ class DraftControls(Section):
         for opener in (self.mode, self.always, self.drafter, self.draft_model):
             opener.opened.connect(self._drafting.refresh_options)
 
-    def refresh(self) -> None:
+    def show_settings(self) -> None:
         """Show the present settings, and which of them can be changed."""
         settings = self._drafting.settings
         offered = dict.fromkeys((Mode.AUTO, Mode.OFF, settings.mode))

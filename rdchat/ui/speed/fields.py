@@ -123,7 +123,7 @@ class FolderPicker(QPushButton):
         if text != self._none:
             self._none = text
             self.show_value(self._chosen)
-            self._menu.refresh()
+            self._menu.remake_entries()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -134,10 +134,10 @@ class FolderPicker(QPushButton):
         room = self.width() - _MENU_ROOM
         self.setText(button_text(self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, room)))
 
-    def refresh(self) -> None:
+    def show_drafters(self) -> None:
         """Show drafters that were found since the menu was opened."""
         if tuple(self._installed()) != self._offered:
-            self._menu.refresh()
+            self._menu.remake_entries()
 
     def _fill(self) -> None:
         self._offered = tuple(self._installed())

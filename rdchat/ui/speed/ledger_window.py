@@ -128,7 +128,7 @@ class LedgerWindow(SideWindow):
         )
         self.cost = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
-        self.reset = push_button("Reset", "Clear these times and start again", ledger.reset)
+        self.reset = push_button("Reset", "Clear these times and start again", ledger.start_counting)
         self.export = push_button("Export CSV…", "Save the table as comma-separated values", self._choose_file)
         buttons = row(self.exact, None, self.reset, self.export)
         margins = LARGE, MEDIUM, LARGE, LARGE - 4

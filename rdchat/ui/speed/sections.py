@@ -147,7 +147,7 @@ class Section(QWidget):
         self.head.toggled.connect(self._show_body)
         self.head.clicked.connect(lambda unfolded: self.folded.emit(self.name, not unfolded))
 
-    def add[W: QWidget](self, row: W, index: int = -1) -> W:
+    def insert_row[W: QWidget](self, row: W, index: int = -1) -> W:
         """Add a row at an index from the top; -1 is the end."""
         self._rows.insertWidget(index, row)
         return row
@@ -230,11 +230,11 @@ class TimeSection(Section):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Time")
-        self.bar = self.add(TimeBar(theme))
-        self.rows = {spent: self.add(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
-        self.total = self.add(TimeRow(theme, "Total", _TOTAL))
+        self.bar = self.insert_row(TimeBar(theme))
+        self.rows = {spent: self.insert_row(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
+        self.total = self.insert_row(TimeRow(theme, "Total", _TOTAL))
         tip = "Show more figures of the last reply, and every stage of all replies since rdchat was opened"
-        self.ledger = self.add(push_button("Details", tip))
+        self.ledger = self.insert_row(push_button("Details", tip))
         self.show_statistics(Statistics())
 
     def show_statistics(self, statistics: Statistics) -> None:
@@ -296,7 +296,7 @@ class FigureSection(Section):
         super()._show_body(visible)
 
     def _build(self) -> None:
-        self.rows = {figure: self.add(FigureRow(self.theme, figure)) for figure in SECTIONS[self.name]}
+        self.rows = {figure: self.insert_row(FigureRow(self.theme, figure)) for figure in SECTIONS[self.name]}
 
     def _fill(self, source: FigureSource) -> None:
         for figure in self.rows.values():
@@ -313,10 +313,10 @@ class DraftFigures(FigureSection):
         self.positions = self._add_chart(_POSITIONS, DEFINITIONS[_POSITIONS])
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
-        heading = self.add(ThemedLabel(self.theme, name, "muted"))
+        heading = self.insert_row(ThemedLabel(self.theme, name, "muted"))
         set_tip(heading, definition)
         heading.setContentsMargins(0, TIGHT, 0, 0)
-        chart = self.add(BarChart(self.theme, name, definition))
+        chart = self.insert_row(BarChart(self.theme, name, definition))
         self._headings[chart] = heading
         return chart
 
@@ -361,7 +361,7 @@ class MemorySection(FigureSection):
 
     def _build(self) -> None:
         super()._build()
-        self.context_bar = self.add(ThinBar("Context used"), 1)
+        self.context_bar = self.insert_row(ThinBar("Context used"), 1)
 
     def _fill(self, source: FigureSource) -> None:
         super()._fill(source)
@@ -374,7 +374,7 @@ class ModelSection(FigureSection):
 
     def _build(self) -> None:
         super()._build()
-        self.model_name = self.add(ElidedLabel(self.theme), 0)
+        self.model_name = self.insert_row(ElidedLabel(self.theme), 0)
 
     def _fill(self, source: FigureSource) -> None:
         super()._fill(source)

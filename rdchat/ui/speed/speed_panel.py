@@ -72,13 +72,13 @@ class ServerSection(Section):
         self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)
         keep_room(self.stop)
         self._rows.addLayout(row((self.client, 1), self.stop))
-        self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
-        self.speed = self.add(FigureRow(theme, "Tokens/s", DEFINITIONS["Speed"]))
-        self.accepted = self.add(FigureRow(theme, "Acceptance"))
-        self.waiting = self.add(FigureRow(theme, "Waiting", _WAITING))
+        self.doing = self.insert_row(ElidedLabel(theme, "", "muted", -1))
+        self.speed = self.insert_row(FigureRow(theme, "Tokens/s", DEFINITIONS["Speed"]))
+        self.accepted = self.insert_row(FigureRow(theme, "Acceptance"))
+        self.waiting = self.insert_row(FigureRow(theme, "Waiting", _WAITING))
         for changed in (server.facts_changed, server.changed, replies.state_changed):
-            changed.connect(self.refresh)
-        self.refresh()
+            changed.connect(self.show_server)
+        self.show_server()
 
     @property
     def has_server(self) -> bool:
@@ -86,7 +86,7 @@ class ServerSection(Section):
         return bool(self._server.address)
 
     @Slot()
-    def refresh(self) -> None:
+    def show_server(self) -> None:
         """Show what the server does now."""
         facts = self._server.facts
         running = facts.running
@@ -112,7 +112,7 @@ class ServerSection(Section):
     def _stop_request(self) -> None:
         running = self._server.facts.running
         if running is not None:
-            self._server.cancel(running.request_id)
+            self._server.cancel_request(running.request_id)
 
 
 class SpeedPanel(QScrollArea):
@@ -318,4 +318,4 @@ class SpeedPanel(QScrollArea):
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._settings.values
         others = tuple(each for each in settings.panel_collapsed if each != name)
-        self._settings.update(panel_collapsed=(*others, name) if folded else others)
+        self._settings.change_values(panel_collapsed=(*others, name) if folded else others)

@@ -231,7 +231,7 @@ class OpenMenu(QMenu):
         self._fill = fill
         self.aboutToShow.connect(lambda: refill(self, self._fill))
 
-    def refresh(self) -> None:
+    def remake_entries(self) -> None:
         """Make the entries again if the menu is open."""
         if self.isVisible():
             refill(self, self._fill)

@@ -333,7 +333,7 @@ class CodeField(QPlainTextEdit):
         self._max_lines = max_lines
         self._lengths = [0]
 
-    def show_text(self, text: str) -> None:
+    def show_code(self, text: str) -> None:
         """Show another text."""
         shown = _LONG_LINE.sub(r"\1\n", visible_text(text))
         if shown != self.toPlainText():

@@ -227,7 +227,7 @@ class MessageActions(QWidget):
         self._buttons.append(button)
         return button
 
-    def show_message(self, message: Message) -> None:
+    def show_actions(self, message: Message) -> None:
         """Show which alternative this is, whether the text is the person's, and what can be done."""
         self._message = message
         several = message.siblings > 1

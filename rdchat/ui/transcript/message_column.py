@@ -63,7 +63,7 @@ class MessageRange:
             self.start = max(0, self.start - FIRST, self.end - OPENED)
         return (self.start, self.end) != before
 
-    def keep(self, total: int, indices: Sequence[int], *, at_end: bool) -> None:
+    def set_count(self, total: int, indices: Sequence[int], *, at_end: bool) -> None:
         """Take a new number of messages, and show few new ones: each takes milliseconds to make.
 
         Args:
@@ -83,7 +83,7 @@ class MessageRange:
     def at_end(self) -> bool:
         return self.end == self.total
 
-    def add(self) -> bool:
+    def count_message(self) -> bool:
         """Count one message more at the end; return whether it is shown."""
         inside = self.at_end
         self.total += 1
@@ -157,7 +157,7 @@ class MessageColumn(MessageArea):
         self.setAccessibleName("Chat")
         self.verticalScrollBar().valueChanged.connect(self._on_value_changed)
         self.verticalScrollBar().setSingleStep(24)
-        self.edited.connect(lambda message, text: unsent.save(message.conversation_id, message.id, text))
+        self.edited.connect(lambda message, text: unsent.save_text(message.conversation_id, message.id, text))
         self.height_changed.connect(self._anchor_around)
         self.caret_moved.connect(
             lambda rect: self.ensureVisible(rect.center().x(), rect.center().y(), 0, rect.height() + SMALL)
@@ -179,7 +179,7 @@ class MessageColumn(MessageArea):
     def show_range(self) -> bool:
         """Give the messages of the range widgets, and lay them out; if they cannot be read, nothing changes."""
         try:
-            messages = self.messages.read(self.range.start, self.range.end)
+            messages = self.messages.read_messages(self.range.start, self.range.end)
             cut = cut_of(self.messages)
         except StorageError as error:
             self.range = replace(self._visible_range, total=self.range.total)
@@ -237,9 +237,9 @@ class MessageColumn(MessageArea):
             widget = ToolMessage(message, call_of(self.messages, message), self)
         else:
             widget = (PersonMessage if message.role is Role.USER else ReplyMessage)(message, self)
-        if edited := self._unsent.text(message.conversation_id, message.id):
+        if edited := self._unsent.unsent_text(message.conversation_id, message.id):
             widget.resume_edit(edited)
-        widget.mark(self.matcher)
+        widget.mark_matches(self.matcher)
         self.work_added.emit()
         return widget
 

@@ -240,7 +240,7 @@ class FoldedText(QWidget):
         body = row(self.body, margins=(indent, 0, SMALL, 0))
         column(row(self._toggle, None), body, within=self, margins=(0, 0, 0, SMALL))
 
-    def show_text(self, title: str, text: str, *, final: bool, unfolded: bool) -> None:
+    def show_folded(self, title: str, text: str, *, final: bool, unfolded: bool) -> None:
         """Show a text, folded or not unless the person has chosen; `final`: it does not grow any more."""
         self.body.set_text(text, final)
         if not self._chosen:
@@ -307,7 +307,7 @@ class CutMark(QWidget):
         if cut.summary:
             self.summary = FoldedText(theme, "the summary of the messages above", self)
             title = f"Summary by {cut.model}" if cut.model else "Summary"
-            self.summary.show_text(title, cut.summary, final=True, unfolded=True)
+            self.summary.show_folded(title, cut.summary, final=True, unfolded=True)
             parts.addWidget(self.summary)
 
 

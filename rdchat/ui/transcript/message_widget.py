@@ -51,7 +51,7 @@ class MessageWidget(QWidget):
     def show_message(self, message: Message) -> None:
         """Show another state of the message."""
         self.message = message
-        self.actions_row.show_message(message)
+        self.actions_row.show_actions(message)
         self._show_parts()
         if self.work:
             self.area.work_added.emit()
@@ -185,16 +185,16 @@ class MessageWidget(QWidget):
         """What is left to draw."""
         return max((body.work for body in self.visible_bodies), default=Work.NONE)
 
-    def draw(self, deadline: float) -> None:
+    def draw_until(self, deadline: float) -> None:
         """Draw until the deadline, at least one step of each text."""
         for body in self.visible_bodies:
-            body.draw(deadline)
+            body.draw_until(deadline)
 
     def draw_more(self, deadline: float) -> bool:
         """Draw some of what is not drawn yet, folded and hidden parts too; return whether there was any."""
         for body in self.bodies:
             if body.work is Work.READY:
-                body.advance(deadline)
+                body.take_step(deadline)
                 return True
         if self.body.hidden_characters:
             self.body.show_more()
@@ -207,7 +207,7 @@ class MessageWidget(QWidget):
             body.restyle()
         self.area.work_added.emit()
 
-    def mark(self, matcher: WordMatcher) -> None:
+    def mark_matches(self, matcher: WordMatcher) -> None:
         """Mark the words of a search."""
         for body in self.bodies:
             body.marks.set_matcher(matcher)

@@ -102,7 +102,7 @@ class ToolMessage(MessageWidget):
         self._bar = ThinBar("The tool runs", 2)
         self.note = ThemedLabel(area.theme, "", "muted", -1, wraps=True, selectable=True)
         self.arguments = CodeField(area.theme, "Arguments", 12)
-        self.arguments.show_text(arguments_text(call) if call else "")
+        self.arguments.show_code(arguments_text(call) if call else "")
         self._remark = MENDED if call and call.mended else ""
         self._files = SentFiles(message.files, area.file_text, area.theme, self)
         self._files.opened.connect(area.file_requested)
@@ -136,7 +136,7 @@ class ToolMessage(MessageWidget):
     def layout_for(self, width: int) -> int:
         inner = width - 2 * (EDGE + SMALL)
         self.arguments.fit(inner)
-        self._files.setFixedHeight(self._files.layout_for(inner))
+        self._files.setFixedHeight(self._files.arrange_chips(inner))
         return super().layout_for(width)
 
     def _show_parts(self) -> None:
@@ -278,7 +278,7 @@ class ReplyMessage(MessageWidget):
             self.thought = self.thought or self._make_thought()
             cut_off = parts.open and final
             title = thought_title(message.thinking.ms, thinking=thinking, cut_off=cut_off)
-            self.thought.show_text(title, parts.thought, final=not thinking, unfolded=cut_off)
+            self.thought.show_folded(title, parts.thought, final=not thinking, unfolded=cut_off)
         elif self.thought:
             self.thought.deleteLater()
             self.thought = None

@@ -59,7 +59,7 @@ class CallCard(Card):
         server = server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
-        self.arguments.show_text(arguments_text(call))
+        self.arguments.show_code(arguments_text(call))
         described = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
         leaves = f"The arguments leave {MACHINE}." if shown.remote else ""
         changes = "The tool may change something." if tool and not tool.read_only else ""
@@ -113,10 +113,10 @@ class PendingCalls(QWidget):
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.go_on = TextButton("Let It Go On", theme, calls.go_on)
         self._column = column(row((self.note, 1), self.go_on), within=self, margins=(EDGE, TIGHT, EDGE, TIGHT))
-        calls.changed.connect(self.refresh)
-        self.refresh()
+        calls.changed.connect(self.show_calls)
+        self.show_calls()
 
-    def refresh(self) -> None:
+    def show_calls(self) -> None:
         """Show the calls that wait now; a card stays as it is while its call waits."""
         calls = self._calls
         waiting = {each.call_id: calls.shown(each) for each in calls.waiting}

@@ -33,14 +33,14 @@ class SearchHits:
         self._view = view
         self._message_id = -1
 
-    def mark(self, matcher: WordMatcher) -> None:
+    def mark_matches(self, matcher: WordMatcher) -> None:
         """Mark the words of a search in all messages; with a matcher without words, none."""
         self._view.matcher = matcher
         self._message_id = -1
         for widget in self._view.widgets.values():
-            widget.mark(matcher)
+            widget.mark_matches(matcher)
 
-    def show(self, message_id: int, *, last: bool = False) -> None:
+    def go_to(self, message_id: int, *, last: bool = False) -> None:
         """Go to the first or last word in a message, or to its top if none of them is drawn."""
         view = self._view
         index = self._view.messages.index_of(message_id)
@@ -57,7 +57,7 @@ class SearchHits:
         view.lay_out()
         self._go_to(widget, len(widget.hits) - 1 if last else 0)
 
-    def step(self, by: int) -> bool:
+    def go_to_next(self, by: int) -> bool:
         """Go to the next word in the message, or the one before; return False if there is none."""
         widget = self._view.widgets.get(self._message_id)
         hits = widget.hits if widget else []
@@ -141,11 +141,11 @@ class TranscriptView(MessageColumn):
         """
         self._report_position()
         before = self.messages
-        self.messages = MessagePath.of(messages)
+        self.messages = MessagePath.as_path(messages)
         known = self.messages.has_any(before)
         indices = [self.messages.index_of(message_id) for message_id in self.widgets]
         if known and (visible := [index for index in indices if index is not None]):
-            self.range.keep(len(messages), visible, at_end=self.follows)
+            self.range.set_count(len(messages), visible, at_end=self.follows)
         else:
             self.range.show_latest(len(messages))
         if not known and position is not None and self.messages.index_of(position.message_id) is not None:
@@ -181,7 +181,7 @@ class TranscriptView(MessageColumn):
     def add_message(self, message: Message) -> None:
         """Show the message that was added to the end of the path. The person's own always comes into view."""
         self._show_more_below(self._jump.isVisibleTo(self))
-        inside = self.range.add()
+        inside = self.range.count_message()
         if message.role is Role.USER:
             self.scroll_to_end()
         elif inside:
@@ -196,7 +196,7 @@ class TranscriptView(MessageColumn):
 
     def append_text(self, message_id: int, text: str) -> None:
         """Show the text that a reply of the path has gained; it is drawn within a thirtieth of a second."""
-        message = self.messages.find(message_id)
+        message = self.messages.find_message(message_id)
         widget = self.widgets.get(message_id)
         if message is not None:
             self._show_more_below(self._jump.isVisibleTo(self))
@@ -324,7 +324,7 @@ class TranscriptView(MessageColumn):
             if not widget.work or (only_in_view and self.distance(widget)):
                 continue
             if time.perf_counter() < deadline:
-                widget.draw(deadline)
+                widget.draw_until(deadline)
                 # A formula that was waited for is higher than its source.
                 drawn = True
             left = max(left, widget.work)

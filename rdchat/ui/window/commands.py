@@ -99,7 +99,7 @@ class Commands(QObject):
         """Return whether a stored chat is open."""
         return self.chat is not None
 
-    def busy(self) -> bool:
+    def is_writing(self) -> bool:
         """Return whether a reply is being written."""
         controller = self.controller
         writing = controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
@@ -109,14 +109,14 @@ class Commands(QObject):
         """Return whether a reply of the open chat or the quick window is being written, or waits for the model."""
         return self.controller.quick.busy or self.controller.chat.id in self.controller.replies.chats_being_written
 
-    def stop(self) -> None:
+    def stop_in_front(self) -> None:
         """Close what is open above the window; without it, stop the reply of the quick window or of the open chat."""
         if (popup := QApplication.activePopupWidget()) is not None:
             popup.close()
         elif self.parts.windows.quick_in_front:
-            self.controller.quick.stop()
+            self.controller.quick.stop_reply()
         else:
-            self.controller.stop()
+            self.controller.stop_reply()
 
     def has_reply(self) -> bool:
         """Return whether the chat ends with a reply."""
@@ -130,14 +130,14 @@ class Commands(QObject):
     def can_regenerate_with(self) -> bool:
         """Return whether another model may write the last reply again."""
         ready = self.controller.replies.state in (EngineState.IDLE, EngineState.NO_MODEL)
-        return ready and bool(self.controller.chat.path) and not self.busy()
+        return ready and bool(self.controller.chat.path) and not self.is_writing()
 
     # Chats
 
     def new_chat(self) -> None:
         """Begin a chat, and list the chats; in the quick window, begin another exchange there."""
         if self.parts.windows.quick_in_front:
-            self.controller.quick.begin_anew()
+            self.controller.quick.forget_exchange()
             return
         self._chats.chat.start_new()
         if self._chats.location is not Location.CHATS:
@@ -170,21 +170,21 @@ class Commands(QObject):
         self.side_requested.emit(self.parts.sidebar)
         self.parts.sidebar.show_location(Location.CHATS if self._chats.location is location else location)
 
-    def find(self, *, in_chat: bool = True) -> None:
+    def search_in_front(self, *, in_chat: bool = True) -> None:
         """Search the window in front: a side window's own search, else the open chat, else all chats."""
         front = QApplication.activeWindow()
         if in_chat and isinstance(front, SideWindow) and front.search is not None:
             front.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
         elif in_chat and self.chat is not None:
             show_in_front(self._window)
-            self.parts.conversation.find_bar.open()
+            self.parts.conversation.find_bar.open_bar()
         else:
             self.side_requested.emit(self.parts.sidebar)
             self.parts.sidebar.focus_search()
 
-    def search(self, text: str) -> None:
+    def search_all_chats(self, text: str) -> None:
         """Search all chats for words."""
-        self.find(in_chat=False)
+        self.search_in_front(in_chat=False)
         self.parts.sidebar.search.setText(text)
 
     # What the command palette lists
@@ -192,7 +192,9 @@ class Commands(QObject):
     def models(self) -> Iterator[Entry]:
         """Return the models on this machine; choosing one loads it."""
         for name, model in self.parts.model.choices():
-            yield Entry(f"model {model}", name, "Model", partial(self.controller.model_slot.load, model), "load model")
+            yield Entry(
+                f"model {model}", name, "Model", partial(self.controller.model_slot.load_model, model), "load model"
+            )
 
     def presets(self) -> Iterator[Entry]:
         """Return the presets; choosing one uses it in the open chat."""
@@ -212,7 +214,7 @@ class Commands(QObject):
     def open_chat(self, conversation_id: int) -> None:
         """Open a chat, to write in it."""
         show_in_front(self._window)
-        self._chats.chat.open(conversation_id)
+        self._chats.chat.open_chat(conversation_id)
         self.parts.conversation.composer.setFocus()
 
     # Editing
@@ -257,7 +259,7 @@ class Commands(QObject):
         own = formatting.remote_label(info.server, info.name) if info and info.server else info.name if info else ""
         if controller.borrowed.loan is not None:
             own = controller.borrowed.loan.own_name
-        model.look()
+        model.look_for_models()
         chat = controller.chat
         usual = chat.values.system_prompt, chat.values.sampling
         sheet = RegenerateSheet(own, model.choices, *usual, theme=self._theme, parent=self._window)
@@ -298,10 +300,10 @@ class Commands(QObject):
 
     def _load(self, chosen: list[str]) -> None:
         self._begin_in([str(Path(chosen[0]).parent)])
-        self.controller.model_slot.load(chosen[0])
+        self.controller.model_slot.load_model(chosen[0])
 
     def _begin_in(self, chosen: list[str]) -> None:
-        self.controller.settings.update(models_folder=chosen[0])
+        self.controller.settings.change_values(models_folder=chosen[0])
 
     # From outside
 
@@ -318,9 +320,9 @@ class Commands(QObject):
         elif request.text:
             composer.add_text(request.text)
         for path in request.files:
-            self.parts.windows.drops.take((path,))
+            self.parts.windows.drops.take_files((path,))
 
-    def open(self, opened: str) -> None:
+    def open_file(self, opened: str) -> None:
         """Open a file or an address; show why, if it cannot be opened."""
         try:
             self.carry_out(request_of_start([opened]))
@@ -354,7 +356,7 @@ class Commands(QObject):
     def change_text_size(self, by: int) -> None:
         """Make the text of conversations larger or smaller, in points."""
         points = self.controller.settings.values.text_size + by
-        self.controller.settings.update(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
+        self.controller.settings.change_values(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
 
     def show_versions(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""

@@ -102,7 +102,7 @@ class DownloadButton(IconButton):
         work = BackgroundWork("unfinished downloads", self)
 
         def resume(has_unfinished_work: bool | RdchatError) -> None:
-            work.close(0.0)
+            work.finish_work(0.0)
             if has_unfinished_work is True:
                 assert self._windows.model_services, "the services resume them when they are built"
 
@@ -138,7 +138,9 @@ class DownloadButton(IconButton):
         what = "a download" if len(downloads) == 1 else f"{len(downloads)} downloads"
         text = f"{names} was not finished when rdchat quit."
         show = ("Show", self._show_page)
-        self._notices.show("downloads went on", f"Resuming {what}", text, "download", actions=[show], lasts_ms=UNDO_MS)
+        self._notices.show_banner(
+            "downloads went on", f"Resuming {what}", text, "download", actions=[show], lasts_ms=UNDO_MS
+        )
 
     def _on_ended(self, download: "Download") -> None:
         """Show that a download is finished or failed, unless its row is visible."""
@@ -156,5 +158,5 @@ class DownloadButton(IconButton):
             notice = f"{download.repository} has been downloaded", follows, "check", "success"
         action: Action = ("Show", self._show_page)
         if download.state != "failed" and download.is_model and models.slot.chosen != download.model_name:
-            action = ("Load", lambda: models.slot.load(download.model_name))
-        self._notices.show(f"download {download.id}", *notice, actions=[action])
+            action = ("Load", lambda: models.slot.load_model(download.model_name))
+        self._notices.show_banner(f"download {download.id}", *notice, actions=[action])

@@ -119,7 +119,7 @@ class MainWindow(QMainWindow):
         self._splitter = splitter(Qt.Orientation.Horizontal, *columns)
         self._splitter.setStretchFactor(1, 1)
         self.setCentralWidget(self._splitter)
-        self.palette_ = CommandPalette(controller.settings, theme, self, self.commands.search)
+        self.palette_ = CommandPalette(controller.settings, theme, self, self.commands.search_all_chats)
         kinds = self.commands.models, self.commands.presets, self.commands.settings_pages, self.commands.chats
         self.palette_.sources += self.actions_.entries, *kinds
         self._connect_parts()
@@ -168,9 +168,9 @@ class MainWindow(QMainWindow):
             self._opened_by_hand = side if show else None
             self._fold()
         elif side is self.sidebar:
-            self._controller.settings.update(sidebar_visible=show)
+            self._controller.settings.change_values(sidebar_visible=show)
         else:
-            self._controller.settings.update(panel_visible=show)
+            self._controller.settings.change_values(panel_visible=show)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -248,8 +248,8 @@ class MainWindow(QMainWindow):
         for window in (self, *self.findChildren(SideWindow)):
             # Ending the engine thread may take as long as one chunk of a prompt.
             window.hide()
-        self.windows.close()
-        self._controller.close()
+        self.windows.end_background_work()
+        self._controller.shut_down()
         event.accept()
         self.menu_bar_item.hide()
         self.closed.emit()
@@ -267,7 +267,7 @@ class MainWindow(QMainWindow):
     def _save_geometry(self) -> None:
         state = encoded(self._splitter.saveState())
         geometry = encoded(self.saveGeometry())
-        self._controller.settings.update(
+        self._controller.settings.change_values(
             window_state=state, window_geometry=geometry, side_windows=self.windows.geometries()
         )
 
@@ -276,8 +276,8 @@ class MainWindow(QMainWindow):
         conversation = self.conversation
         windows = self.windows
         self.actions_.palette.triggered.connect(self.palette_.open)
-        self.actions_.palette.triggered.connect(self.header.model.look)
-        self.header.model.choices_changed.connect(self.palette_.refresh)
+        self.actions_.palette.triggered.connect(self.header.model.look_for_models)
+        self.header.model.choices_changed.connect(self.palette_.read_entries)
         commands.side_requested.connect(self.show_side)
         commands.side_toggled.connect(self.toggle)
         commands.settings_requested.connect(self._show_settings)
@@ -301,7 +301,7 @@ class MainWindow(QMainWindow):
         conversation.tools.settings.clicked.connect(lambda: self._show_settings("Tools"))
         conversation.composer.field.prompts.new_requested.connect(self._add_prompt)
         windows.drops.refused.connect(conversation.notices.show_refused_model)
-        windows.drops.files_dropped.connect(conversation.files.add)
+        windows.drops.files_dropped.connect(conversation.files.attach_files)
         windows.drops.image_dropped.connect(conversation.files.add_image)
         for dropped in (windows.drops.files_dropped, windows.drops.image_dropped):
             # The keyboard is still in the other program.
@@ -337,7 +337,7 @@ class MainWindow(QMainWindow):
         """Open the speed panel with the question after the first reply: sooner it would wrap that reply again."""
         settings = self._controller.settings
         if message.role is Role.USER and self._has_figures and settings.values.panel_visible is None:
-            settings.update(panel_visible=True)
+            settings.change_values(panel_visible=True)
 
     def _on_reply_ended(self, reply: Message) -> None:
         """Announce the end, also to a person who is elsewhere."""
@@ -353,7 +353,7 @@ class MainWindow(QMainWindow):
         if (
             (is_long or waits)
             and QApplication.activeWindow() is None
-            and self._controller.chats.find(chat_id) is not None
+            and self._controller.chats.find_chat(chat_id) is not None
         ):
             self.menu_bar_item.notify(end, chat_id)
 

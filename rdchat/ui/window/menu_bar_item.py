@@ -93,7 +93,7 @@ class MenuBarItem(QSystemTrayIcon):
         menu = self.menu
         controller = self._controller
         add_action(menu, self._state_text(), lambda: None).setEnabled(False)
-        add_action(menu, "Stop Reply", controller.replies.stop).setEnabled(bool(controller.replies.live))
+        add_action(menu, "Stop Reply", controller.replies.stop_replies).setEnabled(bool(controller.replies.live))
         menu.addSeparator()
         add_action(menu, "Quick Window", partial(self._commands.carry_out, StartRequest(quick=True)))
         menu.addSeparator()

@@ -214,7 +214,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command(
                 "benchmark",
                 "Benchmark…",
-                lambda: show_in_front(do.parts.windows.benchmark),
+                lambda: show_in_front(do.parts.windows.benchmark_window),
                 "Ctrl+Alt+B",
                 tip="Measure ways of drafting on many prompts",
                 below="Measure",
@@ -237,7 +237,7 @@ def _file(do: Commands) -> list[Command | None]:
     return [
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, in_front=True),
         Command("new_folder", "New Folder", do.new_folder, "Ctrl+Shift+N", in_front=True),
-        Command("attach", "Attach Files…", do.parts.conversation.files.choose, "Ctrl+Shift+U", in_front=True),
+        Command("attach", "Attach Files…", do.parts.conversation.files.choose_files, "Ctrl+Shift+U", in_front=True),
         None,
         Command("open_folder", "Open Model Folder…", do.choose_model, _Standard.Open),
         Command(
@@ -273,10 +273,10 @@ def _edit(do: Commands) -> list[Command | None]:
         Command("select_all", "Select All", partial(do.edit, "selectAll"), _Standard.SelectAll),
         Command("quote", "Quote Selection", do.parts.conversation.quote_selection, "Ctrl+'"),
         None,
-        Command("find", "Find in Chat", do.find, _Standard.Find),
-        Command("find_next", "Find Next", partial(find_bar.step, 1), _Standard.FindNext),
-        Command("find_previous", "Find Previous", partial(find_bar.step, -1), _Standard.FindPrevious),
-        Command("search", "Search Chats", partial(do.find, in_chat=False), "Ctrl+Alt+F", in_front=True),
+        Command("find", "Find in Chat", do.search_in_front, _Standard.Find),
+        Command("find_next", "Find Next", partial(find_bar.go_to_match, 1), _Standard.FindNext),
+        Command("find_previous", "Find Previous", partial(find_bar.go_to_match, -1), _Standard.FindPrevious),
+        Command("search", "Search Chats", partial(do.search_in_front, in_chat=False), "Ctrl+Alt+F", in_front=True),
         None,
         Command("settings", "Settings…", partial(do.settings_requested.emit, ""), "Ctrl+,", role=role),
     ]
@@ -290,7 +290,7 @@ def _chat(do: Commands) -> list[Command | None]:
     restore = do.controller.restore_deleted
     name = do.regenerate_text
     return [
-        Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),
+        Command("stop", "Stop Reply", do.stop_in_front, ("Esc", "Ctrl+."), when=do.can_stop),
         Command("regenerate", name(), do.regenerate, "Ctrl+R", when=do.can_regenerate, label=name),
         Command("regenerate_with", "Regenerate With…", do.regenerate_with, "Ctrl+Shift+R", when=do.can_regenerate_with),
         Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply),
@@ -377,7 +377,9 @@ def _view(do: Commands) -> list[Command | None]:
         None,
         Command("larger", "Larger Text", partial(do.change_text_size, 1), _Standard.ZoomIn),
         Command("smaller", "Smaller Text", partial(do.change_text_size, -1), _Standard.ZoomOut),
-        Command("usual", "Actual Size", partial(do.controller.settings.update, text_size=DEFAULT_TEXT), "Ctrl+0"),
+        Command(
+            "usual", "Actual Size", partial(do.controller.settings.change_values, text_size=DEFAULT_TEXT), "Ctrl+0"
+        ),
         None,
         Command("full_screen", "Full Screen", do.turn_full_screen, _Standard.FullScreen),
     ]

@@ -35,30 +35,30 @@ class ModelButton(QPushButton):
         self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
-        self._menu.aboutToShow.connect(self.look)
+        self._menu.aboutToShow.connect(self.look_for_models)
         self.setMenu(self._menu)
         self.setAccessibleName("Model")
         for changed in (slot.load_started, slot.loaded, slot.failed, slot.unload_started):
-            changed.connect(self.refresh)
-        slot.engine.asleep_changed.connect(self.refresh)
+            changed.connect(self.update_button)
+        slot.engine.asleep_changed.connect(self.update_button)
         slot.load_progressed.connect(self._show_load)
-        self.refresh()
+        self.update_button()
 
-    def offer(self, installed: FolderSearch) -> None:
+    def offer_models(self, installed: FolderSearch) -> None:
         """Also list the models on this machine and those of remote servers."""
         self._installed = installed
         for changed in (installed.changed, self._remote.changed):
-            changed.connect(self._menu.refresh)
+            changed.connect(self._menu.remake_entries)
             changed.connect(self.choices_changed)
 
-    def look(self) -> None:
+    def look_for_models(self) -> None:
         """Look for models on this machine; `choices_changed` follows if there are other ones."""
         if self._installed is not None:
-            self._installed.look()
-        self._remote.look()
+            self._installed.search_folders()
+        self._remote.ask_servers()
 
     def choices(self) -> list[tuple[str, str | None]]:
-        """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
+        """Return the names of the known models but the chosen one, each with what `ModelSlot.load_model` takes."""
         names: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
         names |= {model: formatting.model_label(model) for model in self._settings.values.recent_models}
         for each in self._cards:
@@ -73,7 +73,7 @@ class ModelButton(QPushButton):
         installed = self._installed.results if self._installed is not None else ()
         return (*installed, *self._remote.cards)
 
-    def refresh(self) -> None:
+    def update_button(self) -> None:
         """Show the loaded model, or that there is none."""
         model = self._slot.info
         if self._slot.loading:
@@ -108,7 +108,7 @@ class ModelButton(QPushButton):
         sections |= {each.server.name: f"On {each.server.name} {formatting.LEAVES}" for each in self._remote.states}
         add_models(
             self._menu,
-            slot.load,
+            slot.load_model,
             slot.chosen,
             recent,
             cards,

@@ -90,7 +90,7 @@ class CommandPalette(Popover):
         self.field.installEventFilter(self)
         self.list.itemClicked.connect(self._run)
         self.list.currentItemChanged.connect(self._announce)
-        theme.changed.connect(self.refresh)
+        theme.changed.connect(self.read_entries)
 
     def open(self) -> None:
         """Show it, or close it if it is open."""
@@ -100,9 +100,9 @@ class CommandPalette(Popover):
         self.field.clear()
         self.show()
         self.field.setFocus()
-        self.refresh()
+        self.read_entries()
 
-    def refresh(self) -> None:
+    def read_entries(self) -> None:
         """Read the entries again, if it is open."""
         if self.isVisible():
             self._entries = [entry for source in self.sources for entry in source()]
@@ -155,7 +155,7 @@ class CommandPalette(Popover):
         entry = self.listed[self.list.currentIndex().row()]
         if entry.key:
             others = (key for key in self._settings.values.palette_recent if key != entry.key)
-            self._settings.update(palette_recent=(entry.key, *others)[:_MAX_RECENT])
+            self._settings.change_values(palette_recent=(entry.key, *others)[:_MAX_RECENT])
         entry.act()
 
     def eventFilter(self, _field: QObject, event: QEvent) -> bool:

@@ -143,7 +143,7 @@ class SideWindows:
         self.memory = DeviceMemory(sources.memory, parent)
         self.larger_model = LargerModel(controller, sources, self.memory, parent)
         self.on_model_services: list[Callable[[Models], object]] = [self.larger_model.follow]
-        self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
+        self.drops = FileDrops(sources.problem, controller.model_slot.load_model, parent, theme, takes_files=True)
 
     def restore_geometry[W: QWidget](self, name: str, window: W) -> W:
         """Put a new window where it was when rdchat last quit; Qt moves it onto a screen that exists."""
@@ -212,7 +212,7 @@ class SideWindows:
         """Show two alternatives of a message of the open chat side by side."""
         from rdchat.ui.conversation.alternatives_window import AlternativesWindow  # noqa: PLC0415
 
-        message = self._controller.chat.path.find(message_id)
+        message = self._controller.chat.path.find_message(message_id)
         for open_one in self._parent.findChildren(AlternativesWindow):
             open_one.close()
         if message is not None:
@@ -238,7 +238,7 @@ class SideWindows:
         return next(filter(str.strip, prompts), "")
 
     @cached_property
-    def benchmark(self) -> "BenchmarkWindow":
+    def benchmark_window(self) -> "BenchmarkWindow":
         """Ways of drafting on many prompts."""
         from rdchat.ui.benchmark.window import BenchmarkWindow  # noqa: PLC0415
 
@@ -325,7 +325,7 @@ class SideWindows:
 
         TokenSheet(self.model_services.account, self._theme, parent).open()
 
-    def prepare(self) -> None:
+    def import_ahead(self) -> None:
         """Import on a thread what is needed soon: what keeps a Mac awake during a reply, and the models window, two
         thirds of whose first opening are imports.
         """
@@ -336,20 +336,20 @@ class SideWindows:
 
         threading.Thread(target=import_them, name="imports", daemon=True).start()
 
-    def close(self) -> None:
+    def end_background_work(self) -> None:
         """End the work in the background."""
-        self.drops.close()
-        self.memory.close()
-        self.larger_model.close()
+        self.drops.end_checks()
+        self.memory.finish_work()
+        self.larger_model.end_search()
         if "model_services" in self.__dict__:
-            self.model_services.close()
+            self.model_services.end_services()
 
     def may_quit(self) -> bool:
         """Return whether no benchmark runs; if one does, ask whether to stop it."""
         if not self._controller.benchmark.running:
             return True
-        show_in_front(self.benchmark)
-        self.benchmark.ask_to_stop("Stop the benchmark and quit?", "Stop and Quit", self._parent.close)
+        show_in_front(self.benchmark_window)
+        self.benchmark_window.ask_to_stop("Stop the benchmark and quit?", "Stop and Quit", self._parent.close)
         return False
 
 

@@ -42,7 +42,7 @@ class UnsavedQuestion(QObject):
 
     def may_close(self) -> bool:
         """Return whether everything is saved or the person has decided; else ask."""
-        if self._settled or self._recorder.save():
+        if self._settled or self._recorder.save_texts():
             self._limit.stop()
             return True
         if self._open is None:

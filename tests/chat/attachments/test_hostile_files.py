@@ -64,9 +64,9 @@ def test_a_bomb_is_refused_and_the_next_file_is_read(
     path = tmp_path / f"bomb.{'pdf' if make is looping_pdf else 'docx'}"
     path.write_bytes(make())
     with pytest.raises(FileRefusedError, match="bomb"):
-        reader.read(path)
+        reader.read_file(path)
     (tmp_path / "a.txt").write_text("Hi")
-    assert reader.read(tmp_path / "a.txt").parts == ("Hi",)
+    assert reader.read_file(tmp_path / "a.txt").parts == ("Hi",)
 
 
 DTD = '<!DOCTYPE x [<!ENTITY a "expanded">]>'
@@ -93,14 +93,14 @@ def test_a_document_whose_entities_grow_is_refused(
     document = in_form(document_of(docx(paragraph("&i;"), head=ENTITIES)))
     (tmp_path / "a.docx").write_bytes(docx("", more={"word/document.xml": document}))
     with pytest.raises(FileRefusedError, match="damaged"):
-        reader.read(tmp_path / "a.docx")
+        reader.read_file(tmp_path / "a.docx")
 
 
 def test_a_document_with_a_dtd_in_a_part_of_another_name_is_not_read(reader: FileReader, tmp_path: Path) -> None:
     relations = member_of(docx(""), "_rels/.rels").replace(b"document.xml", b"picture.png")
     more = {"_rels/.rels": relations, "word/picture.png": document_of(docx(paragraph("&a;"), head=DTD))}
     (tmp_path / "a.docx").write_bytes(docx(paragraph("Hi"), more=more))
-    assert reader.read(tmp_path / "a.docx").parts == ("Hi",)
+    assert reader.read_file(tmp_path / "a.docx").parts == ("Hi",)
 
 
 def test_a_picture_with_a_dtd_and_a_damaged_one_do_no_harm(reader: FileReader, tmp_path: Path) -> None:
@@ -111,28 +111,28 @@ def test_a_picture_with_a_dtd_and_a_damaged_one_do_no_harm(reader: FileReader, t
         member = archive.getinfo("word/media/b.png")
     content = member.header_offset + 30 + len(member.filename)
     (tmp_path / "a.docx").write_bytes(data[:content] + b"\xff\xff" + data[content + 2 :])
-    assert reader.read(tmp_path / "a.docx").parts == ("Hi",)
+    assert reader.read_file(tmp_path / "a.docx").parts == ("Hi",)
 
 
 @pytest.mark.slow
 def test_a_docx_in_utf_16_is_read(reader: FileReader, tmp_path: Path) -> None:
     document = in_utf_16(document_of(docx(paragraph("Grüße"))))
     (tmp_path / "a.docx").write_bytes(docx("", more={"word/document.xml": document}))
-    assert reader.read(tmp_path / "a.docx").parts == ("Grüße",)
+    assert reader.read_file(tmp_path / "a.docx").parts == ("Grüße",)
 
 
 @pytest.mark.slow
 def test_a_page_that_inflates_is_refused(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "bomb.pdf").write_bytes(inflating_pdf())
     with pytest.raises(FileRefusedError, match="bomb"):
-        reader.read(tmp_path / "bomb.pdf")
+        reader.read_file(tmp_path / "bomb.pdf")
 
 
 @pytest.mark.slow
 def test_html_may_be_nested_as_deep_as_it_likes(tmp_path: Path) -> None:
     (tmp_path / "deep.html").write_bytes(nested_html())
     with closing(FileReader()) as reader:
-        assert reader.read(tmp_path / "deep.html").parts[0].endswith("- deep")
+        assert reader.read_file(tmp_path / "deep.html").parts[0].endswith("- deep")
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_one_that_takes_for_ever_is_ended(tmp_path: Path) -> None:
     reader = FileReader(step_s=0.01)
     try:
         with pytest.raises(FileRefusedError, match="took longer"):
-            reader.read(tmp_path / "slow.pdf")
+            reader.read_file(tmp_path / "slow.pdf")
     finally:
         reader.close()
 
@@ -157,8 +157,8 @@ def test_the_person_can_stop_it(reader: FileReader, tmp_path: Path) -> None:
 
     (tmp_path / "a.pdf").write_bytes(pdf(["Hi"] * 1000))  # takes longer than the 20 ms before the first look
     with pytest.raises(StoppedError):
-        reader.read(tmp_path / "a.pdf", waiting=stop)
-    assert len(reader.read(tmp_path / "a.pdf").parts) == 1000
+        reader.read_file(tmp_path / "a.pdf", waiting=stop)
+    assert len(reader.read_file(tmp_path / "a.pdf").parts) == 1000
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ class Reading:
     def __call__(self, name: str, content: bytes | str) -> ReadFile:
         path = self.folder / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return self._reader.read(path)
+        return self._reader.read_file(path)
 
     def refusal(self, name: str, content: bytes | str) -> FileRefusedError:
         with pytest.raises(FileRefusedError) as refused:
@@ -160,7 +160,7 @@ def test_a_pdf_is_read_page_by_page(read: Reading) -> None:
     told: list[float] = []
     path = read.folder / "report.pdf"
     path.write_bytes(pdf(["First page\nwith two lines", "", "Third page"]))
-    file = FileReader.read(read._reader, path, told.append)
+    file = FileReader.read_file(read._reader, path, told.append)
     assert file.kind is FileKind.PDF
     assert file.parts == ("First page\nwith two lines", "", "Third page")
     assert file.note == "Page 2 has no text, perhaps pictures."
@@ -240,7 +240,7 @@ def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileR
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     (tmp_path / "gone").symlink_to(tmp_path / "nothing")
     os.mkfifo(tmp_path / "pipe")
-    assert reader.read(tmp_path / "link.txt").parts == ("Hi",)
+    assert reader.read_file(tmp_path / "link.txt").parts == ("Hi",)
     for path, words in (
         (tmp_path, "is a folder"),
         (tmp_path / "pipe", "is a named pipe, not a file"),
@@ -250,14 +250,14 @@ def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileR
         (tmp_path / ("x" * 300), "cannot be read"),
     ):
         with pytest.raises(FileRefusedError, match=words):
-            reader.read(path)
+            reader.read_file(path)
 
 
 @pytest.mark.slow
 def test_a_name_is_shown_in_one_printable_line(reader: FileReader, tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"in\nvoice\x1b[31m \xff \xe2\x80\xaegpj.txt")
     path.write_text("Hi")
-    file = reader.read(path)
+    file = reader.read_file(path)
     assert file.parts == ("Hi",)
     assert file.name.isprintable()
     assert file.name.startswith("in voice [31m")

@@ -104,10 +104,10 @@ def test_a_chat_is_found_by_the_name_of_a_file(store: ConversationStore, words: 
     ask(store, text="Something else")
     assert [chat.id for chat in store.conversations(words)] == [asked.conversation_id]
     reader = SearchReader(store.path)
-    (hit,) = reader.search(SearchQuery(words)).hits
+    (hit,) = reader.search_chats(SearchQuery(words)).hits
     assert (hit.conversation.id, hit.messages, "2024.pdf" in hit.snippet) == (asked.conversation_id, 1, True)
     assert reader.messages_with(asked.conversation_id, words).ids == (asked.id,)
-    assert not reader.search(SearchQuery("pears")).hits
+    assert not reader.search_chats(SearchQuery("pears")).hits
 
 
 def test_a_name_without_letters_that_the_index_knows_is_found_too(store: ConversationStore) -> None:
@@ -230,10 +230,10 @@ def test_a_deleted_message_is_not_found_by_its_file_nor_exported(store: Conversa
     asked = store.add_message(first.conversation_id, first.id, Role.USER, "How much?", files=[some_file()])
     deleted = store.message_bin.delete(asked.id)
     reader = SearchReader(store.path)
-    assert not reader.search(SearchQuery("prices")).hits
+    assert not reader.search_chats(SearchQuery("prices")).hits
     assert not reader.messages_with(first.conversation_id, "prices").ids
     export(store, tmp_path / "all.json", "json", [first.conversation_id])
     assert "Prices" not in (tmp_path / "all.json").read_text()
     assert texts_in(store.path) == [TEXT]
     store.message_bin.restore(deleted)
-    assert len(reader.search(SearchQuery("prices")).hits) == 1
+    assert len(reader.search_chats(SearchQuery("prices")).hits) == 1

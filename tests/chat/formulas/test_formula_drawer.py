@@ -51,15 +51,15 @@ def request(number: int, tex: str) -> bytes:
 @pytest.mark.slow
 def test_one_that_takes_too_long_is_given_up_and_the_next_is_drawn(seen: Callable[[], list[str]]) -> None:
     drawer = FormulaDrawer(seconds=1.0)
-    assert drawer.draw("hang", True) is None
-    assert drawer.draw("fine", True) is not None
+    assert drawer.draw_formula("hang", True) is None
+    assert drawer.draw_formula("fine", True) is not None
     assert seen() == ["hang", "fine"]
-    drawer.close()
+    drawer.end_child()
 
 
 def test_one_that_takes_too_much_memory_is_given_up(seen: Callable[[], list[str]]) -> None:
     drawer = FormulaDrawer(seconds=30, memory_bytes=100 << 20)
-    assert drawer.draw("grow", True) is None
+    assert drawer.draw_formula("grow", True) is None
     assert seen() == ["grow"]
     assert drawer.child.pid is None
 
@@ -67,10 +67,10 @@ def test_one_that_takes_too_much_memory_is_given_up(seen: Callable[[], list[str]
 @pytest.mark.slow
 def test_one_that_crashes_the_process_is_given_up_and_the_next_is_drawn(seen: Callable[[], list[str]]) -> None:
     drawer = FormulaDrawer(seconds=30)
-    assert drawer.draw("crash", True) is None
-    assert drawer.draw("fine", True) is not None
+    assert drawer.draw_formula("crash", True) is None
+    assert drawer.draw_formula("fine", True) is not None
     assert seen() == ["crash", "fine"]
-    drawer.close()
+    drawer.end_child()
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> Non
     reader = SearchReader(tree.store.path)
     tree.store.message_bin.delete(tree.replies[1].id)
     assert tree.store.conversations("simmering") == []
-    assert reader.search(SearchQuery("simmering")).hits == ()
+    assert reader.search_chats(SearchQuery("simmering")).hits == ()
     assert reader.messages_with(tree.chat.id, "simmering").ids == ()
     copy_id = tree.store.organiser.copy(tree.chat.id, "Copy").result()
     assert tree.store.message_bin.last(copy_id) is None

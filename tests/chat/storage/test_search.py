@@ -125,7 +125,7 @@ def test_all_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
     assert found(store, "first") == found(store, "first last") == {"chat"}
     reader = SearchReader(store.path)
     assert reader.messages_with(chat.id, "last").ids == (message.id,)
-    assert [reader.search(SearchQuery(words)).hits[0].snippet for words in ("LAST", "first")] == [
+    assert [reader.search_chats(SearchQuery(words)).hits[0].snippet for words in ("LAST", "first")] == [
         "…word word last",
         " ".join(["first", *["word"] * 31]),
     ]
@@ -150,11 +150,11 @@ def test_a_summary_is_found_as_long_as_it_stands_there(store: ConversationStore)
     store.set_context_cut(message.id, ContextCut("They met in Orléans 🚆, hello.", "tiny"))
     for words in ("orleans", "met orl", "🚆", "🚆 met"):
         assert found(store, words) == {"chat"}
-        hit = SearchReader(store.path).search(SearchQuery(words)).hits[0]
+        hit = SearchReader(store.path).search_chats(SearchQuery(words)).hits[0]
         assert (hit.messages, hit.snippet.endswith("Orléans 🚆, hello.")) == (1, True)
         assert SearchReader(store.path).messages_with(chat.id, words).ids == (message.id,)
     assert found(store, "tiny") == set()
-    assert SearchReader(store.path).search(SearchQuery("hello")).hits[0].messages == 1
+    assert SearchReader(store.path).search_chats(SearchQuery("hello")).hits[0].messages == 1
     store.set_context_cut(message.id, ContextCut("Rain fell."))
     assert (found(store, "orleans"), found(store, "rain")) == (set(), {"chat"})
     store.message_bin.delete(message.id)

@@ -43,7 +43,7 @@ def no_indexing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(store: ConversationStore, words: str) -> int:
     """Return how many messages a search finds."""
-    hits = SearchReader(store.path).search(SearchQuery(words)).hits
+    hits = SearchReader(store.path).search_chats(SearchQuery(words)).hits
     assert [hit.conversation for hit in hits] == store.conversations(words)
     return hits[0].messages if hits else 0
 

@@ -49,7 +49,7 @@ def reader(store: ConversationStore, database: Path) -> SearchReader:
 def test_it_finds_what_the_store_finds_and_marks_it(
     reader: SearchReader, store: ConversationStore, search: str
 ) -> None:
-    answer = reader.search(SearchQuery(search))
+    answer = reader.search_chats(SearchQuery(search))
     assert [hit.conversation for hit in answer.hits] == store.conversations(search)
     assert answer.total == len(answer.hits)
     matcher = WordMatcher(search)
@@ -98,7 +98,7 @@ def test_filters_by_model_and_folder(reader: SearchReader, store: ConversationSt
     assert reader.models() == ("model 0", "model 1")
 
     def titles(query: SearchQuery) -> list[str]:
-        return sorted(hit.conversation.title for hit in reader.search(query).hits)
+        return sorted(hit.conversation.title for hit in reader.search_chats(query).hits)
 
     assert titles(SearchQuery(folder_id=outer.id)) == ["C++ templates", "Travel"]
     assert titles(SearchQuery(folder_id=inner.id)) == ["C++ templates"]
@@ -114,7 +114,7 @@ def test_the_bin_and_what_is_being_copied_are_not_found_and_the_archive_is(
     store.organiser.set_archived(2, archived=True)
     copying = store.organiser._copying(3, "copy", None)
     store.write(lambda _connection: next(copying))
-    found = reader.search(SearchQuery("certainly")).hits
+    found = reader.search_chats(SearchQuery("certainly")).hits
     assert sorted(hit.conversation.title for hit in found) == ["C++ templates", "Party", "Straße", "Travel"]
 
 
@@ -122,7 +122,7 @@ def test_of_a_word_that_is_everywhere_the_newest_messages_are_looked_at(
     reader: SearchReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.chat.storage.search._MAX_MESSAGES", 3)
-    answer = reader.search(SearchQuery("certainly"))
+    answer = reader.search_chats(SearchQuery("certainly"))
     assert answer.is_part
     assert [hit.conversation.title for hit in answer.hits] == ["Straße", "Party", "Travel"]
 
@@ -138,7 +138,7 @@ def test_it_writes_nothing_and_says_what_is_wrong(reader: SearchReader, database
         connection.execute("DELETE FROM messages")
     reader.interrupt()
     with pytest.raises(sqlite3.Error):
-        SearchReader(database.with_name("nothing.db")).search(SearchQuery("a"))
+        SearchReader(database.with_name("nothing.db")).search_chats(SearchQuery("a"))
 
 
 @pytest.mark.parametrize(
@@ -159,4 +159,4 @@ def test_it_writes_nothing_and_says_what_is_wrong(reader: SearchReader, database
 def test_a_snippet_has_no_markdown_marks(store: ConversationStore, written: str, shown: str) -> None:
     chat = store.create_conversation("chat")
     store.add_message(chat.id, None, Role.ASSISTANT, written)
-    assert SearchReader(store.path).search(SearchQuery("bread")).hits[0].snippet == shown
+    assert SearchReader(store.path).search_chats(SearchQuery("bread")).hits[0].snippet == shown

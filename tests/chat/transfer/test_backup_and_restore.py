@@ -88,7 +88,7 @@ def test_token_ids_in_a_backup_are_not_trusted(data: Path, tmp_path: Path) -> No
     (tmp_path / "old").mkdir()
     fill(tmp_path / "old", "Then")
     with closing(ConversationStore(tmp_path / "old" / "conversations.db")) as store:
-        store.reply_tokens.save(store.reply_tokens.newest_message, "tokenizer", [1, 2, 3])
+        store.reply_tokens.save_tokens(store.reply_tokens.newest_message, "tokenizer", [1, 2, 3])
         assert store.reply_tokens.bytes == 12
     back_up(tmp_path / "old", tmp_path / "backup.zip")
     prepare(tmp_path / "backup.zip", data)

@@ -48,7 +48,7 @@ def test_a_file_that_cannot_be_read_is_told_in_a_sentence(
 ):
     (tmp_path / "chats.json").write_bytes(content)
     report = import_files(tmp_path / "chats.json")
-    assert not report.complete
+    assert not report.is_complete
     assert words in report.files[0].problem
     assert not store.conversations()
 
@@ -137,7 +137,7 @@ def test_a_date_that_no_calendar_has_is_unknown(
 ):
     chat = changed("create_time", value)
     chat["mapping"]["q"]["message"]["create_time"] = value
-    assert import_files(write_json("conversations.json", [chat])).complete
+    assert import_files(write_json("conversations.json", [chat])).is_complete
     (conversation,) = store.conversations()
     assert conversation.created_at is not None, "the other messages or the file have a date"
     assert store.messages(conversation.id)[0].created_at is None
@@ -183,7 +183,7 @@ def test_odd_letters_are_kept_as_far_as_they_can_be_stored(
     text = "a\ud800b\0c \u202e עברית 👩‍👩‍👧 \U0010ffff"
     assert import_files(
         write_json("conversations.json", [chatgpt_chat(chatgpt_node("q", None, "user", text), title="\ud83d\n\t")])
-    ).complete
+    ).is_complete
     (conversation,) = store.conversations()
     assert store.messages(conversation.id)[0].text == "a?bc \u202e עברית 👩‍👩‍👧 \U0010ffff"
 
@@ -223,7 +223,7 @@ def test_damage_in_a_chat_of_lm_studio_costs_that_message(
     chat = lm_studio_chat()
     spoil(chat)
     report = import_files(write_json("1.conversation.json", chat))
-    assert report.complete
+    assert report.is_complete
     assert "damaged" in report.without[0].parts
     (conversation,) = store.conversations()
     assert [each.text.rpartition("\n")[2] for each in store.messages(conversation.id)] == texts
@@ -290,7 +290,7 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationS
     job, writer, sent = Job[ImportReport](), ImportWriter(store), list[object]()
 
     def send(frame: dict[str, Any]) -> None:
-        writer.take(frame)
+        writer.store_frame(frame)
         sent.append(frame)
         if len(sent) == 2:
             job.cancel()
@@ -299,7 +299,7 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationS
         read_files(store.path, [path], send, TaskProgress(job))
     assert store.rows("SELECT count(*) FROM conversations")[0][0] == 2
     assert not store.conversations()
-    writer.end(CancelledError(), job.end)
+    writer.end_import(CancelledError(), job.set_outcome)
     report = job.result()
     assert report.cancelled
     assert not report.chats

@@ -35,7 +35,7 @@ def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
 ):
     report = import_files(write_json("conversations.json", [chatgpt_with_everything()]))
-    assert report.complete
+    assert report.is_complete
     assert report.messages == 4
     title, (question, reply) = only_chat(store)
     assert title == "Rivers"
@@ -105,7 +105,7 @@ def test_chatgpts_archive_is_read_as_it_is_downloaded_also_in_parts(
             path = write_json(f"part-{number}.json", [chatgpt_chat(node, title=f"Part {number}")])
             archive.write(path, f"conversations-00{number}.json")
     report = import_files(tmp_path / "export.zip")
-    assert report.complete
+    assert report.is_complete
     assert [file.source for file in report.files] == ["ChatGPT"]
     assert {each.title for each in store.conversations()} == {"Part 0", "Part 1"}
 
@@ -114,7 +114,7 @@ def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
 ):
     report = import_files(write_json("1711800000000.conversation.json", lm_studio_chat()))
-    assert report.complete
+    assert report.is_complete
     (conversation,) = store.conversations()
     assert (conversation.title, conversation.created_at) == ("A picture", 1_711_800_000)
     assert conversation.updated_at == 1_711_800_002
@@ -142,7 +142,7 @@ def test_a_thread_of_jan_is_read_by_either_file_or_its_folder(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, named: str
 ):
     report = import_files(write_jan(tmp_path / "threads" / "t1") / named)
-    assert report.complete
+    assert report.is_complete
     (conversation,) = store.conversations()
     assert (conversation.title, conversation.system_prompt) == ("Soup", "You cook.")
     assert (conversation.created_at, conversation.updated_at) == (1_750_000_000, 1_750_000_009)
@@ -161,7 +161,7 @@ def test_a_folder_gives_the_chats_of_every_app_in_it(
     write_json("in/1.conversation.json", lm_studio_chat())
     write_json("in/notes.json", {"not": "a chat"})
     report = import_files(tmp_path / "in")
-    assert report.complete
+    assert report.is_complete
     assert sorted(file.source for file in report.files) == ["Jan", "LM Studio"]
     assert len(store.conversations()) == 2
 
@@ -170,14 +170,14 @@ def test_messages_of_jan_without_a_thread_get_their_title_from_the_question(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
     (tmp_path / "messages.jsonl").write_text(json.dumps(jan_message(0, "user", jan_text("Why is soup hot?"))))
-    assert import_files(tmp_path / "messages.jsonl").complete
+    assert import_files(tmp_path / "messages.jsonl").is_complete
     assert only_chat(store)[0] == "Why is soup hot?"
 
 
 def imported(store: ConversationStore, import_files: ImportFiles, path: Path) -> tuple[list[str], str]:
     """Import one chat; return the texts of its messages and what the report says was left out."""
     report = import_files(path)
-    assert report.complete
+    assert report.is_complete
     (conversation,) = store.conversations()
     return [each.text for each in store.messages(conversation.id)], "".join(each.parts for each in report.without)
 

@@ -62,7 +62,7 @@ def test_a_chat_longer_than_what_is_read_at_once_is_read(
 ):
     long = json.dumps(chatgpt_chat(chatgpt_node("q", None, "user", '\\"]},é' * SIZE), title="Long")).encode()
     path = write(tmp_path / "conversations.json", [b"[", good("First"), b" , ", long, b"\n,", good("Last"), b" ] "])
-    assert import_files(path).complete
+    assert import_files(path).is_complete
     assert titles(store) == {"First", "Long", "Last"}
 
 
@@ -108,7 +108,7 @@ def test_of_keys_that_come_twice_the_last_one_counts(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
     chat = good("Twice").removesuffix(b"}") + b', "title": "Once", "title": "Last"}'
-    assert import_files(write(tmp_path / "conversations.json", [b"[", chat, b"]"])).complete
+    assert import_files(write(tmp_path / "conversations.json", [b"[", chat, b"]"])).is_complete
     assert titles(store) == {"Last"}
 
 
@@ -117,7 +117,7 @@ def test_a_file_in_another_encoding_is_read(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, encoding: str
 ):
     text = b"[" + good("First") + b"]"
-    assert import_files(write(tmp_path / "conversations.json", [text.decode().encode(encoding)])).complete
+    assert import_files(write(tmp_path / "conversations.json", [text.decode().encode(encoding)])).is_complete
     assert titles(store) == {"First"}
 
 
@@ -163,4 +163,4 @@ def test_what_stands_behind_our_chats_is_whole_json_too(
     path = write(tmp_path / "chats.json", [head, chat, b"]", rest])
     assert "damaged or incomplete" in import_files(path).files[0].problem
     assert not store.conversations()
-    assert import_files(write(path, [head, chat, b'], "more": [1]} \n'])).complete
+    assert import_files(write(path, [head, chat, b'], "more": [1]} \n'])).is_complete

@@ -104,7 +104,7 @@ def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, impor
     assert export(store, tmp_path / "chats.json") == {"path": str(tmp_path / "chats.json"), "chats": 1}
     store.delete_conversation(full_chat)
     report = import_files(tmp_path / "chats.json")
-    assert report.complete
+    assert report.is_complete
     assert not report.without
     after = without_numbers(stored(store.path, report.chats[0]))
     assert before.about.own.preset == "some"
@@ -125,7 +125,7 @@ def test_options_of_a_file_leave_out_what_a_chat_must_have_and_what_belongs_to_a
     report = import_files(write_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": [chat]}))
     read = store.conversation(report.chats[0])
     assert read.own == OwnOptions(None, 5, None, ("answer_shape",))
-    assert OptionOrder(Settings()).values(read).sampling == SamplingParams()
+    assert OptionOrder(Settings()).effective_values(read).sampling == SamplingParams()
 
 
 def test_the_json_says_what_it_is_and_has_traces_others_can_read(
@@ -147,7 +147,7 @@ def test_fields_of_later_versions_are_passed_over(
     data["chats"][0] |= {"pinned": True, "title": "Later"}
     data["chats"][0]["messages"][0]["attachments"] = [1]
     (tmp_path / "chats.json").write_text(json.dumps(data))
-    assert import_files(tmp_path / "chats.json").complete
+    assert import_files(tmp_path / "chats.json").is_complete
     assert "Later" in {each.title for each in store.conversations()}
 
 
@@ -162,7 +162,7 @@ def test_figures_that_cannot_be_are_left_out_and_told(
             message |= {"trace": [{"version": 1, "begins_at": 0, "tokens": [["x"]]}], "statistics": {"rounds": -4}}
     (tmp_path / "chats.json").write_text(json.dumps(data))
     report = import_files(tmp_path / "chats.json")
-    assert report.complete
+    assert report.is_complete
     assert report.without[0].parts == "1 reply's statistics, 1 trace"
 
 
@@ -171,7 +171,7 @@ def test_what_is_here_already_is_not_taken_twice(
 ):
     export(store, tmp_path / "chats.json")
     report = import_files(tmp_path / "chats.json", tmp_path / "chats.json")
-    assert report.complete
+    assert report.is_complete
     assert (len(report.chats), report.already_here) == (0, 2)
     assert len(store.conversations()) == 1
 
@@ -253,7 +253,7 @@ def test_files_from_before_replies_could_be_edited_are_read(
         message.pop("made_with", None)
     (tmp_path / "chats.json").write_text(json.dumps(data))
     report = import_files(tmp_path / "chats.json")
-    assert report.complete
+    assert report.is_complete
     taken = stored(store.path, report.chats[0]).messages
     assert [(each.edited, each.made_with) for each in taken] == [(False, None)] * len(taken)
 
@@ -345,7 +345,7 @@ def test_a_file_larger_than_is_held_in_memory_is_imported(
         with zipfile.ZipFile(many_chats.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
             archive.write(many_chats, many_chats.name)
     report = import_files(many_chats.with_suffix(".zip") if packed else many_chats)
-    assert report.complete
+    assert report.is_complete
     assert [each.title for each in store.conversations()] == [f"Chat {number}" for number in reversed(range(20))]
     assert store.messages(report.chats[-1])[0].text == "0 of\n]} 20 " * 140
 
@@ -395,9 +395,9 @@ def test_json_of_ours_is_read_however_it_is_laid_out(
     for indent in (None, 1):
         many_chats.write_text(json.dumps(data, indent=indent))
         report = import_files(many_chats)
-        assert (report.complete, len(report.chats)) == (True, 20 if indent is None else 0)
+        assert (report.is_complete, len(report.chats)) == (True, 20 if indent is None else 0)
     many_chats.write_text(json.dumps(data | {"chats": []}, indent=1))
-    assert import_files(many_chats).complete
+    assert import_files(many_chats).is_complete
 
 
 def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(

@@ -49,5 +49,5 @@ def test_a_database_that_another_tool_left_in_the_midst_of_writing_is_not_read_h
         by_hand.executescript("UPDATE conversations SET title = 'HALF'; DELETE FROM messages WHERE id > 5")
         for name in ("chats.db", "chats.db-journal"):
             shutil.copy(path.with_name(name), left / name)
-    assert not import_files(left / "chats.db").complete
+    assert not import_files(left / "chats.db").is_complete
     assert not store.conversations()

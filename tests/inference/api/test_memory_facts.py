@@ -24,12 +24,12 @@ FLOATS = ModelSizes(1000, 2000, None, Dtype.BFLOAT16, 8, 8192)
 def test_weights_and_cache_by_precision_and_device(
     sizes: ModelSizes, dtype: Dtype, on_gpu: bool, weights: int, cache: int, precision: str
 ) -> None:
-    need = MemoryNeed.of(sizes, dtype, on_gpu)
+    need = MemoryNeed.for_sizes(sizes, dtype, on_gpu)
     assert (need.weights_bytes, need.cache_bytes, need.precision) == (weights, cache, precision)
 
 
 def test_no_cache_is_larger_than_the_context() -> None:
-    assert MemoryNeed.of(SIZES, Dtype.AUTO, True, 100_000).tokens == 8192
+    assert MemoryNeed.for_sizes(SIZES, Dtype.AUTO, True, 100_000).tokens == 8192
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_no_cache_is_larger_than_the_context() -> None:
     [(1000, 1000, Fit.TIGHT), (1112, 1001, Fit.FITS), (999, 10**9, Fit.TOO_LARGE), (10**9, 999, Fit.TIGHT)],
 )
 def test_what_is_refused_and_what_is_warned_of(limit: int, free: int, fit: Fit) -> None:
-    need = MemoryNeed.of(ModelSizes(500, 1000, None, Dtype.BFLOAT16, 0, 1), Dtype.AUTO, on_gpu=True)
+    need = MemoryNeed.for_sizes(ModelSizes(500, 1000, None, Dtype.BFLOAT16, 0, 1), Dtype.AUTO, on_gpu=True)
     assert need.total_bytes == 1000
     assert need.fit(MemoryRoom(limit, free)) is fit

@@ -29,7 +29,7 @@ class RandomPlanner(Planner):
         self._modes = modes
         self._rng = np.random.default_rng(seed)
 
-    def choose(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
+    def best_draft(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
         mode = self._modes[self._rng.integers(len(self._modes))]
         tables = [t for t in drafts if t.mode is mode and np.isfinite(t.accepted).any()]
         if not tables:

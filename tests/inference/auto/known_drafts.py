@@ -62,7 +62,7 @@ def reply_with_drafts(
     """Return a reply in which drafts are chains of three tokens, believed to come to so many."""
     monkeypatch.setattr(CostModel, "learn", lambda *_: None)
     monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
-    monkeypatch.setattr(LookupIndex, "draft", lambda *_, **__: LookupTree())
+    monkeypatch.setattr(LookupIndex, "draft_tree", lambda *_, **__: LookupTree())
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()
     state, request = KnownState(model), ask("abcabcabc", temperature=1, max_tokens=41)

@@ -27,7 +27,7 @@ def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:
     for _ in range(500):
         rate.learn(0.0)
     assert rate.value < 0.05
-    rate.forget(0)
+    rate.keep_share(0)
     assert rate.value == 0.5
 
 
@@ -92,19 +92,19 @@ def test_the_next_text_begins_near_the_usual() -> None:
     for _ in range(20):
         estimate.learn(4, 5, 0)
     of_text = estimate.factor
-    estimate.forget(0.5)
+    estimate.keep_share(0.5)
     assert of_text < estimate.factor < 1
 
 
 def test_a_text_begins_with_what_all_of_them_showed() -> None:
     estimate = AcceptanceEstimates().chains
     for _ in range(8):
-        estimate.forget(0.5)
+        estimate.keep_share(0.5)
         for _ in range(10):
             estimate.learn(2, 3, accepted=0)
             estimate.learn(2, 3, accepted=1)
     for _ in range(4):
-        estimate.forget(0.5)
+        estimate.keep_share(0.5)
     assert estimate.factor * 0.84 == pytest.approx(1 / 3, abs=0.1), "a third of its tokens were right"
     for _ in range(40):
         estimate.learn(2, 3, accepted=2)
@@ -119,7 +119,7 @@ def test_drafts_that_fail_end_a_draft_models_trial_and_another_text_gives_it_a_c
         estimate.learn(4, 5, accepted=0)
     failed = estimate.table()[of_four]
     assert failed < 0.4 * before
-    estimate.forget(0.5)
+    estimate.keep_share(0.5)
     assert 1.2 * failed < estimate.table()[of_four] < before
 
 

@@ -161,7 +161,7 @@ class _SteadyPlanner(Planner):
         super().__init__(costs)
         self._better = better
 
-    def choose(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
+    def best_draft(self, depth: int, drafts: Sequence[Drafts]) -> Choice | None:
         plan = Plan(Mode.DRAFTER, 1, 2, 2, 2)
         steady = any(table.mode is Mode.DRAFTER and table.accepted.max() > 0 for table in drafts)
         return Choice(plan, 1.5, 1.25, 1.0, rate=-18.0 if self._better else 22.0) if steady else None
@@ -319,7 +319,7 @@ def test_a_draft_model_is_tried_where_it_might_pay(
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.1, **calls})
     state.costs.use(Part.DRAFT_MODEL, {(1, 0): 0.6, (16, 0): 0.8})
     source = draft_model_source(state.estimates(request.sampling).chains, state.costs, lambda: 0)
-    choice = state.planner.choose(128, [source.drafts(MAX_ROWS)])
+    choice = state.planner.best_draft(128, [source.drafts(MAX_ROWS)])
     assert choice is not None
     assert -0.2 < choice.gain < 0
     end = reply_of(state, request)

@@ -226,46 +226,48 @@ def written() -> Path:
 
 
 def test_costs_come_back_from_their_file(file: CostFile) -> None:
-    assert file.read() == ({}, 0)
-    file.add(CALLS)
-    assert file.read() == (CALLS, 1)
-    assert CostFile({"dtype": "float32", "model": "a"}).read() == (CALLS, 1)
-    assert CostFile({"model": "a", "dtype": "float16"}).read() == ({}, 0)
+    assert file.read_costs() == ({}, 0)
+    file.add_measurement(CALLS)
+    assert file.read_costs() == (CALLS, 1)
+    assert CostFile({"dtype": "float32", "model": "a"}).read_costs() == (CALLS, 1)
+    assert CostFile({"model": "a", "dtype": "float16"}).read_costs() == ({}, 0)
 
 
 def test_a_disturbed_measurement_serves_and_is_not_counted(file: CostFile) -> None:
-    assert file.add({key: 2 * ms for key, ms in CALLS.items()}, quiet=False) == {k: 2 * ms for k, ms in CALLS.items()}
-    assert file.read()[1] == 0
-    assert file.add(CALLS) == CALLS
-    assert file.read() == (CALLS, 1)
+    assert file.add_measurement({key: 2 * ms for key, ms in CALLS.items()}, quiet=False) == {
+        k: 2 * ms for k, ms in CALLS.items()
+    }
+    assert file.read_costs()[1] == 0
+    assert file.add_measurement(CALLS) == CALLS
+    assert file.read_costs() == (CALLS, 1)
 
 
 def test_what_a_later_measurement_lacks_is_kept(file: CostFile) -> None:
-    file.add(CALLS | DEEPER)
-    assert file.add(CALLS) == CALLS | DEEPER
+    file.add_measurement(CALLS | DEEPER)
+    assert file.add_measurement(CALLS) == CALLS | DEEPER
 
 
 def test_a_file_of_an_older_format_is_neither_read_nor_in_the_way() -> None:
     """Nothing of a file must be taken on trust, whatever its name."""
     key = {"part": "calls", "target": "a", "drafter": "", "mlx": "0.32.4"}
     new = CostFile(key)
-    new.add(CALLS)
+    new.add_measurement(CALLS)
     path = written()
     old = {"key": {"format": "1", **key}, "measurements": 3, "costs": [[0, 128, 1.0], [1, 128, 1.0], [1, 1024, 1.0]]}
     named = hashlib.sha256(json.dumps(old["key"], sort_keys=True).encode()).hexdigest()[:32]
     for place in (path, path.with_name(f"{named}.json")):
         place.write_text(json.dumps(old))
-    assert new.read() == ({}, 0)
-    new.add(CALLS)
-    assert new.read() == (CALLS, 1)
+    assert new.read_costs() == ({}, 0)
+    new.add_measurement(CALLS)
+    assert new.read_costs() == (CALLS, 1)
 
 
 def test_of_several_measurements_the_shortest_times_count(file: CostFile) -> None:
-    file.add({key: 3 * ms for key, ms in CALLS.items()})  # something else kept the machine busy
+    file.add_measurement({key: 3 * ms for key, ms in CALLS.items()})  # something else kept the machine busy
     mixed = {key: ms * (2 if key[0] == 4 else 1) for key, ms in CALLS.items()}
-    assert file.add(mixed) == mixed
-    assert file.add({key: ms * (1 if key[0] == 4 else 2) for key, ms in CALLS.items()}) == CALLS
-    assert file.read() == (CALLS, 3)
+    assert file.add_measurement(mixed) == mixed
+    assert file.add_measurement({key: ms * (1 if key[0] == 4 else 2) for key, ms in CALLS.items()}) == CALLS
+    assert file.read_costs() == (CALLS, 3)
 
 
 @pytest.mark.parametrize(
@@ -312,22 +314,22 @@ def test_costs_without_what_predictions_begin_with_are_not_used(
     ],
 )
 def test_a_damaged_or_older_file_is_ignored_and_replaced(file: CostFile, damage: object) -> None:
-    file.add(CALLS)
+    file.add_measurement(CALLS)
     written().write_bytes(damage(written().read_bytes()))  # type: ignore[operator]
-    assert file.read() == ({}, 0)
-    file.add(CALLS)
-    assert file.read() == (CALLS, 1)
+    assert file.read_costs() == ({}, 0)
+    file.add_measurement(CALLS)
+    assert file.read_costs() == (CALLS, 1)
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(file: CostFile) -> None:
     paths.cache_dir().mkdir(parents=True)
     (paths.cache_dir() / "costs").write_text("in the way")
-    assert file.add(CALLS) == CALLS
-    assert file.read() == ({}, 0)
+    assert file.add_measurement(CALLS) == CALLS
+    assert file.read_costs() == ({}, 0)
 
 
 def test_files_are_plain_json(file: CostFile) -> None:
-    file.add(CALLS)
+    file.add_measurement(CALLS)
     assert len(json.loads(written().read_text())["costs"]) == len(CALLS)
 
 
@@ -346,9 +348,11 @@ def test_the_baseline_is_as_sure_as_plain_steps_were_predicted() -> None:
 def test_the_costs_of_a_model_that_is_not_loaded_are_found_by_its_hash(tmp_path: Path):
     assert calls_by_rows("abc") == {}
     key = {"part": Part.CALLS.value, "drafter": "", "mlx": "1"}
-    CostFile({**key, "target": "abc model float16 GPU"}).add({(0, NEAR): 10.0, (1, NEAR): 11.0, (8, NEAR): 20.0})
-    CostFile({**key, "target": "abcd other float16 GPU"}).add({(0, NEAR): 10.0, (8, NEAR): 90.0})
-    CostFile({**key, "target": "abc model float16 GPU", "part": Part.BEAMS.value}).add({(4, 5): 3.0})
-    CostFile({**key, "target": "abc model 4bit GPU", "format": "3"}).add({(0, NEAR): 10.0, (8, NEAR): 70.0})
+    CostFile({**key, "target": "abc model float16 GPU"}).add_measurement(
+        {(0, NEAR): 10.0, (1, NEAR): 11.0, (8, NEAR): 20.0}
+    )
+    CostFile({**key, "target": "abcd other float16 GPU"}).add_measurement({(0, NEAR): 10.0, (8, NEAR): 90.0})
+    CostFile({**key, "target": "abc model float16 GPU", "part": Part.BEAMS.value}).add_measurement({(4, 5): 3.0})
+    CostFile({**key, "target": "abc model 4bit GPU", "format": "3"}).add_measurement({(0, NEAR): 10.0, (8, NEAR): 70.0})
     (paths.cache_dir() / "costs" / "damaged.json").write_text("[]")
     assert calls_by_rows("abc") == {1: 1.1, 8: 2.0}

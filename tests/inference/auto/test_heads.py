@@ -98,7 +98,7 @@ def test_lengths_beyond_what_a_head_drafts_are_not_planned() -> None:
         table = head_source(estimate, costs, 4, most).drafts(MAX_ROWS)
         planned = [length for length, worth in zip(table.lengths, table.accepted, strict=True) if max(worth) >= 0]
         assert planned == [length for length in LENGTHS if length <= 1 + most]
-        choice = Planner(costs).choose(NEAR, [table])
+        choice = Planner(costs).best_draft(NEAR, [table])
         assert choice is not None
         assert choice.plan.length in planned
 

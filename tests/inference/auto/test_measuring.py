@@ -15,7 +15,7 @@ class Others:
         self._busy = list(busy)
 
     @property
-    def busy(self) -> bool:
+    def are_busy(self) -> bool:
         return self._busy.pop(0) if len(self._busy) > 1 else self._busy[0]
 
 

@@ -41,7 +41,7 @@ def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, 
     """Return the best of a recurrent drafter's drafts, and of prompt lookup's path where there is one."""
     costs = chip.costs()
     tables = [source(costs, values, trees).drafts(MAX_ROWS)]
-    choice = Planner(costs).choose(128, tables if path is None else [*tables, lookup_drafts(chain(path))])
+    choice = Planner(costs).best_draft(128, tables if path is None else [*tables, lookup_drafts(chain(path))])
     assert choice is not None
     return choice
 
@@ -66,7 +66,7 @@ def test_it_finds_the_best_of_all_plans(chip: Chip, first: float) -> None:
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float) -> None:
     path = np.cumprod(np.full(MAX_ROWS - 1, chance))
-    choice = Planner(chip.costs()).choose(128, [lookup_drafts(chain(path))])
+    choice = Planner(chip.costs()).best_draft(128, [lookup_drafts(chain(path))])
     assert choice is not None
     calls = chip.calls_of()
     gains = [1 + path[: nodes - 1].sum() - calls[rows] for nodes in range(2, MAX_ROWS + 1) for rows in range(nodes, 33)]
@@ -102,10 +102,10 @@ def test_it_follows_a_text_that_becomes_hard_and_easy_again() -> None:
 
 def test_rows_are_padded_up_to_a_cheaper_number_where_that_can_be() -> None:
     path = np.cumprod(np.full(11, 0.9))
-    choice = Planner(CPU.costs()).choose(128, [lookup_drafts(chain(path))])
+    choice = Planner(CPU.costs()).best_draft(128, [lookup_drafts(chain(path))])
     assert choice is not None
     assert (choice.plan.nodes, choice.plan.rows) == (12, 16)
-    unpadded = Planner(CPU.costs(), padding=False).choose(128, [lookup_drafts(chain(path))])
+    unpadded = Planner(CPU.costs(), padding=False).best_draft(128, [lookup_drafts(chain(path))])
     assert unpadded is not None
     assert unpadded.plan.rows == unpadded.plan.nodes
 
@@ -143,7 +143,7 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
     if limit:
         tables.append(lookup_drafts(chain(path[:limit])))
     for table in tables:
-        choice = Planner(costs).choose(128, [table])
+        choice = Planner(costs).best_draft(128, [table])
         assert (choice is None) == (limit == 0)
         assert choice is None or 1 < choice.plan.length <= limit + 1
 
@@ -154,7 +154,7 @@ def test_where_rows_cannot_be_padded_a_chain_has_no_more_than_it_is_long() -> No
     for n, length in enumerate(LENGTHS):
         reached = 0.6 ** np.arange(1, MAX_ROWS)
         values[n, 2:] = np.cumsum(np.where(np.arange(1, MAX_ROWS) < length, reached, 0.0))
-    choice = Planner(costs, padding=False).choose(128, [source(costs, values, trees=False).drafts(MAX_ROWS)])
+    choice = Planner(costs, padding=False).best_draft(128, [source(costs, values, trees=False).drafts(MAX_ROWS)])
     assert choice is not None
     assert choice.plan.rows == choice.plan.nodes <= choice.plan.length
 
@@ -175,7 +175,7 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
     costs = M2_ULTRA.costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): 2.0, (16, 0): 20.0})
     planner = Planner(costs)
-    soon, late = (planner.choose(128, [chain_source(costs, unread=late).drafts(MAX_ROWS)]) for late in (0, 4000))
+    soon, late = (planner.best_draft(128, [chain_source(costs, unread=late).drafts(MAX_ROWS)]) for late in (0, 4000))
     assert soon is not None
     assert late is not None
     assert soon.plan.mode is Mode.SPECULATIVE
@@ -189,7 +189,7 @@ PAIR = {1: 1.02, 2: 1.28, 3: 1.6, 4: 1.9, 8: 2.01, 12: 3.2, 16: 1.64, 32: 2.45}
 def pair_choice(estimate: DraftEstimate, unread: int = 0) -> Choice:
     costs = Chip("pair", PAIR).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): 1.64 * STEP_MS / 3})
-    choice = Planner(costs).choose(128, [draft_model_source(estimate, costs, lambda: unread).drafts(16)])
+    choice = Planner(costs).best_draft(128, [draft_model_source(estimate, costs, lambda: unread).drafts(16)])
     assert choice is not None
     return choice
 
@@ -198,7 +198,7 @@ def pair_choice(estimate: DraftEstimate, unread: int = 0) -> Choice:
 def test_a_draft_model_gets_runner_ups_where_their_rows_cost_little(calls: dict[int, float], nodes: int) -> None:
     costs = Chip("made up", calls).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
-    choice = Planner(costs).choose(128, [chain_source(costs).drafts(2)])
+    choice = Planner(costs).best_draft(128, [chain_source(costs).drafts(2)])
     assert choice is not None
     assert choice.plan.nodes == nodes
 
@@ -212,7 +212,7 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
     assert pair_choice(estimate).gain < 0
     failed = pair_choice(estimate).gain
     for _ in range(100):
-        estimate.forget(0.98)
+        estimate.keep_share(0.98)
     assert pair_choice(estimate).gain > failed + 0.05
     assert pair_choice(estimate, unread=100).gain > -0.2, "near enough to be tried"
 
@@ -224,7 +224,7 @@ def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chan
     for by_row in (True, False):
         costs = CostModel(by_row)
         costs.learn_plain(128, STEP_MS)
-        choice = Planner(costs).choose(128, [lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance))))])
+        choice = Planner(costs).best_draft(128, [lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance))))])
         assert choice is not None
         rows[by_row] = choice.plan.rows
     assert 2 <= rows[True] <= 3 <= rows[False]
@@ -236,7 +236,7 @@ def test_at_4_bits_an_m1_gains_nothing() -> None:
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:
-    assert Planner(CostModel()).choose(128, [lookup_drafts(chain(np.array([0.9])))]) is None
+    assert Planner(CostModel()).best_draft(128, [lookup_drafts(chain(np.array([0.9])))]) is None
 
 
 @pytest.mark.parametrize("chip", [*CHIPS, Chip("4 bit on a CPU", {1: 1.0, MAX_ROWS: MAX_ROWS})], ids=lambda c: c.name)
@@ -246,7 +246,7 @@ def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Ch
     planner = Planner(costs)
     path = np.cumprod(np.full(MAX_ROWS - 1, 0.8))
     for step in range(60):
-        choice = planner.choose(128, [lookup_drafts(chain(path))])
+        choice = planner.best_draft(128, [lookup_drafts(chain(path))])
         if choice is None or choice.gain < 0:
             costs.learn_plain(128, STEP_MS)
             ms, tokens = ms + STEP_MS, tokens + 1

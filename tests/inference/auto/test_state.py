@@ -290,7 +290,7 @@ def test_the_second_reply_in_a_mode_chosen_by_hand_is_compared() -> None:
     ends = []
     for _ in range(2):
         ends += [event for event in session.generate(request) if isinstance(event, ReplyEnd)]
-        while session.idle() and session.drafters.auto.costs.plain_is_doubtful:
+        while session.work_while_idle() and session.drafters.auto.costs.plain_is_doubtful:
             pass
     assert [end.statistics.plain_step_ms > 0 for end in ends] == [False, True]
 
@@ -403,17 +403,17 @@ def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pyte
 def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
     model = tiny_llama(context_length=512)
     session, asked = ChatSession(model), ask("abcabcabc", temperature=1, max_tokens=12)
-    assert not session.idle(), "nothing was asked yet"
+    assert not session.work_while_idle(), "nothing was asked yet"
     *_, first = session.generate(asked)
     held = list(session.cache.tokens)
     for _ in range(30):
-        assert session.idle()
+        assert session.work_while_idle()
     assert (session.cache.tokens, positions(session.cache)) == (held, len(held))
     *_, again = session.generate(asked)
     assert isinstance(first, ReplyEnd)
     assert isinstance(again, ReplyEnd)
     assert again.token_ids == first.token_ids
-    while session.idle():
+    while session.work_while_idle():
         pass
     *_, last = session.generate(asked)
     assert isinstance(last, ReplyEnd)
@@ -434,7 +434,7 @@ def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     assert end.token_ids == plain.token_ids
     assert end.statistics.choice is not None
     assert "Not drafting" in end.statistics.choice.words or end.statistics.choice.mode != Mode.OFF.value
-    while session.idle():
+    while session.work_while_idle():
         pass
     *_, informed = session.generate(automatic)
     assert isinstance(informed, ReplyEnd)

@@ -38,6 +38,6 @@ def stored(path: Path, of: BenchResult) -> Path:
     with closing(RunsFile(path, of.plan, INFO)) as file:
         for _turn, runs in groupby(of.runs, key=lambda run: run.turn):
             for one in runs:
-                file.add(one)
+                file.add_run(one)
             file.end_turn()
     return path

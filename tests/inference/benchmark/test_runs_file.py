@@ -38,10 +38,10 @@ def test_runs_come_back_without_texts(tmp_path: Path) -> None:
         statistics=statistics,
     )
     with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
-        file.add(replace(drafted, pieces=("some ", "text")))
-        file.add(replace(drafted, token_ids=(), mode_reason="It cannot run."))
+        file.add_run(replace(drafted, pieces=("some ", "text")))
+        file.add_run(replace(drafted, token_ids=(), mode_reason="It cannot run."))
         file.end_turn()
-        file.add(replace(drafted, prompt=1))  # of a turn that does not end
+        file.add_run(replace(drafted, prompt=1))  # of a turn that does not end
     assert "some " not in (tmp_path / "runs").read_text()
     with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
         assert file.runs == [drafted]
@@ -50,7 +50,7 @@ def test_runs_come_back_without_texts(tmp_path: Path) -> None:
 def test_a_line_cut_by_a_crash_is_measured_again(tmp_path: Path) -> None:
     for prompt in (0, 1):
         with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
-            file.add(run(PLAN, 1, 10, prompt=prompt))
+            file.add_run(run(PLAN, 1, 10, prompt=prompt))
             file.end_turn()
     whole = (tmp_path / "runs").read_bytes()
     (tmp_path / "runs").write_bytes(whole[:-20])

@@ -57,7 +57,7 @@ def reply(model: LoadedModel, request: GenerationRequest, mode: Mode = Mode.OFF)
     """Return a reply of a new session, which keeps all of its cache, and check it against plain decoding."""
     session = ready_session(model)
     end = reply_in(session, request, mode)
-    session.disk.finish(60)
+    session.disk.finish_writing(60)
     return end
 
 

@@ -28,7 +28,7 @@ class Layout(CacheLayout):
 def write_for_ever(files: CacheLayout, folder: Path) -> None:
     for number in range(10**6):
         segment = Segment(number % 7 + 1, f"{number % 7:032x}", False)
-        files.write(folder, segment, bytes([number % 7]) * 400_000)
+        files.write_segment(folder, segment, bytes([number % 7]) * 400_000)
 
 
 def main() -> None:

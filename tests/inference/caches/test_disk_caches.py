@@ -97,7 +97,7 @@ def test_a_cache_in_memory_is_completed_from_disk(chat_folder: Path) -> None:
     counted = reply_in(session, third).statistics
     assert 60 <= counted.cached_prompt_tokens - counted.disk_prompt_tokens < 70
     assert counted.cached_prompt_tokens >= counted.prompt_tokens - 40
-    session.disk.finish(0)
+    session.disk.finish_writing(0)
 
 
 def test_nothing_is_kept_of_other_requests_and_of_short_ones(
@@ -115,11 +115,11 @@ def test_it_is_written_in_slices_while_the_engine_is_idle(chat_folder: Path) -> 
     request = whole(session.model, kept_request(chat_folder))
     end = reply_in(session, request)
     assert files(chat_folder) == []
-    assert session.idle()
+    assert session.work_while_idle()
     reply_in(session, replace(kept_request(chat_folder, "something new and longer than that"), keep=None))
-    while session.idle():
+    while session.work_while_idle():
         pass
-    session.disk.finish(60)
+    session.disk.finish_writing(60)
     written = end.statistics.context_tokens // 16 + 1
     assert len(files(chat_folder)) == written, "the other reply has another cache"
 
@@ -166,16 +166,16 @@ def test_a_cache_that_another_reply_takes_is_not_written_into_the_first_one_s_fo
     session = ChatSession(shared_llama(), cache_bytes=PLENTY)
     reply_in(session, kept_request(chat_folder))
     reply_in(session, replace(kept_request(chat_folder, TEXT + " and that is another chat"), keep=None))
-    assert not session.disk.step()
+    assert not session.disk.write_next()
     assert files(chat_folder) == []
-    session.disk.finish(0)
+    session.disk.finish_writing(0)
 
 
 def test_nothing_of_an_earlier_reply_is_written_once_its_chat_goes_on_with_another_cache(chat_folder: Path) -> None:
     session = ChatSession(shared_llama(), cache_bytes=PLENTY)
     reply_in(session, kept_request(chat_folder))
     reply_in(session, kept_request(chat_folder, "something else and long enough to be written to the disk"))
-    session.disk.finish(60)
+    session.disk.finish_writing(60)
     starts = [path for path in files(chat_folder) if path.name.startswith("16-")]
     assert len(starts) == 1, "it may have been deleted from the chat"
 
@@ -260,7 +260,7 @@ def test_weights_that_are_replaced_while_the_model_is_loaded_have_other_caches(
     weights.write_bytes(data)
     request = whole(model, kept_request(chat_folder))
     end = reply_in(session, request)
-    session.disk.finish(60)
+    session.disk.finish_writing(60)
     assert len(files(chat_folder)) > 0
     assert reply(model, next_turn(request, end)).statistics.disk_prompt_tokens == 0
 
@@ -284,9 +284,9 @@ def test_other_files_in_the_folder_are_left_out(chat_folder: Path) -> None:
 def test_a_folder_that_is_removed_meanwhile_gets_nothing_more(chat_folder: Path, caplog: LogCaptureFixture) -> None:
     session = ChatSession(shared_llama())
     reply_in(session, kept_request(chat_folder))
-    session.disk.step()
+    session.disk.write_next()
     remove_folder(chat_folder)
-    session.disk.finish(60)
+    session.disk.finish_writing(60)
     assert list(chat_folder.parent.iterdir()) == []
     assert caplog.messages == []
 
@@ -338,9 +338,9 @@ def test_two_sessions_share_a_folder(chat_folder: Path) -> None:
         reply_in(session, request)
     more = True
     while more:
-        more = one.disk.step() | two.disk.step()
+        more = one.disk.write_next() | two.disk.write_next()
     for session in (one, two):
-        session.disk.finish(60)
+        session.disk.finish_writing(60)
     assert all(Segment.named(path.name) for path in files(chat_folder))
     assert reply(model, request).statistics.disk_prompt_tokens >= len(TEXT)
 
@@ -353,7 +353,7 @@ def test_a_stop_while_it_is_read_keeps_what_is_in_memory(chat_folder: Path) -> N
         with pytest.raises(StoppedError):
             session.generate(third, lambda asked=asked: next(asked))
         assert reply_in(session, third).statistics.disk_prompt_tokens > 0
-        session.disk.finish(60)
+        session.disk.finish_writing(60)
 
 
 def test_a_model_with_caches_of_another_type_keeps_none(
@@ -368,8 +368,8 @@ def test_a_model_with_caches_of_another_type_keeps_none(
     session = ChatSession(model)
     for _ in range(2):
         reply_in(session, request)
-        session.disk.step()
-    session.disk.finish(60)
+        session.disk.write_next()
+    session.disk.finish_writing(60)
     assert files(chat_folder) == []
     assert caplog.messages == ["Caches of this model cannot be kept on disk: its caches are not of a known type"]
 

@@ -32,14 +32,14 @@ def store(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> None:
     read(model, cache, prompt, len(prompt) - 1)
     disk.note_prompt(cache, kept)
     read(model, cache, prompt, len(prompt))
-    disk.keep(cache, kept)
-    disk.finish(60)
+    disk.write_cache(cache, kept)
+    disk.finish_writing(60)
 
 
 def restored(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> KVCache:
     """Return the cache of a prompt after a restart, and check what the network reads behind it."""
     cache, disk = fresh(model, prompt), DiskCaches(model)
-    disk.complete(cache, prompt.tokens, CacheFolder(folder, PLENTY), lambda: None)
+    disk.extend_cache(cache, prompt.tokens, CacheFolder(folder, PLENTY), lambda: None)
     start, tokens = len(cache.tokens), prompt.tokens
     assert cache.tokens == tokens[:start]
     assert mx.allclose(read(model, cache, prompt, len(prompt)), alone(model, prompt)[start:], atol=2e-4)

@@ -27,8 +27,8 @@ _TEXTS = some.text('ab {}"\\<|>é漢\n', max_size=12)
 def _read(text: str) -> tuple[list[tuple[str, Any]], str, str]:
     """Return the calls, the answer, and what a client has of it before the end."""
     reader = PartsReader(call_marks=call_marks(None, CHANNEL_MARKERS, json.dumps(TOOLS)))
-    pieces = [piece for letter in text for piece in reader.feed(letter)]
-    told = reader.finish(ended=True)
+    pieces = [piece for letter in text for piece in reader.add_text(letter)]
+    told = reader.finish_reply(ended=True)
     calls, left = find_tool_calls(text, CHANNEL_MARKERS, None, json.dumps(TOOLS), answers=told.spans, ended=True)
     sent = "".join(piece.text for piece in pieces if not (piece.is_thought or piece.is_mark))
     return [(each.name, json.loads(each.arguments)) for each in calls], told.within(left).answer, sent

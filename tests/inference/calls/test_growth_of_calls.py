@@ -82,8 +82,8 @@ def test_reading_headers_of_channels_grows_with_the_text(opening: str, letter: s
 def _streamed(text: str) -> None:
     reader = PartsReader(call_marks=call_marks(None, CHANNEL_MARKERS, _OFFERED))
     for at in range(0, len(text), 8):
-        reader.feed(text[at : at + 8])
-    reader.finish(ended=True)
+        reader.add_text(text[at : at + 8])
+    reader.finish_reply(ended=True)
 
 
 @pytest.mark.parametrize("name", ["only a letter", "only blanks", "thoughts and answers"])

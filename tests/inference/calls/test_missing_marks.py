@@ -52,8 +52,8 @@ def read(text: str, form: str, step: int) -> tuple[list[str], str, str]:
     module = import_module(f"mlx_lm.tool_parsers.{form}")
     marks, tools = (OPEN, CLOSE), json.dumps(TOOLS)
     reader = PartsReader(call_marks=call_marks(module.parse_tool_call, marks, tools))
-    pieces = [piece for at in range(0, len(text), step) for piece in reader.feed(text[at : at + step])]
-    told = reader.finish(ended=True)
+    pieces = [piece for at in range(0, len(text), step) for piece in reader.add_text(text[at : at + step])]
+    told = reader.finish_reply(ended=True)
     calls, left = find_tool_calls(text, marks, module.parse_tool_call, tools, answers=told.spans, ended=True)
     sent = "".join(piece.text for piece in pieces)
     assert text.startswith(sent)

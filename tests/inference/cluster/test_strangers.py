@@ -44,7 +44,7 @@ def test_who_takes_a_neighbours_place_in_the_ring_is_found(rank: int, behave: St
         with stranger(behave, rank, mine) as theirs:
             addresses = [theirs, mine] if rank else [mine, theirs]
             with pytest.raises(RdchatError, match=problem) as caught:
-                ranks.wait(ranks.ask("measure", {"rank": rank, "addresses": addresses, "key": "key"}))
+                ranks.result_of(ranks.ask_rank("measure", {"rank": rank, "addresses": addresses, "key": "key"}))
         assert caught.value.hint
     assert not process.is_running()
 
@@ -154,7 +154,7 @@ def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, monkeypa
     (tmp_path / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with closing(RankProcesses((*HERE, Host("b.test", ("127.0.0.1",))), DEADLINE_S)) as ranks:
-        answers = ranks.ask("fetch", {}, 1)
+        answers = ranks.ask_rank("fetch", {}, 1)
         told = [answers.get(timeout=DEADLINE_S)]
         while ranks._children[1]._running._requests:  # type: ignore[union-attr]
             time.sleep(0.01)

@@ -20,10 +20,10 @@ def pieces(*texts: str) -> DataOf:
 def run(stream: Detokenizer, tokens: list[int]) -> list[str]:
     shown = []
     for token in tokens:
-        shown.append(stream.add(token))
+        shown.append(stream.add_token(token))
         if stream.stopped:
             break
-    return [*shown, stream.finish()]
+    return [*shown, stream.last_text()]
 
 
 def test_a_character_of_many_bytes_is_shown_whole() -> None:
@@ -67,7 +67,7 @@ def test_stop_string_is_found_across_token_borders_and_never_shown(tokens: list[
 
 def test_what_might_begin_a_stop_string_is_held_back_and_shown_if_it_does_not() -> None:
     stream = Detokenizer(pieces("a", "<", "|", "b"), stop=("<|end",))
-    assert [stream.add(token) for token in range(4)] == ["a", "", "", "<|b"]
+    assert [stream.add_token(token) for token in range(4)] == ["a", "", "", "<|b"]
 
 
 def test_what_was_held_back_is_shown_at_the_end() -> None:
@@ -83,7 +83,7 @@ def test_earliest_of_several_stop_strings_wins() -> None:
 
 def test_a_stop_string_where_none_may_end_the_text_is_passed_over() -> None:
     stream = Detokenizer(pieces("(a END b)", " EN", "D c"), stop=("END",))
-    shown = [stream.add(token, lambda text, at: ")" in text[:at]) for token in range(3)]
+    shown = [stream.add_token(token, lambda text, at: ")" in text[:at]) for token in range(3)]
     assert "".join(shown) == stream.text == "(a END b) "
     assert stream.stopped
 
@@ -132,7 +132,7 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
     stream = Detokenizer(pieces(*texts), stop=("a a",), control={0: "<t>"}, before=4)
     found = []
     for token in tokens:
-        stream.add(token)
+        stream.add_token(token)
         found += stream.new_control_offsets
         if stream.stopped:
             break
@@ -144,7 +144,7 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
 
 def test_a_space_that_a_fresh_reply_drops_is_counted_off() -> None:
     stream = Detokenizer(pieces(" ", "<t>"), control={1: "<t>"})
-    found = [stream.new_control_offsets for token in (0, 1, 0, 1) if stream.add(token) is not None]
+    found = [stream.new_control_offsets for token in (0, 1, 0, 1) if stream.add_token(token) is not None]
     assert (stream.text, found) == ("<t> <t>", [[], [0], [], [4]])
 
 

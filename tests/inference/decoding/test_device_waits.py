@@ -57,7 +57,7 @@ def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: in
 def note_reuse(drafter: HeadDrafter) -> list[bool]:
     """Return a list that takes, for each draft, whether its search had been begun in the round before."""
     reused, begun = list[bool](), list[object]()
-    search, begin = drafter.search, drafter._search
+    search, begin = drafter.search_draft, drafter._search
     monkey: Any = drafter
     monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
 
@@ -270,7 +270,7 @@ def test_the_path_that_is_walked_on_the_device_is_the_accepted_one() -> None:
         tree = PrefixTree.from_beams(beams)
         chosen = rng.integers(1, 4, len(tree)).astype(np.uint32)
         path = accepted_path(tree, chosen)
-        lazy = LazyPath.of(PackedTree.of(tree), mx.array(chosen), 100)
+        lazy = LazyPath.accepted(PackedTree.pack(tree), mx.array(chosen), 100)
         assert np.flatnonzero(np.array(lazy.nodes)).tolist() == path
         assert lazy.leads_to(path[-1], int(chosen[path[-1]]))
         assert not lazy.leads_to(path[-1], 9)

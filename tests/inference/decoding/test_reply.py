@@ -35,7 +35,7 @@ def test_a_settled_reply_keeps_its_baseline(ticks: Ticks) -> None:
     seen = []
     for _ in range(32):
         ticks.now += _SECOND // 50
-        reply.take(3)
+        reply.add_token(3)
         if len(reply.token_ids) in (1, 29, 30, 31, 32):
             seen.append(reply.statistics().plain_step_ms)
     assert seen == [50.0, 60.0, 60.0, 60.0, 60.0]
@@ -46,7 +46,7 @@ def test_a_settled_reply_keeps_its_baseline(ticks: Ticks) -> None:
 def test_a_baseline_that_becomes_known_late_is_taken(ticks: Ticks) -> None:
     reply = _reply(0.0, 40.0, 41.0)
     for _ in range(40):
-        reply.take(3)
+        reply.add_token(3)
     assert [reply.statistics().plain_step_ms for _ in range(3)] == [0.0, 40.0, 40.0]
 
 
@@ -54,7 +54,7 @@ def test_speeds_are_those_of_the_moment_not_means(ticks: Ticks) -> None:
     reply = _reply()
     for milliseconds in (0, 125, 125, 250, 100):
         ticks.now += milliseconds * 1_000_000
-        reply.take(3)
+        reply.add_token(3)
     assert reply.statistics().speeds == pytest.approx((8.0, 4.0))
 
 
@@ -62,6 +62,6 @@ def test_the_newest_speeds_are_kept(ticks: Ticks) -> None:
     reply = _reply()
     for number in range(150):
         ticks.now += _SECOND if number < 149 else _SECOND // 2
-        reply.take(3)
+        reply.add_token(3)
     speeds = reply.statistics().speeds
     assert (len(speeds), speeds[-1], speeds[-2]) == (120, 2.0, 1.0)

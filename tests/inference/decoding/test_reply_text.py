@@ -46,11 +46,11 @@ def written(name: str, tokens: Sequence[int], asked: str, stop: tuple[str, ...] 
     prompt = model.tokenizer.encode("so", add_special_tokens=False)
     reply, streamed = Reply(ReplyJob.fresh(model, prompt, request_of(asked, stop))), ""
     for token in tokens:
-        streamed += reply.take(token).text
+        streamed += reply.add_token(token).text
         if reply.finish_reason:
             break
     reply.finish_reason = reply.finish_reason or FinishReason.LENGTH
-    end = reply.end()
+    end = reply.closing_event()
     return streamed + end.trailing_text, end.text, reply
 
 
@@ -125,5 +125,5 @@ def test_blanks_that_depend_on_the_token_before_are_the_tokenizers(name: str, to
     own.decoder = decoder
     model = replace(tiny_llama(), tokenizer=Kind(own, str.encode).loaded)
     reply = Reply(ReplyJob.fresh(model, [1], request_of("fresh", ())))
-    streamed = "".join(reply.take(token).text for token in tokens)
+    streamed = "".join(reply.add_token(token).text for token in tokens)
     assert streamed == own.decode(tokens).removeprefix(" ")

@@ -142,7 +142,7 @@ def test_a_perfect_drafter_needs_the_fewest_calls() -> None:
     class Perfect(ScriptedDrafter):
         def propose(self, root: int, limit: int) -> Draft:
             return Draft(
-                PackedTree.of(PrefixTree.from_beams([[root, *reply[self._done : self._done + min(4, limit)]]]))
+                PackedTree.pack(PrefixTree.from_beams([[root, *reply[self._done : self._done + min(4, limit)]]]))
             )
 
     (*_, end), _ = drafted(model, request, Perfect(reply, 1, 5))

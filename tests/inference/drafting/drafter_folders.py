@@ -27,7 +27,7 @@ def with_files(model: LoadedModel, folder: Path, tokenizer: str) -> LoadedModel:
 def stored(target: LoadedModel, config: HeadConfig = CONFIG) -> StoredDrafter:
     """Return a drafter of five tokens with random weights, made for the target."""
     vocabulary = mx.array([1, 4, 9, 16, 25], mx.int32)
-    return StoredDrafter(RecurrentHead(config), vocabulary, TargetBinding.of(target.info))
+    return StoredDrafter(RecurrentHead(config), vocabulary, TargetBinding.for_model(target.info))
 
 
 def saved_random_drafter(target: LoadedModel, folder: Path, hidden_size: int) -> Path:
@@ -35,7 +35,7 @@ def saved_random_drafter(target: LoadedModel, folder: Path, hidden_size: int) ->
     size = target.info.vocabulary_size
     mx.random.seed(1)
     head = RecurrentHead(HeadConfig(hidden_size, size, exit_size=16, state_size=16))
-    write_drafter(folder, StoredDrafter(head, mx.arange(size), TargetBinding.of(target.info)).written(), "card")
+    write_drafter(folder, StoredDrafter(head, mx.arange(size), TargetBinding.for_model(target.info)).written(), "card")
     return folder
 
 

@@ -29,9 +29,9 @@ class GoldenHead:
         """Return the state of the root whose row is the last of some; 0 is the first token."""
         memory = self.head.memory()
         tokens = [0, *self._following[: rows - 1]]
-        memory.begin(tokens)
-        memory.take(tokens, self._hidden[:rows], 0)
-        return memory.state(Root(self._following[rows - 1], rows, self._hidden[rows - 1]))
+        memory.begin_reply(tokens)
+        memory.take_committed(tokens, self._hidden[:rows], 0)
+        return memory.root_state(Root(self._following[rows - 1], rows, self._hidden[rows - 1]))
 
     def assert_same(self, state: HeadState, name: str, rows: slice) -> None:
         np.testing.assert_allclose(np.array(state.logits()), self.expected[name][rows], atol=self._atol)
@@ -42,11 +42,11 @@ class GoldenHead:
 
     def assert_rows_one_by_one(self) -> None:
         memory = self.head.memory()
-        memory.begin([0])
+        memory.begin_reply([0])
         token = 0
         for place, following in enumerate(self._following):
-            memory.take([token], self._hidden[place : place + 1], place)
-            state = memory.state(Root(following, place + 1, self._hidden[place]))
+            memory.take_committed([token], self._hidden[place : place + 1], place)
+            state = memory.root_state(Root(following, place + 1, self._hidden[place]))
             self.assert_same(state, "logits", slice(place, place + 1))
             token = following
 

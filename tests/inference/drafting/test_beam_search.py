@@ -41,7 +41,7 @@ def steps_by_hand(
     state = None
     for token in path:
         state = head.advance(state, mx.array([token]))
-    logits = np.array(head.logits(head.context(hidden[None]), state)[0], dtype=np.float64)
+    logits = np.array(head.candidate_logits(head.context(hidden[None]), state)[0], dtype=np.float64)
     if sampling.temperature > 0:
         if sampling.top_k:
             logits[logits < np.sort(logits)[-sampling.top_k]] = -np.inf

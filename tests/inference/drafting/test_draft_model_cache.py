@@ -76,7 +76,7 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
     drafter = DraftModelDrafter(pair.draft, prompt, ask(), shape_of=lambda _: TREE)
     looks = iter([False, False, True])
     read = list(drafter.prefill(lambda: next(looks)))
-    drafter.close(len(prompt))
+    drafter.end_reply(len(prompt))
     assert read == [0, 8, 16]
     assert pair.draft.cache.tokens == prompt[:16]
     assert positions(pair.draft.cache) == 16
@@ -146,7 +146,7 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
         cache.begin()
         for step in range(9):
             cache.update_and_fetch(-rows[:, :, step : step + 1], -rows[:, :, step : step + 1])
-        cache.commit(RoundRows.of([0, 1]))
+        cache.commit(RoundRows.for_path([0, 1]))
         keys, _ = cache.update_and_fetch(rows[:, :, fed : fed + 1], rows[:, :, fed : fed + 1])
         assert np.array(keys)[0, 0, :, 0].tolist() == [*range(fed - 5, fed), 0, -1, fed]
 

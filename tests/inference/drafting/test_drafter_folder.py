@@ -227,7 +227,7 @@ def test_a_drafter_that_is_replaced_is_never_half_old_and_half_new(
     write_drafter(folder, stored(target, wider).written(), "new")
     assert moved == 3
     assert load_drafter(folder, target).network.config.exit_size == 48
-    assert target_named_in(folder) == TargetBinding.of(target.info).hash
+    assert target_named_in(folder) == TargetBinding.for_model(target.info).hash
 
 
 def test_a_damaged_models_header_does_not_take_all_memory(target: LoadedModel) -> None:

@@ -81,14 +81,14 @@ class Reply:
 
     def __init__(self, made: Made, request: GenerationRequest, shape: BeamShape, *, ahead: bool = True) -> None:
         self.model, head = made
-        self.model.hooks.read(head.reads)
+        self.model.hooks.record_states(head.reads)
         prompt = self.model.encode_chat(request.messages, False)
         self.memory = head.memory()
-        self.memory.begin(prompt)
+        self.memory.begin_reply(prompt)
         asked = with_beams(request, shape, False)
         self.drafter = drafter = HeadDrafter(self.model, head, self.memory, prompt, request=asked, ledger=Ledger())
         self.pools, self.used = list[list[Any]](), list[bool]()
-        search, begin, begun = drafter.search, drafter._search, list[object]()
+        search, begin, begun = drafter.search_draft, drafter._search, list[object]()
         monkey: Any = drafter
         monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
 
@@ -131,7 +131,7 @@ def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> Non
     model, head = HEADS[name]()
     rng = np.random.default_rng(3)
     size = model.info.vocabulary_size - 1
-    model.hooks.read(head.reads)
+    model.hooks.record_states(head.reads)
     text = rng.integers(3, size, 16)
     model.network(mx.array(text)[None])
     assert model.hooks.hidden is not None
@@ -140,17 +140,17 @@ def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> Non
     for later in range(latest + 1):
         known, lazy = head.memory(), head.memory()
         for memory in (known, lazy):
-            memory.begin(text[:start].tolist())
-            memory.take(text[: start - 1].tolist(), hidden[: start - 1], 0)
-            memory.take(text[start - 1 : start].tolist(), hidden[start - 1 : start], start - 1)
+            memory.begin_reply(text[:start].tolist())
+            memory.take_committed(text[: start - 1].tolist(), hidden[: start - 1], 0)
+            memory.take_committed(text[start - 1 : start].tolist(), hidden[start - 1 : start], start - 1)
         end = start + later + 1  # position of the next root
         committed = text[start:end].tolist()
         wrong = rng.integers(3, size, latest - later).tolist()
         mixed = mx.concatenate([hidden[start:end], stale[end : start + latest + 1]])
         ahead = Root(mx.array(int(text[end])), start + 1, hidden[end - 1], mx.array(later), latest)
         lazy.take_ahead(mx.array([*committed, *wrong]), mixed, Root(committed[0], start, hidden[start - 1]), ahead)
-        known.take(committed, hidden[start:end], start)
-        assert_alike(lazy.state(ahead), known.state(Root(int(text[end]), end, hidden[end - 1])))
+        known.take_committed(committed, hidden[start:end], start)
+        assert_alike(lazy.root_state(ahead), known.root_state(Root(int(text[end]), end, hidden[end - 1])))
         lazy.keep(committed, hidden[end - 1][None])
         assert isinstance(lazy, ContextMemory)
         assert isinstance(known, ContextMemory)
@@ -160,11 +160,11 @@ def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> Non
                 np.testing.assert_allclose(np.array(rows), np.array(expected), atol=1e-4)
         if later % 2:
             again = Root(int(text[end]), end, hidden[end - 1])
-            assert_alike(lazy.state(again), known.state(again))
+            assert_alike(lazy.root_state(again), known.root_state(again))
         else:  # the next turn's prompt goes on with another token
-            lazy.begin([*text[:end].tolist(), 5, 6])
-            lazy.take([5, 6], hidden[:2], end)
-            lazy.state(Root(7, end + 2, hidden[1]))
+            lazy.begin_reply([*text[:end].tolist(), 5, 6])
+            lazy.take_committed([5, 6], hidden[:2], end)
+            lazy.root_state(Root(7, end + 2, hidden[1]))
             assert lazy.positions == list(range(end + 2)), "no gap"
 
 

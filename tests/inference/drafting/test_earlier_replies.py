@@ -88,7 +88,7 @@ def test_a_reply_in_the_index_is_drafted_whole() -> None:
     index = index_with()
     first = events_of("lookup", model, request, index)[-1]
     assert isinstance(first, ReplyEnd)
-    index.add(9, first.token_ids)
+    index.add_reply(9, first.token_ids)
     second = events_of("lookup", model, request, index)[-1]
     assert isinstance(second, ReplyEnd)
     assert first.token_ids == second.token_ids

@@ -96,8 +96,8 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
     prompt = model.encode_chat(request.messages, False)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
-    pool = drafter.search(7, BeamShape(width, 5))
-    tree = drafter.offer(pool, nodes).tree.fetch()
+    pool = drafter.search_draft(7, BeamShape(width, 5))
+    tree = drafter.offer_best(pool, nodes).tree.fetch()
     assert len(tree.tokens) == len(tree.parents) == nodes
     assert (tree.tokens[0], tree.parents[0]) == (7, -1)
     assert set(tree.tokens.tolist()) <= set(np.array(pool.tokens).tolist())
@@ -209,7 +209,7 @@ def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
 def test_several_layers_are_read_side_by_side() -> None:
     model = fakes.tiny_llama()
     network, tokens = model.network, mx.array([[3, 4, 5]])
-    model.hooks.read(HiddenReads((0, 1)))
+    model.hooks.record_states(HiddenReads((0, 1)))
     logits = network(tokens)
     hidden = model.hooks.hidden
     assert hidden.shape == (1, 3, 96)
@@ -219,7 +219,7 @@ def test_several_layers_are_read_side_by_side() -> None:
     first = first / mx.sqrt((first**2).mean(axis=-1, keepdims=True))
     assert mx.allclose(hidden[..., 32:64], first, atol=1e-4)
     assert mx.allclose(network.model.norm(hidden[..., 64:]), hidden[..., :32], atol=1e-4)
-    model.hooks.read(HiddenReads())
+    model.hooks.record_states(HiddenReads())
     network(tokens)
     assert model.hooks.hidden.shape == (1, 3, 32)
 

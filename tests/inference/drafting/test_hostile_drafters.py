@@ -69,7 +69,7 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
     os.utime(drafter / "config.json", (0, 0))  # the damaged one is the newest
     DAMAGE[damage](bad)
     with at_most(60):
-        found = search_drafters(TargetBinding.of(target.info).hash)
+        found = search_drafters(TargetBinding.for_model(target.info).hash)
         told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(DraftSettings())}
     assert found.folder == drafter
     assert len(found.left_out) == 1
@@ -93,7 +93,7 @@ def test_with_nothing_but_a_damaged_drafter_the_panel_says_why(target: LoadedMod
 def test_a_damaged_drafter_for_another_model_says_nothing(target: LoadedModel, drafter: Path) -> None:
     change(drafter, "target", hash="another")
     change(drafter, "architecture", blocks=10**9)
-    assert search_drafters(TargetBinding.of(target.info).hash).left_out == ()
+    assert search_drafters(TargetBinding.for_model(target.info).hash).left_out == ()
 
 
 @pytest.mark.parametrize(
@@ -169,17 +169,17 @@ def test_apples_checkpoint_with_a_flat_matrix(tmp_path: Path, target: LoadedMode
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "3", '{"costs": [[1, 2]]}', '{"costs": [[1e999, 1, 1]]}', "{}"])
 def test_damaged_costs_are_measured_again(text: str) -> None:
     file = CostFile({"part": "calls"})
-    file.add({(1, 1): 2.0})
+    file.add_measurement({(1, 1): 2.0})
     (place,) = (paths.cache_dir() / "costs").iterdir()
     place.write_text(text)
-    assert file.read() == ({}, 0)
+    assert file.read_costs() == ({}, 0)
 
 
 def test_a_drafter_beside_a_lost_link_drafts(target: LoadedModel, drafter: Path) -> None:
     """Its files are told apart by their times, and a link that led nowhere had none."""
     (drafter / "notes.txt").symlink_to("gone")
     drafters = Drafters(target)
-    assert drafters.load(DraftSettings(mode=Mode.AUTO)) is None
+    assert drafters.load_drafter(DraftSettings(mode=Mode.AUTO)) is None
     assert drafters.auto.available.folder == drafter
 
 

@@ -39,8 +39,8 @@ def test_places_are_those_that_a_plain_search_finds_whenever_it_is_asked(seed: i
         held += added
         if rng.random() < 0.6:
             everything = places_of(tokens[:held], tokens[:held])
-            assert dict(text.find(tokens[:held], limit=1000)) == everything
-            few = dict(text.find(tokens[:held], limit=4))
+            assert dict(text.positions(tokens[:held], limit=1000)) == everything
+            few = dict(text.positions(tokens[:held], limit=4))
             assert few.items() <= everything.items()
             assert len(few) == min(4, len(everything))
             if long := [place for place, match in everything.items() if match >= 6]:
@@ -48,29 +48,29 @@ def test_places_are_those_that_a_plain_search_finds_whenever_it_is_asked(seed: i
 
 
 def test_an_ending_of_another_text_is_found() -> None:
-    assert Occurrences([1, 2, 3, 4]).find([9, 2, 3]) == [(3, 2)]
-    assert Occurrences([1, 2, 3]).find([9, 2, 3]) == [], "nothing follows it yet"
+    assert Occurrences([1, 2, 3, 4]).positions([9, 2, 3]) == [(3, 2)]
+    assert Occurrences([1, 2, 3]).positions([9, 2, 3]) == [], "nothing follows it yet"
 
 
 def test_a_text_without_repeats_has_no_draft() -> None:
     for tokens in ([], [1], [1, 2, 3]):
-        assert LookupIndex(tokens).draft(4) == LookupTree()
+        assert LookupIndex(tokens).draft_tree(4) == LookupTree()
 
 
 def test_what_followed_is_copied_and_a_loop_goes_on() -> None:
-    tree = LookupIndex([5, 6, 7, 5, 6, 7, 5]).draft(6, chain=True)
+    tree = LookupIndex([5, 6, 7, 5, 6, 7, 5]).draft_tree(6, chain=True)
     assert tree.tokens == [6, 7, 5, 6, 7, 5]
     assert tree.parents == [0, 1, 2, 3, 4, 5]
     assert tree.depths == [1, 2, 3, 4, 5, 6]
-    assert len(LookupIndex([5] * 50).draft(100).tokens) == DEEPEST
-    assert LookupIndex([5, 6, 7, 5, 6, 7, 5]).draft(6, deepest=2).tokens == [6, 7]
+    assert len(LookupIndex([5] * 50).draft_tree(100).tokens) == DEEPEST
+    assert LookupIndex([5, 6, 7, 5, 6, 7, 5]).draft_tree(6, deepest=2).tokens == [6, 7]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_draft_is_a_tree_whose_chances_fall(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 3 + seed, size=100).tolist()
-    tree = LookupIndex(tokens).draft(24, min_chance=0.01)
+    tree = LookupIndex(tokens).draft_tree(24, min_chance=0.01)
     assert 0 < len(tree.tokens) <= 24
     assert len(set(zip(tree.parents, tree.tokens, strict=True))) == len(tree.tokens), "no two nodes are the same"
     assert all(first >= second for first, second in pairwise(tree.chances))
@@ -81,14 +81,14 @@ def test_a_draft_is_a_tree_whose_chances_fall(seed: int) -> None:
         depths.append(depth)
         children[parent] = children.get(parent, 0.0) + chance
     assert all(total < (tree.chances[node - 1] if node else 1.0) for node, total in children.items())
-    assert tree.cut(5) == LookupIndex(tokens).draft(5, min_chance=0.01)
-    likely = LookupIndex(tokens).draft(24, min_chance=0.2)
+    assert tree.cut(5) == LookupIndex(tokens).draft_tree(5, min_chance=0.01)
+    likely = LookupIndex(tokens).draft_tree(24, min_chance=0.2)
     assert likely == tree.cut(sum(chance >= 0.2 for chance in tree.chances))
 
 
 def test_places_that_agree_raise_a_chance_and_others_lower_it() -> None:
     def first(*texts: list[int]) -> float:
-        return LookupIndex([token for text in texts for token in text]).draft(1).chances[0]
+        return LookupIndex([token for text in texts for token in text]).draft_tree(1).chances[0]
 
     once = first([1, 2, 3], [8], [1, 2])
     assert once == pytest.approx(LookupEstimate().odds()[0][2] / (1 + LookupEstimate().odds()[0][2]))
@@ -97,7 +97,7 @@ def test_places_that_agree_raise_a_chance_and_others_lower_it() -> None:
 
 
 def test_a_longer_match_outvotes_a_shorter_one() -> None:
-    tree = LookupIndex([5, 1, 2, 3, 4, 9, 6, 4, 7, 8, 1, 2, 3, 4]).draft(20)
+    tree = LookupIndex([5, 1, 2, 3, 4, 9, 6, 4, 7, 8, 1, 2, 3, 4]).draft_tree(20)
     beside = [token for token, parent in zip(tree.tokens, tree.parents, strict=True) if parent == 0]
     assert beside == [9, 7], "7 followed the last 4"
 
@@ -108,7 +108,7 @@ def test_what_came_is_learnt_for_matches_of_that_length() -> None:
     text = [0, 1, 2]
     index = LookupIndex(text, estimate)
     for new in range(3, 200):  # the ending 1 2 never goes on as before
-        index.draft(1)
+        index.draft_tree(1)
         index.extend([new, 1, 2])
     after = estimate.odds()[0]
     assert after[2] < before[2] / 2
@@ -134,16 +134,16 @@ class Earlier:
 
 def test_earlier_replies_vote_and_are_named() -> None:
     earlier = Earlier([4, 5, 6], [7, 8])
-    tree = LookupIndex([1, 4, 5, 6], earlier=earlier).draft(4)
+    tree = LookupIndex([1, 4, 5, 6], earlier=earlier).draft_tree(4)
     assert (tree.tokens, tree.earlier) == ([7, 8], [True, True])
-    both = LookupIndex([4, 5, 6, 7, 4, 5, 6], earlier=earlier).draft(2)
+    both = LookupIndex([4, 5, 6, 7, 4, 5, 6], earlier=earlier).draft_tree(2)
     assert both.tokens[0] == 7
     assert not both.earlier[0], "the chat speaks for it at least as much"
-    assert both.chances[0] > LookupIndex([4, 5, 6, 7, 4, 5, 6]).draft(1).chances[0]
+    assert both.chances[0] > LookupIndex([4, 5, 6, 7, 4, 5, 6]).draft_tree(1).chances[0]
 
 
 def test_what_comes_after_the_first_token_keeps_its_chance() -> None:
-    tree = LookupIndex([1, 2, 3, 4, 9, 1, 2, 3, 5, 8, 1, 2]).draft(6)
+    tree = LookupIndex([1, 2, 3, 4, 9, 1, 2, 3, 5, 8, 1, 2]).draft_tree(6)
     below = tree.first_subtree()
     assert tree.tokens[0] == 3
     assert {tuple(below.tokens[:2])} <= {(4, 5), (5, 4)}
@@ -163,7 +163,7 @@ def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> No
         [7, 6, 8, 9, 5], [0, 1, 0, 3, 4], [1, 2, 1, 2, 3], [0.5, 0.2, 0.4, 0.3, 0.1], [False] * 5
     )
     rng = np.random.default_rng(0)
-    drafted = LookupIndex(rng.integers(0, 4, size=100).tolist()).draft(24, min_chance=0.01)
+    drafted = LookupIndex(rng.integers(0, 4, size=100).tolist()).draft_tree(24, min_chance=0.01)
     found = drafted.depth_first()
     assert sorted(zip(found.tokens, found.depths, found.chances, strict=True)) == sorted(
         zip(drafted.tokens, drafted.depths, drafted.chances, strict=True)

@@ -68,7 +68,7 @@ HEADS: dict[str, tuple[Callable[[], LoadedModel], Make, HeadKind]] = {
 
 
 def option(session: ChatSession, mode: Mode, settings: DraftSettings | None = None) -> ModeOption:
-    options = session.draft_options(settings or DraftSettings()).modes
+    options = session.possible_modes(settings or DraftSettings()).modes
     return next(each for each in options if each.mode is mode)
 
 

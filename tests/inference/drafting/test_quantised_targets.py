@@ -89,7 +89,7 @@ def test_a_drafter_is_trained(mode: str, bits: int, group: int, quick: None, tmp
     model = lenient(quantised(mode, bits, group, tied=True))
     recipe = Recipe(epochs=1, batch=64, warm_up=5, vocabulary=32)
     settings = TrainingSettings(tmp_path / "out", tokens=1000, sequences=16, recipe=recipe)
-    list(DrafterTraining(model, make_plan(model, settings, resume=False)).run())
+    list(DrafterTraining(model, make_plan(model, settings, resume=False)).train())
     assert load_drafter(tmp_path / "out", model).vocabulary.shape[0] <= 32
 
 

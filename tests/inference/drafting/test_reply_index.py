@@ -54,8 +54,8 @@ def test_a_place_does_not_go_beyond_its_reply() -> None:
 
 def test_a_later_reply_is_found_too() -> None:
     index = index_of([1, 2, 3])
-    index.add(7, [8, 9, 10])
-    index.add(8, [11])
+    index.add_reply(7, [8, 9, 10])
+    index.add_reply(8, [11])
     assert found(index, [8, 9]) == [(2, [10])]
     assert found(index, [10]) == [], "the next reply does not follow"
     assert index.messages == {0, 7, 8}
@@ -63,7 +63,7 @@ def test_a_later_reply_is_found_too() -> None:
 
 def test_a_later_reply_for_which_there_is_no_room_is_left_out() -> None:
     index = index_of([1, 2, 3])
-    index.add(7, [8] * MAX_TOKENS)
+    index.add_reply(7, [8] * MAX_TOKENS)
     assert (index.messages, found(index, [8])) == ({0}, [])
 
 

@@ -65,7 +65,7 @@ def test_the_gate_and_the_bar_agree_to_the_byte(
 ) -> None:
     sizes = read_facts(small_model).sizes
     assert sizes is not None
-    need = MemoryNeed.of(sizes, dtype, device.on_gpu())
+    need = MemoryNeed.for_sizes(sizes, dtype, device.on_gpu())
     room = MemoryRoom(need.total_bytes + spare, need.total_bytes + spare)
     monkeypatch.setattr(loading, "memory_room", lambda: room)
     if need.fit(room) is Fit.TOO_LARGE:

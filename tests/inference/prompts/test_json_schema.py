@@ -305,11 +305,11 @@ def test_references_that_double_stay_small() -> None:
     assert len(json.dumps(call_shape([tool(schema)]).source)) < 20_000
     wide = {"anyOf": [{"$ref": f"#/anyOf/{n}/anyOf"} for n in range(9)]}
     with pytest.raises(SchemaError):
-        Embedding(soften=True).embed(wide)
+        Embedding(soften=True).embed_schema(wide)
     with pytest.raises(SchemaError, match="too large"):
-        Embedding(soften=True).embed({"enum": ["x" * 300_000]})
+        Embedding(soften=True).embed_schema({"enum": ["x" * 300_000]})
     with pytest.raises(SchemaError, match="too large"):
-        Embedding(soften=True).embed({"anyOf": [{}] * 21_000})
+        Embedding(soften=True).embed_schema({"anyOf": [{}] * 21_000})
 
 
 def test_a_pattern_that_python_does_not_know_is_the_grammars_part() -> None:

@@ -105,7 +105,7 @@ def test_the_child_takes_no_module_from_the_folder_it_is_started_in(
     monkeypatch.chdir(tmp_path)
     process = TokenizerProcess()
     try:
-        assert process.read(small_model)["<|im_start|>"] == 1
+        assert process.read_tokenizer(small_model)["<|im_start|>"] == 1
     finally:
         process.child.close()
     assert not (tmp_path / "was-run").exists()

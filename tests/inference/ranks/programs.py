@@ -121,7 +121,7 @@ def _follow(group: mx.distributed.Group, family: str, split: str) -> dict[str, A
     worker, errors = Follower(part, ModelHooks(part), group), list[float]()
     while (received := receive(group))[0] is not Kind.END:
         if received[0] is Kind.CALL:
-            worker.call(received[1])
+            worker.repeat_call(received[1])
         else:
             *others, fresh = worker._caches.values()
             errors.append(min(difference(fresh, each) for each in others))

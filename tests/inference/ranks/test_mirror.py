@@ -55,7 +55,7 @@ class Copies:
         everything = [*words, *(int(number) for array in arrays for number in array.tolist())]  # type: ignore[union-attr,arg-type]
         self.words.append(len(everything))
         self.waited.append(waits)
-        self.worker.call(everything)
+        self.worker.repeat_call(everything)
 
     def compare(self, cache: KVCache) -> None:
         """Assert that the other rank has the same rows as a cache of rank 0, also behind what is only queued."""
@@ -136,8 +136,8 @@ def test_rows_of_other_ranks_are_not_put_aside(copies: Copies) -> None:
 def test_heads_that_read_layers_are_refused_in_a_pipeline() -> None:
     network = network_of("qwen2", {"vocab_size": len(ALPHABET)})
     model = loaded(network)
-    model.hooks.read(HiddenReads((0,)))
+    model.hooks.record_states(HiddenReads((0,)))
     network.model.pipeline(StandIn(2))
     with pytest.raises(ModelError, match="reads layers that are spread over several Macs"):
-        model.hooks.read(HiddenReads((0,)))
-    model.hooks.read(HiddenReads())
+        model.hooks.record_states(HiddenReads((0,)))
+    model.hooks.record_states(HiddenReads())

@@ -110,7 +110,7 @@ def test_a_model_that_fits_two_macs_but_not_one() -> None:
 
 def test_each_rank_needs_its_own_part(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = loading.check_model_folder(small_model)
-    need = MemoryNeed.of(files.sizes, Dtype.FLOAT32, on_gpu=False).total_bytes
+    need = MemoryNeed.for_sizes(files.sizes, Dtype.FLOAT32, on_gpu=False).total_bytes
     monkeypatch.setattr(loading, "memory_room", lambda: MemoryRoom(int(0.7 * need), int(0.7 * need)))
     with pytest.raises(DoesNotFitError):
         loading._check_memory(files, Dtype.FLOAT32, False, 1)

@@ -110,7 +110,7 @@ def main() -> None:
     # a kill is to meet what was saved just before, in a training that is over in seconds
     phases._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
-    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True).run():
+    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True).train():
         sys.stdout.write(f"{progress.phase} {progress.fraction}\n")
         sys.stdout.flush()
         if progress.phase is Phase.WRITE and sys.argv[3] == Phase.WRITE:

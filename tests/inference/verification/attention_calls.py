@@ -17,7 +17,7 @@ from tests.inference.families import network_of
 
 PROMPT = [5, 9, 17, 3, 8, 21, 2, 33, 11, 40, 41, 42]
 BEAMS = [[4, 7, 9, 11], [4, 7, 12, 6], [4, 8, 13, 14], [4, 8, 13, 15]]
-TREE = PackedTree.of(PrefixTree.from_beams(BEAMS))
+TREE = PackedTree.pack(PrefixTree.from_beams(BEAMS))
 CHAIN = PackedTree.chain(mx.array([4, 7, 9, 11, 12]))
 
 
@@ -38,7 +38,7 @@ def verified(network: nn.Module, hooks: ModelHooks, tree: PackedTree, in_parts: 
     """Return the logits of a verify call behind the prompt, and the shapes of attention in it."""
     cache = KVCache(network)
     mx.eval(network(mx.array([PROMPT]), cache=cache.layers))
-    cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
+    cache.open_round(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
     call, packed = hooks.attention.call(len(tree), len(PROMPT)), hooks.packed(None if tree is CHAIN else tree.depths)
     with hooks.attention.fixed(in_parts), call, packed, noted_shapes() as shapes:
         return network(tree.tokens[None], cache=cache.layers)[0], shapes

@@ -52,7 +52,7 @@ def test_each_part_takes_the_fused_kernel(ratio: int) -> None:
         tree = (
             PackedTree.chain(mx.arange(rows))
             if rows % 2
-            else PackedTree.of(PrefixTree.from_beams([[0, leaf] for leaf in range(1, rows)]))
+            else PackedTree.pack(PrefixTree.from_beams([[0, leaf] for leaf in range(1, rows)]))
         )
         expected, undivided = verified(network, hooks, tree, in_parts=False)
         logits, shapes = verified(network, hooks, tree, in_parts=True)

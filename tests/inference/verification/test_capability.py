@@ -58,8 +58,8 @@ def test_wrong_commits_of_state_are_found_out(harm: str, monkeypatch: pytest.Mon
     if harm == "branch":
         monkeypatch.setattr(TreePaths, "path_of", lambda _paths, _node: 0)
     else:
-        after = _Recursion.after
-        monkeypatch.setattr(_Recursion, "after", lambda self, cut: after(self, replace(cut, count=cut.count - 1)))
+        after = _Recursion.after_rows
+        monkeypatch.setattr(_Recursion, "after_rows", lambda self, cut: after(self, replace(cut, count=cut.count - 1)))
     hooks = ModelHooks(network)
     capability = check_capability(network, hooks, VOCABULARY)
     assert capability.kind is (DraftKind.CHAIN if harm == "branch" else DraftKind.FED_AGAIN)

@@ -20,7 +20,7 @@ def paths_of(parents: list[int]) -> TreePaths:
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
     arrays = (np.array(each, np.int32) for each in (range(5, 5 + len(parents)), parents, depths))
-    tree = PackedTree.of(PrefixTree(*arrays))
+    tree = PackedTree.pack(PrefixTree(*arrays))
     assert tree.ancestors is not None
     return TreePaths(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
 

@@ -83,7 +83,7 @@ def test_two_chats_in_turn_with_what_was_put_aside(
         patch.setattr(prefix_caches, "_MIN_TAIL", 1)
         for turn in (False, True, *turns):
             chat = chats[turn] = ImagePrompt(*chats[turn].pieces, [turn + 1, 3])
-            cache = caches.take(chat.tokens, "", chat.images)
+            cache = caches.take_cache(chat.tokens, "", chat.images)
             assert cache.tokens == chat.tokens[: len(cache.tokens)] != chat.tokens
             read_in_parts(model, cache, chat, [])
             caches.give_back(cache, "")
@@ -95,7 +95,7 @@ def test_a_tail_with_an_image_is_put_back_with_its_shift() -> None:
     two = ImagePrompt([4] * 40, Image(2, 12, -8), [5] * 8)
     caches = PrefixCaches(model.network, PLENTY)
     for prompt, expected in [(one, 0), (two, 40), (one, len(one) - 1)]:
-        cache = caches.take(prompt.tokens, "", prompt.images)
+        cache = caches.take_cache(prompt.tokens, "", prompt.images)
         assert len(cache.tokens) == expected, "another image of the same size is no hit"
         read_in_parts(model, cache, prompt, [])
         caches.give_back(cache, "")
@@ -106,7 +106,7 @@ def test_a_chat_without_images_takes_a_cache_with_some() -> None:
     one, two = ImagePrompt([4] * 20, Image(1, 8, -3), [5] * 4), ImagePrompt([4] * 20, [6] * 5)
     caches = PrefixCaches(model.network, PLENTY)
     for prompt in (one, two):
-        cache = caches.take(prompt.tokens, "", prompt.images)
+        cache = caches.take_cache(prompt.tokens, "", prompt.images)
         read_in_parts(model, cache, prompt, [])
         caches.give_back(cache, "")
     assert len(cache.tokens) == 25
@@ -123,7 +123,7 @@ def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePr
     verifier = Verifier(model, cache)
     assert verifier.position == len(prompt), "noise and drafters count tokens"
     tree = PrefixTree.from_beams([[3, *rng.integers(1, 30, 3).tolist()] for _ in range(3)])
-    logits = verifier.verify(PackedTree.of(tree)).logits
+    logits = verifier.verify(PackedTree.pack(tree)).logits
     for node, ancestors in enumerate(tree.ancestors()):
         path = np.flatnonzero(ancestors).tolist()
         longer = ImagePrompt(*prompt.pieces, tree.tokens[path].tolist())
@@ -158,7 +158,7 @@ def test_an_emptied_cache_reads_its_prompt_again() -> None:
     model, prompt = shared_llama(), ImagePrompt([1, 2], Image(1, 6, -4), [3, 4])
     cache = fresh(model, prompt)
     read_in_parts(model, cache, prompt, [])
-    cache.reset()
+    cache.drop_tokens()
     assert cache.layers[0].offset == 0
     read_in_parts(model, cache, prompt, [4, 8])
 
@@ -226,5 +226,5 @@ def test_several_macs_are_given_no_images() -> None:
     caches = PrefixCaches(Spread(), PLENTY)  # type: ignore[arg-type]
     prompt = ImagePrompt([1], Image(1, 4), [2])
     with pytest.raises(ModelError, match="several Macs run cannot see images"):
-        caches.take(prompt.tokens, "", prompt.images)
-    assert caches.take([1, 2], "").tokens == []
+        caches.take_cache(prompt.tokens, "", prompt.images)
+    assert caches.take_cache([1, 2], "").tokens == []

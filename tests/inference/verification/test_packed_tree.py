@@ -50,7 +50,7 @@ def test_a_tree_that_is_deeper_than_was_said_is_not_sound() -> None:
 
 
 def test_the_worked_example_of_with_leaves() -> None:
-    tree = PackedTree.of(
+    tree = PackedTree.pack(
         PrefixTree(*(np.array(c, np.int32) for c in ([5, 7, 8, 9, 6], [-1, 0, 1, 0, 0], [0, 1, 2, 1, 1])))
     )
     limited = tree.with_leaves(2)

@@ -17,7 +17,7 @@ TREES = {"tree": [[3, 4, 5], [3, 4, 6], [3, 7, 8]], "chain": [[3, 4, 5, 6]]}
 
 
 def test_the_worked_example_of_padded() -> None:
-    padded = PackedTree.of(PrefixTree.from_beams([[5, 7], [5, 8]])).padded(5)
+    padded = PackedTree.pack(PrefixTree.from_beams([[5, 7], [5, 8]])).padded(5)
     assert padded.tokens.tolist() == [5, 7, 8, 5, 5]
     assert padded.parents.tolist() == [-1, 0, 0, -1, -1]
     assert padded.depths.tolist() == [0, 1, 1, 0, 0]
@@ -43,12 +43,12 @@ def test_logits_and_cache_are_those_of_the_tree_alone(beams: list[list[int]], wi
         mx.eval(model.network(mx.array([PROMPT]), cache=cache.layers))
         cache.tokens = list(PROMPT)
         verifier = Verifier(model, cache)
-        first = verifier.verify(PackedTree.of(tree), rows)
+        first = verifier.verify(PackedTree.pack(tree), rows)
         path = [0, 1 if tree.is_chain else 4]
         verifier.commit(tree.tokens[path].tolist(), path)
         assert cache.tokens == [*PROMPT, *tree.tokens[path].tolist()]
         assert {layer.offset for layer in cache.layers} == {len(PROMPT) + 2}
-        second = verifier.verify(PackedTree.of(tree), rows)
+        second = verifier.verify(PackedTree.pack(tree), rows)
         found.append([np.array(array) for v in (first, second) for array in (v.logits, v.hidden)])
     assert [array.shape[0] for array in found[2]] == [len(tree)] * 4
     for padded in found[1:]:
@@ -58,7 +58,7 @@ def test_logits_and_cache_are_those_of_the_tree_alone(beams: list[list[int]], wi
 
 def test_no_padding_row_is_ever_accepted() -> None:
     """It holds the root's token and stands at the root's depth, as a child of nothing."""
-    packed = PackedTree.of(PrefixTree.from_beams(TREES["tree"])).padded(12)
+    packed = PackedTree.pack(PrefixTree.from_beams(TREES["tree"])).padded(12)
     host = packed.fetch()
     assert len(host) == 12
     for token in range(20):

@@ -12,7 +12,7 @@ def after(pace: PrefillPace, seconds: Callable[[int], float], chunks: int = 20) 
     taken = []
     for _ in range(chunks):
         taken.append(pace.chunk)
-        pace.note(pace.chunk, seconds(pace.chunk))
+        pace.record_time(pace.chunk, seconds(pace.chunk))
     return taken
 
 
@@ -34,7 +34,7 @@ def test_after_the_first_no_chunk_takes_longer_than_half_a_second() -> None:
         seconds = pace.chunk * (1e-4 + depth * 2e-8) + 0.01
         assert seconds <= 0.5
         depth += pace.chunk
-        pace.note(pace.chunk, seconds)
+        pace.record_time(pace.chunk, seconds)
         if number == 5:
             assert pace.chunk == MAX_TOKENS
     assert pace.chunk < MAX_TOKENS
@@ -42,18 +42,18 @@ def test_after_the_first_no_chunk_takes_longer_than_half_a_second() -> None:
 
 def test_a_far_too_long_chunk_is_followed_by_one_that_fits() -> None:
     pace = PrefillPace(2048)
-    pace.note(2048, 3.0)
+    pace.record_time(2048, 3.0)
     assert pace.chunk == 128
-    pace.note(128, 30.0)
+    pace.record_time(128, 30.0)
     assert pace.chunk == 8
 
 
 def test_the_short_chunk_at_a_prompts_end_says_nothing_of_a_long_one() -> None:
     pace = PrefillPace(128)
-    pace.note(3, 0.001)
-    pace.note(3, 0.3)  # a large model reads all its weights for three tokens
+    pace.record_time(3, 0.001)
+    pace.record_time(3, 0.3)  # a large model reads all its weights for three tokens
     assert pace.chunk == 128
-    pace.note(70, 0.6)
+    pace.record_time(70, 0.6)
     assert pace.chunk == 32
 
 

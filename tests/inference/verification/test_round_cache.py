@@ -72,7 +72,7 @@ def begin(cache: object, shape: tuple[mx.array, mx.array | None]) -> None:
 
 def commit(cache: object, path: list[int]) -> None:
     for leaf in leaves([cache]):
-        leaf.commit(RoundRows.of(path))
+        leaf.commit(RoundRows.for_path(path))
 
 
 def test_the_worked_example_of_update_and_fetch() -> None:
@@ -221,7 +221,7 @@ def test_a_commit_writes_the_accepted_rows_only_whatever_the_context(
     [([], 0, None), ([0, 1, 2], 3, None), ([0, 1, 4, 5, 6], 2, slice(4, 7)), ([0, 2, 5], 1, [2, 5])],
 )
 def test_rows_that_a_commit_keeps(path: list[int], unmoved: int, others: slice | list[int] | None) -> None:
-    kept = RoundRows.of(path)
+    kept = RoundRows.for_path(path)
     assert (kept.count, kept.unmoved) == (len(path), unmoved)
     assert (kept.others.tolist() if isinstance(kept.others, mx.array) else kept.others) == others
 
@@ -232,7 +232,7 @@ def test_buffers_grow_by_a_quarter_and_by_256_rows_at_least() -> None:
     row = [mx.zeros((1, 1, 1, 1))]
     capacities = []
     for _ in range(12_000):
-        buffer.write(row, 0)
+        buffer.append_rows(row, 0)
         if buffer.arrays[0].shape[2] not in capacities:
             capacities.append(buffer.arrays[0].shape[2])
     assert capacities[:6] == [256, 512, 768, 1024, 1280, 1792]
@@ -245,13 +245,13 @@ def test_a_growth_holds_one_layers_old_and_new_buffers_at_a_time() -> None:
     part = mx.zeros((1, 2, 2047, 64))
     layers = [RowBuffer() for _ in range(8)]
     for layer in layers:
-        layer.write([part, part], 0)
+        layer.append_rows([part, part], 0)
     mx.eval([layer.arrays for layer in layers])
     layer_bytes = sum(array.nbytes for array in layers[0].arrays)
     before = mx.get_active_memory()
     mx.reset_peak_memory()
     for layer in layers:
-        layer.write([part[..., :2, :]] * 2, 0)
+        layer.append_rows([part[..., :2, :]] * 2, 0)
     mx.eval([layer.arrays for layer in layers])
     grown = mx.get_active_memory() - before
     assert grown == len(layers) * layer_bytes // 4
@@ -268,7 +268,7 @@ def test_state_is_put_back_by_reference_and_kept_after_a_commit() -> None:
     assert cache[1] is None
     cache.begin()
     cache[0] = mx.array([5.0])
-    cache.commit(RoundRows.of([0, 1, 2]))
+    cache.commit(RoundRows.for_path([0, 1, 2]))
     assert cache[0].item() == 5
 
 
@@ -281,7 +281,7 @@ def test_state_goes_back_to_a_call_that_was_marked() -> None:
             cache[0] = mx.array([value])
             cache.mark()
         assert cache.can_commit_part
-        cache.commit(RoundRows.of([*range(count)]))
+        cache.commit(RoundRows.for_path([*range(count)]))
         assert cache[0].item() == expected
         assert not cache.can_commit_part
 

@@ -40,7 +40,7 @@ def after_prompt(network: nn.Module) -> KVCache:
 
 
 def fed(network: nn.Module, cache: KVCache, hooks: ModelHooks, tree: PackedTree) -> mx.array:
-    cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
+    cache.open_round(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
     with hooks.packed(None if tree.ancestors is None else tree.depths):
         logits: mx.array = network(tree.tokens[None], cache=cache.layers)[0]
     return logits
@@ -52,7 +52,7 @@ def arrays(cache: KVCache) -> list[mx.array]:
 
 def test_paths_and_windows_of_a_tree() -> None:
     parents, depths = np.array([-1, 0, 1, 0], np.int32), np.array([0, 1, 2, 1], np.int32)
-    tree = PackedTree.of(PrefixTree(np.array([5, 7, 8, 9], np.int32), parents, depths)).padded(6)
+    tree = PackedTree.pack(PrefixTree(np.array([5, 7, 8, 9], np.int32), parents, depths)).padded(6)
     assert tree.ancestors is not None
     paths = TreePaths(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
     assert paths.rows.tolist() == [[0, 1, 2], [0, 3, 0]]
@@ -81,14 +81,14 @@ def test_every_path_leaves_the_state_of_a_model_that_was_fed_it(name: str) -> No
     network = network_of(*HYBRIDS[name])
     hooks = ModelHooks(network)
     assert hooks.states.along_paths is (name in GATED or name.startswith("bailing"))
-    for packed, paths in ((PackedTree.of(TREE).padded(12), [[0], [0, 1, 4], [0, 1, 2, 3], [0, 6, 7, 9]]),
-                          (PackedTree.of(CHAIN), [[0], [0, 1, 2], [0, 1, 2, 3, 4]])):  # fmt: skip
+    for packed, paths in ((PackedTree.pack(TREE).padded(12), [[0], [0, 1, 4], [0, 1, 2, 3], [0, 6, 7, 9]]),
+                          (PackedTree.pack(CHAIN), [[0], [0, 1, 2], [0, 1, 2, 3, 4]])):  # fmt: skip
         for path in paths:
             cache, expected = after_prompt(network), after_prompt(network)
             logits = fed(network, cache, hooks, packed)
             assert cache.can_commit_part
             mx.eval(logits)
-            cache.commit(path)
+            cache.close_round(path)
             for node in path:
                 one = network(packed.tokens[node][None, None], cache=expected.layers)[0, 0]
                 assert mx.allclose(logits[node], one, atol=1e-4), (path, node)
@@ -109,7 +109,7 @@ def test_a_chain_that_is_accepted_whole_keeps_the_state_that_the_call_made(name:
         cache = after_prompt(network)
         mx.eval(fed(network, cache, hooks, PackedTree.chain(mx.array(tokens))))
         made = arrays(cache)
-        cache.commit(list(range(len(tokens))))
+        cache.close_round(list(range(len(tokens))))
         kept = [ours is theirs for ours, theirs in zip(arrays(cache), made, strict=True)]
         assert all(kept) is (hooks.states.along_paths or name.startswith("lfm2") or len(tokens) == 1)
 
@@ -121,10 +121,10 @@ def test_a_round_leaves_other_models_and_the_library_alone() -> None:
     hooks, alone = ModelHooks(network), make_prompt_cache(other)
     cache = after_prompt(network)
     expected = np.array(other(mx.array([PROMPT]), cache=make_prompt_cache(other)))
-    cache.begin(None, None)
+    cache.open_round(None, None)
     assert (np.array(other(mx.array([PROMPT]), cache=alone)) == expected).all()
     cache.rollback()
-    mx.eval(fed(network, cache, hooks, PackedTree.of(TREE)))
+    mx.eval(fed(network, cache, hooks, PackedTree.pack(TREE)))
     assert qwen3_5.gated_delta_update is plain_update
     assert qwen3_5.GatedDeltaNet.__call__ is plain_layer
 
@@ -133,7 +133,7 @@ def test_a_call_of_several_parts_cannot_be_committed_in_part() -> None:
     network = network_of(*HYBRIDS["qwen3_5"])
     ModelHooks(network)
     cache = after_prompt(network)
-    cache.begin()
+    cache.open_round()
     for tokens in ([4, 7], [9, 11]):
         network(mx.array([tokens]), cache=cache.layers)
     assert not cache.can_commit_part
@@ -148,11 +148,11 @@ def test_a_round_is_the_first_call_of_a_cache_in_any_precision(name: str, dtype:
         pytest.skip("MLX has no experts in 16 bits on a CPU")
     network = network_of(*HYBRIDS[name], dtype)
     hooks = ModelHooks(network)
-    for packed, path in ((PackedTree.of(TREE).padded(12), [0, 6, 7, 9]), (PackedTree.of(CHAIN), [0, 1, 2])):
+    for packed, path in ((PackedTree.pack(TREE).padded(12), [0, 6, 7, 9]), (PackedTree.pack(CHAIN), [0, 1, 2])):
         cache, expected = KVCache(network), KVCache(network)
         mx.eval(fed(network, cache, hooks, packed))
         assert cache.can_commit_part
-        cache.commit(path)
+        cache.close_round(path)
         for node in path:
             network(packed.tokens[node][None, None], cache=expected.layers)
         for ours, theirs in zip(arrays(cache), arrays(expected), strict=True):
@@ -167,7 +167,7 @@ def test_a_round_is_the_first_call_of_a_cache_in_any_precision(name: str, dtype:
 @pytest.mark.parametrize("name", share(["qwen3_5", "nemotron_h", "lfm2"]))
 def test_the_memory_of_a_round(name: str) -> None:
     """Of a tree's paths no state is kept, and after the end no inputs, nor the state before a step that was certain."""
-    network, tree = wide(name), PackedTree.of(PrefixTree.from_beams([[4, n, n + 1, n + 2] for n in range(5, 21)]))
+    network, tree = wide(name), PackedTree.pack(PrefixTree.from_beams([[4, n, n + 1, n + 2] for n in range(5, 21)]))
     hooks, cache = ModelHooks(network), after_prompt(network)
 
     def grown() -> float:
@@ -181,7 +181,7 @@ def test_the_memory_of_a_round(name: str) -> None:
     mx.eval(logits)
     if name != "lfm2":  # its state is a window
         assert grown() < tree.leaves / 2
-    cache.commit([0, 4, 5])
+    cache.close_round([0, 4, 5])
     del logits
     cache.evaluate()
     assert grown() < 0.3
@@ -210,8 +210,8 @@ def test_two_models_of_a_family_compute_rounds_on_two_threads() -> None:
         network = network_of(*HYBRIDS["qwen3_5"])
         hooks, cache, rows = ModelHooks(network), after_prompt(network), list[Any]()
         for _ in range(4):
-            rows.append(np.array(fed(network, cache, hooks, PackedTree.of(TREE))))
-            cache.commit([0, 4, 5])
+            rows.append(np.array(fed(network, cache, hooks, PackedTree.pack(TREE))))
+            cache.close_round([0, 4, 5])
         return rows
 
     expected = replay(0)
@@ -234,7 +234,7 @@ def test_a_call_of_a_batch_of_conversations_is_not_recorded(kind: str) -> None:
     for leaf in cache._leaves:
         if hasattr(leaf, kind):
             setattr(leaf, kind, mx.array([0 if kind == "left_padding" else 9]))
-    mx.eval(fed(network, cache, hooks, PackedTree.of(CHAIN)))
+    mx.eval(fed(network, cache, hooks, PackedTree.pack(CHAIN)))
     assert not cache.can_commit_part
 
 
@@ -243,7 +243,7 @@ def test_a_gated_delta_rule_of_other_parts_feeds_again(monkeypatch: pytest.Monke
     monkeypatch.setattr(gated_delta, "gated_delta_ops", partial(gated_delta.gated_delta_ops))
     network = network_of(*HYBRIDS["qwen3_5"])
     hooks, cache = ModelHooks(network), after_prompt(network)
-    mx.eval(fed(network, cache, hooks, PackedTree.of(CHAIN)))
+    mx.eval(fed(network, cache, hooks, PackedTree.pack(CHAIN)))
     assert not cache.can_commit_part
 
 
@@ -280,7 +280,7 @@ def test_an_exception_inside_a_round_leaves_the_state_before_it(name: str, monke
     with monkeypatch.context() as patch:
         patch.setattr(nn.Linear, "__call__", fail)
         with pytest.raises(LookupError, match="out of luck"):
-            fed(network, cache, hooks, PackedTree.of(TREE))
+            fed(network, cache, hooks, PackedTree.pack(TREE))
     cache.rollback()
     assert all(ours is theirs for ours, theirs in zip(arrays(cache), before, strict=True))
     one = network(mx.array([[4]]), cache=cache.layers)
@@ -312,7 +312,7 @@ SOLVED = {name for name in GATED if name.startswith(("qwen", "olmo"))}  # a gate
 def test_leaves_are_limited_where_each_costs_a_state(name: str) -> None:
     network = network_of(*HYBRIDS[name])
     hooks = ModelHooks(network)
-    mx.eval(fed(network, after_prompt(network), hooks, PackedTree.of(TREE)))
+    mx.eval(fed(network, after_prompt(network), hooks, PackedTree.pack(TREE)))
     assert hooks.states.limits_leaves(MAX_DEPTH) is (name not in SOLVED)
     assert hooks.states.limits_leaves(MAX_DEPTH + 1)
 
@@ -326,7 +326,7 @@ def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float,
         hooks.states.recorded = recorded
         cache = after_prompt(network)
         layers = sum(hasattr(layer, "cache") for layer in cache._leaves)
-        cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
+        cache.open_round(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
         made = cache._leaves[0].round if hasattr(cache._leaves[0], "round") else None
         if made is not None and made._paths is not None:  # its indices are made once for all layers
             mx.eval(made._paths.rows, made._paths.windows(3), made._paths.windows(4), made._paths._cells)
@@ -335,7 +335,7 @@ def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float,
             logits = network(tree.tokens[None], cache=cache.layers)
         counts.append(len(launches(logits)))
     mx.eval(logits)
-    cache.commit(path)
+    cache.close_round(path)
     return (counts[1] - counts[0]) / layers, len(launches(*arrays(cache))) / layers
 
 
@@ -347,8 +347,8 @@ def test_launches_that_rounds_add(name: str) -> None:
     Not counted is the copy of the state for each path, which mlx-lm's kernel makes on Metal.
     """
     with counted_kernels():
-        chain = added_launches(name, PackedTree.of(CHAIN), [0, 1, 2])
-        tree = added_launches(name, PackedTree.of(TREE), [0, 1, 4])
+        chain = added_launches(name, PackedTree.pack(CHAIN), [0, 1, 2])
+        tree = added_launches(name, PackedTree.pack(TREE), [0, 1, 4])
     if name.startswith("lfm2"):
         assert (chain, tree) == ((0, 0), (1, 0))
     elif name in SOLVED:

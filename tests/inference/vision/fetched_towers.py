@@ -55,7 +55,7 @@ def card_of(folder: Path) -> ModelCard:
 def planned(folder: Path) -> RepositoryFiles:
     """Return what is fetched for a copy."""
     api = HubApi(Tokens().access(find_endpoint()))
-    return plan_part(api, IncompleteModel.of(card_of(folder), Part.VISION), ORIGINAL)
+    return plan_part(api, IncompleteModel.read_model(card_of(folder), Part.VISION), ORIGINAL)
 
 
 def fetched(folder: Path) -> Path:

@@ -102,14 +102,14 @@ class SeeingModel:
         windows_only = self.family.windows_only if windows_only is None else windows_only
         prompt, logits = prompt or self.prompt, []
         for start, end in pairwise([len(cache.tokens), *ends, len(prompt.ids)]):
-            rows, own = prompt.call(start, end, self.embed), np.array(prompt.ids[start:end])
+            rows, own = prompt.rows_for_call(start, end, self.embed), np.array(prompt.ids[start:end])
             ids = mx.array(np.where(own < 0, pixels, own))[None]
             if rows is None:
                 logits.append(self.model.network(ids, cache=cache.layers)[0])
             else:
                 rows = change(rows)
                 alone = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
-                with self.seam.call(rows), alone:
+                with self.seam.rows_for_call(rows), alone:
                     logits.append(self.model.network(ids, cache=cache.layers, input_embeddings=rows.embeddings)[0])
             cache.evaluate()
             cache.extend(prompt.ids[start:end])

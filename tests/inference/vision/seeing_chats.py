@@ -70,5 +70,5 @@ def picture(folder: Path, width: int = 40, height: int = 24, *, mirrored: bool =
     folder.mkdir(parents=True, exist_ok=True)
     drawn = photo(width, height)
     path = stored(folder, ImageOps.mirror(drawn) if mirrored else drawn)
-    facts = shared_images().look(path)
+    facts = shared_images().check_image(path)
     return ChatImage(path, hashlib.sha256(path.read_bytes()).hexdigest(), facts.width, facts.height, path.name)

@@ -151,8 +151,8 @@ def test_a_tower_is_listed_and_removed_by_itself(hub: HubServer, original: Path,
     assert not tower.can_be_loaded
     assert blind is not None
     assert sees.sizes == vision_of(copy).sizes(blind)
-    assert RemovalQuestion.of(tower).text().startswith("It takes ")
-    RemovalQuestion.of(tower).remove(lambda place: place.rename(copy.parent / "trash"))
+    assert RemovalQuestion.for_model(tower).question_text().startswith("It takes ")
+    RemovalQuestion.for_model(tower).delete_model(lambda place: place.rename(copy.parent / "trash"))
     assert (cards()["copy"].blind, folder.name in cards()) == (NO_VISION, False)
 
 
@@ -191,10 +191,10 @@ def test_what_a_model_sees_with_counts_in_its_need_of_memory(
         sizes = vision_of(folder).sizes(check_model_folder(folder).sizes)
         assert (sizes.tower_parameters, sizes.image_bytes) == (tower, KEPT_ROWS_BYTES)
         assert read_facts(folder).sizes == sizes
-        needs[folder] = [MemoryNeed.of(sizes, dtype, on_gpu=False) for dtype in dtypes]
+        needs[folder] = [MemoryNeed.for_sizes(sizes, dtype, on_gpu=False) for dtype in dtypes]
     assert needs[copy] == needs[whole]
     for need, dtype, width in zip(needs[copy], dtypes, (4, 2, 4), strict=True):
-        text = MemoryNeed.of(alone, dtype, on_gpu=False)
+        text = MemoryNeed.for_sizes(alone, dtype, on_gpu=False)
         assert need.weights_bytes - text.weights_bytes == tower * width
         assert need.total_bytes - text.total_bytes == tower * width + KEPT_ROWS_BYTES
 
@@ -222,7 +222,7 @@ def test_another_tower_does_not_get_what_the_first_one_saw(
     def reply(request: GenerationRequest) -> ReplyEnd:
         session = ChatSession(load_model(copy, "float32"))
         *_, end = session.generate(request)
-        session.disk.finish(10.0)
+        session.disk.finish_writing(10.0)
         assert isinstance(end, ReplyEnd)
         return end
 

@@ -58,7 +58,7 @@ def test_images_of_any_size_become_the_rows_of_their_tokens(
         rgb = np.random.default_rng(width * height).integers(0, 256, (height, width, 3), np.uint8)
         image = PROCESSORS[family.processor].prepare(rgb, own, cap)
         seen.append(rows.see(f"{kind} {width} {height} {cap}", image))
-        assert seen[-1].rows.shape == (image.layout.tokens, 64)
+        assert seen[-1].rows.shape == (image.layout.pixel_tokens, 64)
         images.append((f"{width} {height}", image.layout))
         text += family.placeholder + "b"
     # Each token for pixels is one word of the expanded text.

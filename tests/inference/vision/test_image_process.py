@@ -38,7 +38,7 @@ KINDS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 def images() -> Iterator[ImageProcess]:
     process = ImageProcess()
     yield process
-    process.close()
+    process.end_child()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,7 +48,7 @@ def test_an_image_has_a_size_and_a_format(kind: str, images: ImageProcess, tmp_p
     turned = {} if kind in {"GIF", "BMP"} else {"exif": exif}
     name = "WebP" if kind == "WEBP" else kind
     expected = ImageFacts(23, 37, name) if turned else ImageFacts(37, 23, name)
-    assert images.look(stored(tmp_path, photo(), kind, **turned)) == expected
+    assert images.check_image(stored(tmp_path, photo(), kind, **turned)) == expected
 
 
 def test_patches_come_whole_from_the_process(images: ImageProcess, tmp_path: Path) -> None:
@@ -70,16 +70,16 @@ def test_of_several_pictures_the_first_is_used_and_named_so(
     """The others of a photo, as phones store them, are depths and brighter copies."""
     others = [Image.new("RGB", (37, 23), "red"), Image.new("RGB", (37, 23), "blue")]
     path = stored(tmp_path, photo(), kind, save_all=True, append_images=others)
-    assert images.look(path).note == note
+    assert images.check_image(path).note == note
     with Image.open(path) as image:
         first = stored(tmp_path, image.convert("RGB"), "BMP")
-    assert images.draw(path, (100, 100)) == images.draw(first, (100, 100))
+    assert images.scale_image(path, (100, 100)) == images.scale_image(first, (100, 100))
 
 
 def test_damage_behind_the_first_frame_does_no_harm(images: ImageProcess, tmp_path: Path) -> None:
     data = encoded(photo(), "GIF", save_all=True, append_images=[Image.new("RGB", (37, 23), "red")])
     (tmp_path / "a.gif").write_bytes(data[:-40])
-    assert images.look(tmp_path / "a.gif").width == 37
+    assert images.check_image(tmp_path / "a.gif").width == 37
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF", "GIF"])
@@ -93,7 +93,7 @@ def test_nothing_but_pixels_leaves_the_process(kind: str, images: ImageProcess, 
     )
     path = stored(tmp_path, photo(), kind, **({"comment": b"at home"} if kind == "GIF" else more))
     assert len(re.findall(b"at home|a\0t\0 \0h\0o\0m\0e", path.read_bytes())) >= (1 if kind == "GIF" else 2)
-    data = images.draw(path, (1000, 1000))
+    data = images.scale_image(path, (1000, 1000))
     chunks = re.findall(rb"IHDR|IDAT|IEND|tEXt|iTXt|zTXt|eXIf|iCCP|pHYs|tIME", data)
     assert set(chunks) == {b"IHDR", b"IDAT", b"IEND"}
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels_of(path.read_bytes()))
@@ -101,7 +101,7 @@ def test_nothing_but_pixels_leaves_the_process(kind: str, images: ImageProcess, 
 
 def test_a_drawing_is_scaled_down_and_never_up(images: ImageProcess, tmp_path: Path) -> None:
     path = stored(tmp_path, photo(300, 100))
-    sizes = [Image.open(io.BytesIO(images.draw(path, size))).size for size in ((30, 30), (900, 900))]
+    sizes = [Image.open(io.BytesIO(images.scale_image(path, size))).size for size in ((30, 30), (900, 900))]
     assert sizes == [(30, 10), (300, 100)]
 
 
@@ -109,7 +109,7 @@ def test_a_drawing_is_scaled_down_and_never_up(images: ImageProcess, tmp_path: P
 def test_a_refusal_is_one_line_with_the_name(name: str, images: ImageProcess, tmp_path: Path) -> None:
     (tmp_path / "real.png").write_bytes(b"garbage")
     with pytest.raises(ImageRefusedError) as caught:
-        images.look(tmp_path / "real.png", name=name)
+        images.check_image(tmp_path / "real.png", name=name)
     assert str(caught.value).isprintable()
     assert caught.value.message.startswith(name[:1] or "real.png")
     assert str(tmp_path) not in str(caught.value)
@@ -123,9 +123,9 @@ def test_what_is_no_file_is_refused_at_once(images: ImageProcess, tmp_path: Path
         file.truncate(50_000_001)
     for path in (tmp_path, tmp_path / "none", tmp_path / "empty", tmp_path / "pipe", Path("/dev/zero"), large):
         with at_most(60), pytest.raises(ImageRefusedError, match=re.escape(path.name)):
-            images.look(path)
+            images.check_image(path)
     with pytest.raises(ImageRefusedError, match="too large: 50 MB; the limit is 50 MB"):
-        images.look(large)
+        images.check_image(large)
 
 
 @pytest.mark.skipif(host.MACOS, reason="a Mac reads it")
@@ -135,7 +135,7 @@ def test_heic_is_refused_with_a_remedy_where_the_system_cannot_read_it(
 ) -> None:
     (tmp_path / "a.heic").write_bytes(struct.pack(">I", 8 + len(brands)) + b"ftyp" + brands + bytes(99))
     with pytest.raises(ImageRefusedError, match=r"a HEIC image, which rdchat reads only on a Mac\. .*JPEG"):
-        images.look(tmp_path / "a.heic")
+        images.check_image(tmp_path / "a.heic")
 
 
 @pytest.mark.parametrize("brand", sorted(HEIC))
@@ -217,7 +217,7 @@ def test_a_hostile_file_is_a_picture_or_is_refused(name: str, images: ImageProce
     path.write_bytes(HOSTILE[name])
     starts = images._child.starts
     with at_most(60), contextlib.suppress(ImageRefusedError):
-        assert images.look(path).width < 100
+        assert images.check_image(path).width < 100
     assert images._child.pid is not None, "it ended the process"
     assert images._child.starts <= max(starts, 1)
 
@@ -234,11 +234,11 @@ def test_an_image_that_takes_too_much_memory_or_time_is_ended(tmp_path: Path) ->
     ):
         process = ImageProcess(limits)
         with at_most(60), pytest.raises(ImageRefusedError, match=rf"bomb\.png took {words}"):
-            process.look(bomb)
+            process.check_image(bomb)
         # The next image has a process of its own.
         if limits.seconds == 60.0:
-            assert process.look(small).width == 37
-        process.close()
+            assert process.check_image(small).width == 37
+        process.end_child()
 
 
 def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Path) -> None:
@@ -252,8 +252,8 @@ def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Pa
     path = tmp_path / "large.png"
     path.write_bytes(png_of(6_000, 6_000, zlib.compress((b"\0" + bytes(3 * 6_000)) * 6_000)))
     with pytest.raises(CancelledByPersonError):
-        images.look(path, waiting=cancel)
-    assert images.look(path).width == 6_000
+        images.check_image(path, waiting=cancel)
+    assert images.check_image(path).width == 6_000
 
 
 def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None:
@@ -261,7 +261,9 @@ def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None
     for number in range(1, 9):
         paths.append(tmp_path / f"{number}.png")
         paths[-1].write_bytes(encoded(photo(number, 3), "PNG"))
-    threads = [threading.Thread(target=lambda path=path: found.setdefault(path, images.look(path))) for path in paths]
+    threads = [
+        threading.Thread(target=lambda path=path: found.setdefault(path, images.check_image(path))) for path in paths
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -281,7 +283,7 @@ def test_each_file_is_a_picture_or_is_refused_in_a_line(
     path.write_bytes(data)
     refusal = None
     try:
-        facts = images.look(path)
+        facts = images.check_image(path)
     except ImageRefusedError as error:
         refusal = error
     if refusal is None:

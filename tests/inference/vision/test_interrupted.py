@@ -29,7 +29,7 @@ folder, place = map(Path, sys.argv[1:])
 session = ChatSession(load_model(folder, "float32"))
 for count in itertools.count(1):
     list(session.generate(about(place, count % 3 + 1, keep=True)))
-    session.disk.finish(10.0)
+    session.disk.finish_writing(10.0)
     print("stored", flush=True)
 """
 

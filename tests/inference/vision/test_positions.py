@@ -71,7 +71,7 @@ def test_tokens_of_images_get_ids_of_their_own(images: list[list[tuple[int, int]
     assert at == [index for index, token in enumerate(ids) if token == TOKEN]
     assert not any(span.shift for span in spans)
     taken = [changed[index] for index in at]
-    assert taken == [each for key, layout in layouts for each in image_ids(key, layout.tokens)]
+    assert taken == [each for key, layout in layouts for each in image_ids(key, layout.pixel_tokens)]
 
 
 def test_another_image_has_other_ids() -> None:

@@ -49,8 +49,8 @@ def test_every_size_has_tokens_within_the_cap(width: int, height: int, cap: Imag
         if cap.tokens is not None:
             # The whole image stands behind the tiles, and Gemma 3 always takes 256.
             whole = layout.grids[-1] if any(layout.tiles) else (0, 0)
-            assert layout.tokens - whole[0] * whole[1] <= cap.tokens
-            assert layout.tokens <= PROCESSORS[name].layout(width, height, settings, None).tokens
+            assert layout.pixel_tokens - whole[0] * whole[1] <= cap.tokens
+            assert layout.pixel_tokens <= PROCESSORS[name].layout(width, height, settings, None).pixel_tokens
 
 
 @given(width=some.integers(1, 300), height=some.integers(1, 300))
@@ -64,7 +64,7 @@ def test_patches_are_those_of_the_layout(width: int, height: int) -> None:
     }
     for name, settings in small.items():
         prepared = PROCESSORS[name].prepare(drawn(width, height), settings, 1024)
-        count = prepared.layout.tokens * 4 if name in {"qwen", "gemma4", "lfm2"} else len(prepared.layout.grids)
+        count = prepared.layout.pixel_tokens * 4 if name in {"qwen", "gemma4", "lfm2"} else len(prepared.layout.grids)
         assert len(prepared.patches) == count
 
 
@@ -73,7 +73,7 @@ def test_a_line_of_pixels_is_seen_whole() -> None:
         for name, settings in SETTINGS.items():
             prepared = PROCESSORS[name].prepare(drawn(width, height), settings, 256)
             assert np.isfinite(prepared.patches).all()
-            assert prepared.layout.tokens <= 320
+            assert prepared.layout.pixel_tokens <= 320
 
 
 @pytest.mark.parametrize(

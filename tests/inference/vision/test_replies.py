@@ -150,7 +150,7 @@ def test_a_cache_on_disk_has_the_images(
     request = replace(asked(*turns), keep=folder)
     session = ChatSession(model)
     first = answer(session, request)
-    session.disk.finish(10.0)
+    session.disk.finish_writing(10.0)
     turns += [ChatMessage(Role.ASSISTANT, first.text), ChatMessage(Role.USER, "more")]
     again = answer(ChatSession(model), replace(asked(*turns), keep=folder))
     assert again.statistics.disk_prompt_tokens > 0

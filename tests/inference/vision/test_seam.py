@@ -53,7 +53,7 @@ def test_one_number_for_all_axes_is_the_plain_position(kind: str, rows: int, off
     network, x = Network(kind), heads(rows)
     plain = network.turned(x, offset)
     seam = Seam(network, (3, 3, 2))
-    with seam.call(call_of(np.tile(np.arange(offset, offset + rows), (3, 1)))):
+    with seam.rows_for_call(call_of(np.tile(np.arange(offset, offset + rows), (3, 1)))):
         assert np.allclose(network.turned(x, 0), plain, atol=1e-5)
     assert np.array_equal(network.turned(x, offset), plain)
 
@@ -69,13 +69,13 @@ def test_each_frequency_turns_by_its_axis(kind: str, positions: list[tuple[int, 
     ]
     axis_of = [0, 1, 2, 0, 1, 2, 0, 1] * 2 + [0] * (SIZE - DIMS)
     wanted = np.stack([alone[axis][..., feature] for feature, axis in enumerate(axis_of)], axis=-1)
-    with Seam(network, (3, 3, 2)).call(call_of(by_axis)):
+    with Seam(network, (3, 3, 2)).rows_for_call(call_of(by_axis)):
         assert np.allclose(network.turned(x, 0), wanted, atol=1e-5)
 
 
 def test_an_error_ends_the_call() -> None:
     network, x = Network("default"), heads(2)
     plain, seam = network.turned(x, 7), Seam(network, (3, 3, 2))
-    with pytest.raises(InterruptedError), seam.call(call_of(np.ones((3, 2)))):
+    with pytest.raises(InterruptedError), seam.rows_for_call(call_of(np.ones((3, 2)))):
         raise InterruptedError
     assert np.array_equal(network.turned(x, 7), plain)

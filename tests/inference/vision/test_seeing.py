@@ -76,7 +76,7 @@ def test_a_tree_behind_images_is_its_paths_one_by_one(model: SeeingModel) -> Non
     held = model.cache()
     model.read(held)
     verifier = Verifier(model.model, held)
-    nodes = np.array(verifier.verify(PackedTree.of(TREE)).logits)
+    nodes = np.array(verifier.verify(PackedTree.pack(TREE)).logits)
     paths = [np.flatnonzero(ancestors).tolist() for ancestors in TREE.ancestors()]
     for node, path in enumerate(paths):
         other = model.cache()
@@ -105,8 +105,8 @@ def test_text_alone_is_computed_as_without_the_seam(model: SeeingModel) -> None:
     held = make_prompt_cache(model.model.network)
     before = np.array(model.model.network(ids, cache=held))
     text = model.rows.prompt([3, 4, 5, 6, 7], [], model.seen)
-    assert text.call(0, 5, model.embed) is None
-    with model.seam.call(None):
+    assert text.rows_for_call(0, 5, model.embed) is None
+    with model.seam.rows_for_call(None):
         again = np.array(model.model.network(ids, cache=make_prompt_cache(model.model.network)))
     assert np.array_equal(before, again)
 
@@ -156,7 +156,7 @@ def test_rows_are_divided_by_the_scale(model: SeeingModel, kind: str) -> None:
 def test_rows_are_divided_by_the_scale_that_the_network_multiplies_by(dtype: mx.Dtype) -> None:
     """A number is rounded to the type of the rows, which shifts all of them: 39.19 is 39.25 in bfloat16."""
     rows, scale = mx.random.normal((99, 64), key=mx.random.key(1)), 1536**0.5
-    call = SeenPrompt([-2] * 99, [ImageSpan(0, 99)], SeenImage(rows), scale=scale).call(
+    call = SeenPrompt([-2] * 99, [ImageSpan(0, 99)], SeenImage(rows), scale=scale).rows_for_call(
         0, 99, lambda ids: mx.zeros((len(ids), 64), dtype)
     )
     assert call is not None

@@ -187,10 +187,10 @@ def test_rows_are_kept_up_to_a_limit(tmp_path: Path) -> None:
     assert rows.see("a", image) is first
     rows = ImageRows(folder, vision_of(folder), limit_bytes=first.rows.nbytes + 1)
     seen = [rows.see(key, each) for key, each in (("a", image), ("b", other), ("a", image))]
-    assert rows.find("b") is None or rows.find("a") is seen[0]
-    assert rows.find("a") is not None
+    assert rows.stored_rows("b") is None or rows.stored_rows("a") is seen[0]
+    assert rows.stored_rows("a") is not None
     alone = ImageRows(folder, vision_of(folder), limit_bytes=1)
-    assert alone.see("a", image) is alone.find("a")
+    assert alone.see("a", image) is alone.stored_rows("a")
 
 
 def test_a_tower_is_freed_with_its_rows(tmp_path: Path) -> None:
@@ -220,4 +220,4 @@ def test_work_ends_between_two_layers(tmp_path: Path) -> None:
     with pytest.raises(InterruptedError):
         rows.see("a", prepared("smolvlm")[0], waiting)
     assert len(calls) == 3
-    assert rows.find("a") is None
+    assert rows.stored_rows("a") is None

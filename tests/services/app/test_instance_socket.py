@@ -63,7 +63,7 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
 def instance(qtbot: QtBot, tmp_path: Path) -> Iterator[SingleInstance]:
     instance = SingleInstance(tmp_path / "data")
     yield instance
-    instance.release()
+    instance.release_lock()
 
 
 def test_the_systems_own_folder_is_taken_if_it_is_private(folders: tuple[Path, Path], tmp_path: Path) -> None:

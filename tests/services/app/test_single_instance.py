@@ -51,7 +51,7 @@ def start(qapp: QCoreApplication) -> Iterator[Start]:
     for folder in folders:  # a killed process leaves its socket in the shared temporary folder
         heir = SingleInstance(folder)
         assert heir.claim()
-        heir.release()
+        heir.release_lock()
 
 
 def line(process: Process) -> str:
@@ -63,7 +63,7 @@ def line(process: Process) -> str:
 def instance(start: Start, tmp_path: Path) -> Iterator[SingleInstance]:
     instance = SingleInstance(tmp_path / "data")
     yield instance
-    instance.release()
+    instance.release_lock()
 
 
 def test_a_second_start_raises_the_first(qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_link_to_the_data_folder_is_the_same_instance(
     with qtbot.waitSignal(instance.requested):
         second = start(tmp_path / "link", "leave")
     assert line(second) == "second"
-    instance.release()  # the link leads there: the fixture claims it to clear up
+    instance.release_lock()  # the link leads there: the fixture claims it to clear up
 
 
 def test_a_first_process_that_does_not_answer_is_first_all_the_same(qapp: QCoreApplication, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_first_process_that_does_not_answer_is_first_all_the_same(qapp: QCoreA
     assert caught.value.hint == "Wait until it has quit, or quit it, then start again."
     lock.release()
     assert instance.claim()
-    instance.release()
+    instance.release_lock()
 
 
 @pytest.mark.slow

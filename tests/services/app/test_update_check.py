@@ -48,14 +48,14 @@ class Days:
 def check(window: Window) -> Iterator[UpdateCheck]:
     check = UpdateCheck(window.controller.settings, "https://example.org/newest", Days())
     yield check
-    check.close()
+    check.cancel_check()
 
 
 def test_it_is_off_until_the_person_answers(check: UpdateCheck, address: Address) -> None:
     assert check.unanswered
-    check.look()
-    check.answer(False)
-    check.look()
+    check.look_for_update()
+    check.keep_answer(False)
+    check.look_for_update()
     assert not check.unanswered
     assert not check._work.busy
     assert address.asked == []
@@ -67,22 +67,22 @@ def test_it_asks_once_a_day(
     address.answers = [UPDATE, None, NetworkError("Nobody answers."), UPDATE]
     found: list[Update] = []
     check.update_found.connect(found.append)
-    check.answer(True)
+    check.keep_answer(True)
     qtbot.waitUntil(lambda: found == [UPDATE])
-    check.look()
-    check.answer(True)
+    check.look_for_update()
+    check.keep_answer(True)
     for day in (26, 27, 28):
         monkeypatch.setattr(Days, "day", date(2026, 11, day))
-        check.look()
-        check.look()
+        check.look_for_update()
+        check.look_for_update()
     qtbot.waitUntil(lambda: found == [UPDATE, UPDATE])
     assert len(address.asked) == 4
 
 
 def test_a_build_without_an_address_never_asks(window: Window, address: Address) -> None:
     check = UpdateCheck(window.controller.settings, "")
-    check.answer(True)
+    check.keep_answer(True)
     assert not check.unanswered
     assert not check._work.busy
     assert address.asked == []
-    check.close()
+    check.cancel_check()

@@ -31,7 +31,7 @@ def test_work_works_in_order_and_hands_over_on_the_main_thread(qtbot: QtBot) -> 
     assert told == [(number, MAIN) for number in range(5)]
     assert len(threads) == 1
     assert MAIN not in threads
-    queue.close()
+    queue.finish_work()
 
 
 def test_work_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
@@ -50,14 +50,14 @@ def test_work_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCapt
     ]
     assert told[3] == "whole"
     assert "test failed unexpectedly" in caplog.text
-    queue.close()
+    queue.finish_work()
 
 
 def test_work_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: QtBot) -> None:
     queue, done, told = BackgroundWork("test"), list[int](), list[object]()
     for number in range(3):
         queue.do(lambda number=number: done.append(number), told.append)
-    queue.close()
+    queue.finish_work()
     queue.do(lambda: done.append(3), told.append)
     qtbot.wait(20)
     assert done == [0, 1, 2]
@@ -97,7 +97,7 @@ def test_only_the_latest_task_counts(qtbot: QtBot) -> None:
     task.replace(lambda _job: "new", came.append)
     qtbot.waitUntil(lambda: bool(came))
     go_on.set()
-    task.close()
+    task.finish_work()
     qtbot.wait(20)
     assert came == ["new"]
     assert ended == []
@@ -113,7 +113,7 @@ def test_nothing_is_told_of_replaceable_work_that_was_stopped(qtbot: QtBot, clos
 
     task.replace(work, came.append, came.append, came.append)
     assert told.wait(60)  # it waits for the main thread to take it
-    task.close() if close else task.forget()
+    task.finish_work() if close else task.drop_jobs()
     assert not task.busy
     qtbot.wait(20)
     assert came == []
@@ -123,7 +123,7 @@ def test_nothing_is_told_of_replaceable_work_that_was_stopped(qtbot: QtBot, clos
         assert came == []
     else:
         qtbot.waitUntil(lambda: came == ["again"])
-    task.close()
+    task.finish_work()
 
 
 def test_replaceable_work_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +135,7 @@ def test_replaceable_work_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCap
     task.replace(lambda _job: 1 // 0, failed=errors.append)
     qtbot.waitUntil(lambda: len(errors) == 2)
     assert "test failed unexpectedly" in caplog.text
-    task.close()
+    task.finish_work()
 
 
 def test_what_hangs_does_not_keep_the_app_from_ending() -> None:
@@ -146,8 +146,8 @@ def test_what_hangs_does_not_keep_the_app_from_ending() -> None:
         task.replace(lambda _job: never.wait())
     before = {thread.name for thread in threading.enumerate() if not thread.daemon}
     assert "test" not in before
-    queue.close(0.01)
-    task.close(0.01)
+    queue.finish_work(0.01)
+    task.finish_work(0.01)
     assert not task.busy
     never.set()
 
@@ -162,13 +162,13 @@ def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None
 
     search = FolderSearch(find)
     for number in (1, 2, 3):
-        search.look(number)
+        search.search_folders(number)
     go_on.set()
     qtbot.waitUntil(lambda: search.results == (3,))
     assert looked == [1, 3]
-    search.look(0)
+    search.search_folders(0)
     qtbot.waitUntil(lambda: looked[-1] == 0)
-    search.close()
+    search.finish_work()
     assert search.results == (3,)
 
 
@@ -178,8 +178,8 @@ def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) ->
     queue, task = BackgroundWork("test"), BackgroundWork("test")
     queue.do(lambda: go_on.wait(60) and ended.wait(60))
     task.replace(lambda _job: go_on.wait(60) and ended.wait(60))
-    queue.close(0.01)
-    task.close(0.01)
+    queue.finish_work(0.01)
+    task.finish_work(0.01)
     left = [weakref.ref(queue), weakref.ref(task)]
     del queue, task
     gc.collect()

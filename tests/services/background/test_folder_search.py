@@ -18,12 +18,12 @@ def test_they_are_looked_for_on_another_thread_and_told_once(qtbot: QtBot) -> No
 
     installed = FolderSearch(find)
     with qtbot.waitSignal(installed.changed):
-        installed.look()
+        installed.search_folders()
     assert installed.results == (MODEL,)
     assert threads != [threading.get_ident()]
-    installed.close()
-    installed.look()
-    installed.close()
+    installed.finish_work()
+    installed.search_folders()
+    installed.finish_work()
     assert len(threads) == 1
 
 
@@ -37,16 +37,16 @@ def test_one_search_at_a_time(qtbot: QtBot) -> None:
 
     installed = FolderSearch(find)
     for _ in range(3):
-        installed.look()
+        installed.search_folders()
     go_on.set()
-    installed.close()
+    installed.finish_work()
     assert began == [True]
 
 
 def test_a_search_that_fails_is_logged_and_keeps_what_was_found(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
     installed = FolderSearch(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
     installed.results = (MODEL,)
-    installed.look()
-    installed.close()
+    installed.search_folders()
+    installed.finish_work()
     assert installed.results == (MODEL,)
     assert "search failed unexpectedly" in caplog.text

@@ -39,7 +39,7 @@ def app(window_on: Callable[[Path], Window], tmp_path: Path) -> Window:
 
 def load(window: Window, folder: Path) -> None:
     """Load a model with the tokenizer of a folder, and wait for the index."""
-    window.controller.model_slot.load(str(folder))
+    window.controller.model_slot.load_model(str(folder))
     window.wait_for(EngineState.IDLE)
     window.qtbot.waitUntil(lambda: window.controller.earlier.index is not None, timeout=WAIT_MS)
 
@@ -47,7 +47,7 @@ def load(window: Window, folder: Path) -> None:
 def check(window: Window) -> None:
     """Check whether the index is up to date, and wait for the end."""
     with window.qtbot.waitSignal(window.controller.earlier.changed, timeout=WAIT_MS):
-        window.controller.earlier.check()
+        window.controller.earlier.check_index()
 
 
 def indexed(window: Window, folder: Path) -> list[str]:
@@ -129,7 +129,7 @@ def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window
     settings.change(replace(settings.values, earlier_replies=True))
     app.qtbot.waitUntil(lambda: earlier.index is not None, timeout=WAIT_MS)
     assert indexed(app, default_model_folder) == [SOUP, TEA]
-    earlier.clear()
+    earlier.forget_replies()
     assert earlier.index is None
     app.qtbot.waitUntil(lambda: earlier.index is not None, timeout=WAIT_MS)
     assert (indexed(app, default_model_folder), stored(app)) == ([], set())
@@ -174,8 +174,8 @@ def test_token_ids_of_another_tokenizer_or_beyond_the_vocabulary_are_not_used(
     app: Window, default_model_folder: Path
 ) -> None:
     (_, other), (_, beyond) = add_reply(app, COFFEE), add_reply(app, "Hi")
-    app.store.reply_tokens.save(other, "another", [1, 2, 3])
-    app.store.reply_tokens.save(beyond, tokenizer_key(default_model_folder), [1, 2**31])
+    app.store.reply_tokens.save_tokens(other, "another", [1, 2, 3])
+    app.store.reply_tokens.save_tokens(beyond, tokenizer_key(default_model_folder), [1, 2**31])
     load(app, default_model_folder)
     index = app.controller.earlier.index
     assert index is not None
@@ -185,7 +185,7 @@ def test_token_ids_of_another_tokenizer_or_beyond_the_vocabulary_are_not_used(
 
 def test_without_a_model_there_is_no_index_and_the_token_ids_stay(app: Window, default_model_folder: Path) -> None:
     load(app, default_model_folder)
-    app.controller.model_slot.unload()
+    app.controller.model_slot.unload_model()
     app.wait_for(EngineState.NO_MODEL)
     check(app)
     assert app.controller.earlier.index is None

@@ -66,7 +66,7 @@ def delete_message(window: Window) -> None:
 
 
 def switch_off(window: Window) -> None:
-    window.controller.settings.update(keep_caches=False)
+    window.controller.settings.change_values(keep_caches=False)
 
 
 def switch_chat_off(window: Window) -> None:
@@ -74,7 +74,7 @@ def switch_chat_off(window: Window) -> None:
 
 
 def clear(window: Window) -> None:
-    window.controller.kept_caches.clear()
+    window.controller.kept_caches.remove_all()
 
 
 @pytest.mark.parametrize("act", [delete_chat, delete_message, switch_off, switch_chat_off, clear])
@@ -102,7 +102,7 @@ def test_what_is_deleted_elsewhere_and_what_a_restart_finds_goes_too(
     foreign = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24)
     make_folder(foreign)
     window.store.delete_conversation(chat_id)
-    window.controller.chats.refresh()
+    window.controller.chats.update_list()
     gone(qtbot, kept)
     assert foreign.exists(), "it may belong to other chats of this user"
 
@@ -147,7 +147,7 @@ def test_a_chat_made_while_folders_are_removed_keeps_its_own(tmp_path: Path) -> 
 
 
 def test_other_replies_keep_nothing(window: Window, engine: ScriptedEngine, kept: Path) -> None:
-    window.controller.settings.update(titles_by_model=True)
+    window.controller.settings.change_values(titles_by_model=True)
     assert all(request.keep is None or len(request.messages) for request in engine.requests)
     assert [request.keep and request.keep.path for request in engine.requests] == [kept] * len(engine.requests)
 
@@ -159,7 +159,7 @@ def test_the_size_is_shown_and_the_limit_holds(window: Window, qtbot: QtBot, kep
     huge = kept / "model" / "1-2-x.rows"
     with huge.open("wb") as file:
         file.truncate(2 * 10**9)
-    window.controller.settings.update(kept_caches_gb=1)
+    window.controller.settings.change_values(kept_caches_gb=1)
     qtbot.waitUntil(lambda: caches.bytes < 10**9, timeout=WAIT_MS)
     assert kept.exists()
 
@@ -175,7 +175,7 @@ def test_a_backup_has_none(window: Window, kept: Path, tmp_path: Path, qtbot: Qt
     desk = Transfers(window.controller, window.store, tmp_path / "settings.json")
     desk.back_up(tmp_path / "backup.zip", lambda _: None, ended.append)
     qtbot.waitUntil(lambda: bool(ended), timeout=WAIT_MS)
-    desk.close()
+    desk.end_transfers()
     names = zipfile.ZipFile(tmp_path / "backup.zip").namelist()
     assert names
     assert not [name for name in names if "rows" in name or kept.name in name]

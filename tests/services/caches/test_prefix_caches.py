@@ -25,6 +25,6 @@ def test_the_limit_of_the_settings_holds_from_the_start(
 ) -> None:
     settings = unstarted.controller.settings
     settings.change(replace(settings.values, prefix_cache_bytes=7_000_000))
-    unstarted.controller.start()
+    unstarted.controller.open_last_chat()
     qtbot.waitUntil(lambda: unstarted.controller.prefix_caches.facts is not None, timeout=WAIT_MS)
     assert engine.cache_bytes == 7_000_000

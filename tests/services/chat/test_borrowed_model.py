@@ -98,7 +98,7 @@ def test_stopping_brings_the_chats_own_model_back(window: Window, engine: Script
     gate.shut()
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: gate.is_waiting)
-    window.controller.stop()
+    window.controller.stop_reply()
     gate.open()
     wait_for_loads(window, engine, None, "big", None)
 
@@ -120,7 +120,7 @@ def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: Scripted
     engine.gate.shut()
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
-    window.controller.model_slot.load("mine")
+    window.controller.model_slot.load_model("mine")
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "mine")
     assert window.controller.borrowed.loan is None

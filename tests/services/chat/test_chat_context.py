@@ -23,7 +23,7 @@ LONGER = "word " * 99
 def fill(window: Window, engine: ScriptedEngine, context: int = 48, question: str = LONG) -> None:
     """Load a model of few tokens and have it answer three questions, so that a fourth is too much."""
     engine.context_length = context
-    window.controller.model_slot.load("/models/short")
+    window.controller.model_slot.load_model("/models/short")
     window.wait_for(EngineState.IDLE)
     for _ in range(3):
         window.ask(question)
@@ -45,7 +45,7 @@ def outgrow(window: Window, typed: str = LONG) -> None:
 
 def leave_out(window: Window) -> None:
     context = window.controller.context
-    context.leave_out()
+    context.cut_oldest()
     assert context.doing is Doing.LEAVING_OUT
     window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
 
@@ -74,7 +74,7 @@ def test_the_oldest_turns_are_left_out_kept_and_told_again(window: Window, engin
     assert (len(asked(engine)), len(window.texts)) == (5, 8)
     stored = window.store.messages(cut.conversation_id)
     assert cut_of(stored) == cut
-    window.controller.context.undo(cut.id)
+    window.controller.context.undo_cut(cut.id)
     assert cut_of(window.controller.chat.path) is None
     assert cut_of(window.store.messages(cut.conversation_id)) is None
 
@@ -84,7 +84,7 @@ def test_a_chat_whose_last_reply_is_too_long_is_cut_before_the_next_question(
 ) -> None:
     window.ask("Hi")
     engine.context_length = 4
-    window.controller.model_slot.load("/models/short")
+    window.controller.model_slot.load_model("/models/short")
     window.wait_for(EngineState.IDLE)
     outgrow(window, "")
     use = window.controller.context.outgrown
@@ -121,7 +121,7 @@ def test_a_cut_that_another_chat_overtakes_is_not_made(window: Window, engine: S
     assert first is not None
     outgrow(window)
     engine.count_gate.shut()
-    window.controller.context.leave_out()
+    window.controller.context.cut_oldest()
     window.controller.chat.start_new()
     engine.count_gate.open()
     window.qtbot.waitUntil(lambda: window.controller.context.doing is Doing.NOTHING, timeout=WAIT_MS)
@@ -173,7 +173,7 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
     engine.gate.shut()
     context.summarise()
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
-    context.stop()
+    context.cancel_work()
     engine.gate.open()
     window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING)
     window.qtbot.wait(100)  # what comes late changes nothing
@@ -265,7 +265,7 @@ def test_a_new_chat_takes_the_files_of_the_unanswered_question(
     fill(window, engine, 400, LONG)
     files = window.controller.chat.files
     (tmp_path / "prices.csv").write_text("apples,3")
-    files.add([str(tmp_path / "prices.csv")])
+    files.add_files([str(tmp_path / "prices.csv")])
     window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
     engine.replies = [Reply(tokens=(), refusal=PromptTooLongError("Too long.")), Reply(tokens=("All", " of it."))]
     window.ask("How much?")

@@ -79,7 +79,7 @@ def test_an_empty_prompt_is_refused_with_a_reason(window: Window, text: str) -> 
 def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, engine: ScriptedEngine) -> None:
     engine.load_gate.shut()
     window = unstarted
-    window.controller.start()
+    window.controller.open_last_chat()
     window.controller.send("Hi")
     assert window.controller.replies.state is EngineState.LOADING
     assert window.texts == ["Hi", ""]
@@ -105,7 +105,7 @@ def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window
 
 def test_a_stopped_reply_keeps_its_text_and_can_be_continued(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine)
-    window.controller.stop()
+    window.controller.stop_reply()
     window.wait_for(EngineState.IDLE)
     reply = window.store.message(reply_id)
     assert (reply.text, reply.status, reply.finish_reason) == ("Hello,", MessageStatus.COMPLETE, FinishReason.CANCELLED)
@@ -147,7 +147,7 @@ def test_the_model_is_told_which_control_tokens_are_its_own_after_a_restart_too(
     assert engine.requests[-1].messages[-1].own_control == (0, 9)
     assert window.store.message(first.id).control_offsets == (0, 9, 20)
     window.controller.chat.start_new()
-    window.controller.chat.open(first.conversation_id)
+    window.controller.chat.open_chat(first.conversation_id)
     window.ask("More")
     assert [message.own_control for message in engine.requests[-1].messages] == [(), (0, 9, 20), ()]
     window.controller.regenerate(first.id)
@@ -159,7 +159,7 @@ def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(
     window: Window, engine: ScriptedEngine
 ) -> None:
     pause_in_prefill(window, engine)
-    window.controller.stop()
+    window.controller.stop_reply()
     window.wait_for(EngineState.IDLE)
     reply = window.controller.chat.path[-1]
     assert (reply.text, reply.finish_reason) == ("", FinishReason.CANCELLED)
@@ -175,9 +175,9 @@ def test_a_stop_while_the_model_loads_withdraws_the_prompt_from_the_queue(
 ) -> None:
     engine.load_gate.shut()
     window = unstarted
-    window.controller.start()
+    window.controller.open_last_chat()
     window.controller.send("Hi")
-    window.controller.stop()
+    window.controller.stop_reply()
     assert window.controller.chat.path[-1].finish_reason is FinishReason.CANCELLED
     engine.load_gate.open()
     window.wait_for(EngineState.IDLE)
@@ -186,10 +186,10 @@ def test_a_stop_while_the_model_loads_withdraws_the_prompt_from_the_queue(
 
 def test_closing_midway_keeps_what_was_written(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine)
-    assert window.controller.close()
+    assert window.controller.shut_down()
     reply = window.store.message(reply_id)
     assert (reply.text, reply.status) == ("Hello,", MessageStatus.COMPLETE)
-    assert window.controller.close()
+    assert window.controller.shut_down()
 
 
 def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
@@ -197,18 +197,18 @@ def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
 ) -> None:
     engine.load_gate.shut()
     window = unstarted
-    window.controller.start()
+    window.controller.open_last_chat()
     window.controller.send("Hi")
     reply_id = window.controller.chat.path[-1].id
     engine.load_gate.allow(1)
-    assert window.controller.close()
+    assert window.controller.shut_down()
     assert window.store.message(reply_id).status is MessageStatus.INTERRUPTED
 
 
 def test_closing_while_the_prompt_is_read_leaves_the_reply_interrupted(window: Window, engine: ScriptedEngine) -> None:
     """It was told as stopped, as if the person had done so."""
     reply_id = pause_in_prefill(window, engine)
-    assert window.controller.close()
+    assert window.controller.shut_down()
     reply = window.store.message(reply_id)
     assert (reply.text, reply.status, reply.finish_reason) == ("", MessageStatus.INTERRUPTED, None)
 
@@ -217,8 +217,8 @@ def test_a_reply_that_the_person_stopped_stays_stopped_when_the_app_closes(
     window: Window, engine: ScriptedEngine
 ) -> None:
     reply_id = pause_in_prefill(window, engine)
-    window.controller.stop()
-    assert window.controller.close()
+    window.controller.stop_reply()
+    assert window.controller.shut_down()
     reply = window.store.message(reply_id)
     assert (reply.text, reply.finish_reason) == ("", FinishReason.CANCELLED)
 
@@ -248,7 +248,7 @@ def test_regenerating_keeps_the_old_reply_as_an_alternative(window: Window, engi
 def test_a_prompt_that_never_got_a_reply_is_answered(window: Window) -> None:
     conversation = window.store.create_conversation("Broken off")
     prompt = window.store.add_message(conversation.id, None, Role.USER, "Hi")
-    window.controller.chat.open(conversation.id)
+    window.controller.chat.open_chat(conversation.id)
     window.controller.regenerate(prompt.id)
     window.wait_for(EngineState.IDLE)
     assert window.texts == ["Hi", "Hello, you!"]
@@ -315,7 +315,7 @@ def test_a_reply_is_finished_behind_another_conversation(window: Window, engine:
     window.wait_for(EngineState.IDLE)
     assert len(window.seen.grown) == shown
     assert window.store.message(reply_id).text == "Hello, you!"
-    window.controller.chat.open(first.id)
+    window.controller.chat.open_chat(first.id)
     assert window.texts == ["First", "Hello, you!"]
 
 
@@ -325,7 +325,7 @@ def test_switching_back_shows_the_text_so_far_and_goes_on_live(window: Window, e
     assert first is not None
     window.controller.chat.start_new()
     engine.gate.allow(1)
-    window.controller.chat.open(first.id)
+    window.controller.chat.open_chat(first.id)
     assert window.controller.chat.streaming_id == reply_id
     assert window.texts[-1].startswith("Hello,")
     window.qtbot.waitUntil(lambda: window.texts[-1] == "Hello, you", timeout=WAIT_MS)
@@ -373,9 +373,9 @@ def test_conversations_are_renamed_and_searched(window: Window) -> None:
     assert window.controller.chat.stored_conversation.title == "Vehicles"
     window.controller.chats.rename_conversation(window.controller.chat.stored_conversation.id, "  ")
     assert window.titles[0] == "Vehicles"
-    window.controller.chats.search("bir")
+    window.controller.chats.list_hits("bir")
     window.qtbot.waitUntil(lambda: window.titles == ["Trees and birds"])
-    window.controller.chats.search("")
+    window.controller.chats.list_hits("")
     assert len(window.titles) == 2
 
 
@@ -383,10 +383,10 @@ def test_a_start_opens_the_latest_conversation(
     window: Window, window_on: Callable[[Path], Window], tmp_path: Path
 ) -> None:
     window.ask("Kept")
-    window.controller.close()
+    window.controller.shut_down()
     window.store.close()
     again = window_on(tmp_path)
-    again.controller.start()
+    again.controller.open_last_chat()
     assert again.texts == ["Kept", "Hello, you!"]
     assert again.controller.chat.path[-1].statistics == Statistics(prompt_tokens=8, generated_tokens=4)
 
@@ -400,7 +400,7 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     engine.load_errors[None] = ModelError("The weights are cut short.", "Fetch them again.")
     engine.load_gate.shut()
     window = unstarted
-    window.controller.start()
+    window.controller.open_last_chat()
     window.controller.send("Hi")
     engine.load_gate.open()
     window.wait_for(EngineState.NO_MODEL)
@@ -414,7 +414,7 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     window.wait_for(EngineState.NO_MODEL)
     assert window.controller.chat.path[-1].error == "The weights are cut short. Fetch them again."
 
-    window.controller.model_slot.load("/models/good", Dtype.FLOAT16)
+    window.controller.model_slot.load_model("/models/good", Dtype.FLOAT16)
     window.wait_for(EngineState.IDLE)
     assert window.controller.model_slot.failure is None
     window.controller.regenerate(failed.id)
@@ -427,11 +427,11 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
 
 def test_an_edit_without_a_model_is_kept_with_a_failed_reply(unstarted: Window, engine: ScriptedEngine) -> None:
     window = unstarted
-    window.controller.start()
+    window.controller.open_last_chat()
     window.wait_for(EngineState.IDLE)
     window.ask("Hi")
     engine.load_errors["bad"] = ModelError("No such folder.", "Choose another.")
-    window.controller.model_slot.load("bad")
+    window.controller.model_slot.load_model("bad")
     window.wait_for(EngineState.NO_MODEL)
     window.controller.edit_message(window.controller.chat.path[0].id, "Hey")
     assert window.texts == ["Hey", ""]
@@ -447,11 +447,11 @@ def test_another_model_stops_the_reply_and_recent_ones_are_remembered(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     reply_id = pause_midway(window, engine)
-    window.controller.model_slot.load("a")
+    window.controller.model_slot.load_model("a")
     window.wait_for(EngineState.IDLE)
     assert window.store.message(reply_id).finish_reason is FinishReason.CANCELLED
     for name in ("b", "a"):
-        window.controller.model_slot.load(name)
+        window.controller.model_slot.load_model(name)
         window.wait_for(EngineState.IDLE)
     assert settings.settings.recent_models == ("a", "b")
     assert window.controller.model_slot.info is not None
@@ -463,7 +463,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
 ) -> None:
     """It loaded the default model: the one too large for memory was known nowhere."""
     engine.load_errors["/models/big"] = OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")
-    window.controller.model_slot.load("/models/big")
+    window.controller.model_slot.load_model("/models/big")
     window.wait_for(EngineState.NO_MODEL)
     assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ())
     engine.load_errors.clear()
@@ -472,7 +472,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
     assert settings.settings.recent_models == ("/models/big",)
     assert settings.settings.dtype is Dtype.FOUR_BIT
-    window.controller.model_slot.load("/models/small")  # in the precision that was chosen last
+    window.controller.model_slot.load_model("/models/small")  # in the precision that was chosen last
     window.wait_for(EngineState.IDLE)
     assert engine.loads[-1] == ("/models/small", Dtype.FOUR_BIT)
 
@@ -481,7 +481,7 @@ def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     engine.load_errors["/models/big"] = DoesNotFitError("It needs 80 GB.", "Choose a smaller precision.")
-    window.controller.model_slot.load("/models/big", Dtype.FLOAT16)
+    window.controller.model_slot.load_model("/models/big", Dtype.FLOAT16)
     window.wait_for(EngineState.NO_MODEL)
     slot = window.controller.model_slot
     assert slot.failure == Failure("It needs 80 GB.", "Choose a smaller precision.", can_load_anyway=True)
@@ -499,7 +499,7 @@ def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
 
 def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine: ScriptedEngine) -> None:
     engine.warning, engine.may_differ = "The tokenizer of other turns 'a' into 'b'.", True
-    window.controller.model_slot.load("/models/other")
+    window.controller.model_slot.load_model("/models/other")
     window.wait_for(EngineState.IDLE)
     assert window.seen.notices[-1] == Notice("Replies can differ", "The tokenizer of other turns 'a' into 'b'.")
 
@@ -507,7 +507,7 @@ def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine
 def test_what_cannot_be_loaded_anyway_does_not_say_so(window: Window, engine: ScriptedEngine) -> None:
     for error in (ModelError("It is damaged."), OutOfMemoryError("There was not enough memory.")):
         engine.load_errors["/models/bad"] = error
-        window.controller.model_slot.load("/models/bad")
+        window.controller.model_slot.load_model("/models/bad")
         window.wait_for(EngineState.NO_MODEL)
         failure = window.controller.model_slot.failure
         assert failure is not None
@@ -531,11 +531,11 @@ def test_what_does_not_load_leaves_the_recent_models_as_they_were(
 ) -> None:
     """A folder without a model stood first among them for good."""
     for name in ("/models/a", "/models/b"):
-        window.controller.model_slot.load(name)
+        window.controller.model_slot.load_model(name)
         window.wait_for(EngineState.IDLE)
     for name in ("/downloads", "/models/a"):
         engine.load_errors[name] = ModelError("There is no model.", "Choose another.")
-        window.controller.model_slot.load(name)
+        window.controller.model_slot.load_model(name)
         window.wait_for(EngineState.NO_MODEL)
         assert settings.settings.recent_models == ("/models/b", "/models/a")
 
@@ -545,7 +545,7 @@ def test_a_choice_is_kept_only_once_its_outcome_is_known(
 ) -> None:
     """A model that takes the whole process down would do so at every start."""
     engine.load_gate.shut()
-    window.controller.model_slot.load("/models/deadly")
+    window.controller.model_slot.load_model("/models/deadly")
     window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
     assert window.controller.model_slot.chosen == "/models/deadly"
     assert settings.settings.model is None
@@ -553,14 +553,14 @@ def test_a_choice_is_kept_only_once_its_outcome_is_known(
 
 def test_closing_again_does_not_wait_again_for_a_thread_that_hangs(window: Window, engine: ScriptedEngine) -> None:
     engine.load_gate.shut()
-    window.controller.model_slot.load("/models/other")
+    window.controller.model_slot.load_model("/models/other")
     window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
-    assert not window.controller.close(timeout_s=0.1)
+    assert not window.controller.shut_down(timeout_s=0.1)
     began = perf_counter()
-    assert not window.controller.close()
+    assert not window.controller.shut_down()
     assert perf_counter() - began < 5  # the usual patience is ten seconds
     engine.load_gate.open()
-    window.qtbot.waitUntil(window.controller.close, timeout=WAIT_MS)
+    window.qtbot.waitUntil(window.controller.shut_down, timeout=WAIT_MS)
 
 
 def test_a_prompt_that_is_too_long_stays_and_can_be_edited(window: Window, engine: ScriptedEngine) -> None:
@@ -610,7 +610,7 @@ def test_a_reply_that_begins_in_a_thought_is_known_as_such_while_it_is_written(
 
 def test_a_models_own_sampling_holds_where_the_person_chose_none(window: Window, engine: ScriptedEngine) -> None:
     engine.sampling = SamplingDefaults(SamplingParams(temperature=0.2, top_k=20), frozenset({"temperature", "top_k"}))
-    window.controller.model_slot.load("/models/other")
+    window.controller.model_slot.load_model("/models/other")
     reply = window.ask("One")  # sent while the model loads
     assert engine.requests[-1].sampling == SamplingParams(temperature=0.2, top_k=20)
     assert reply.made_with == MadeWith(SamplingParams(temperature=0.2, top_k=20))
@@ -630,11 +630,11 @@ def test_a_start_opens_the_chat_viewed_last(
     window.ask("First")
     window.controller.chat.start_new()
     window.ask("Second")
-    window.controller.chat.open(listed(window.controller.chats)[-1].id)
-    window.controller.close()
+    window.controller.chat.open_chat(listed(window.controller.chats)[-1].id)
+    window.controller.shut_down()
     window.store.close()
     again = window_on(tmp_path)
-    again.controller.start()
+    again.controller.open_last_chat()
     assert again.texts == ["First", "Hello, you!"]
 
 
@@ -646,5 +646,5 @@ def test_the_open_chat_is_remembered_before_the_app_ends(window: Window, setting
     window.controller.chat.start_new()
     window.ask("Second")
     assert first is not None
-    window.controller.chat.open(first)
+    window.controller.chat.open_chat(first)
     window.qtbot.waitUntil(lambda: SettingsStore(settings.path).settings.last_chat == first)

@@ -87,7 +87,7 @@ def test_a_template_that_refuses_leaves_no_count(window: Window, engine: Scripte
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine) -> None:
     wait_for(window, 0)
     engine.context_length = 64
-    window.controller.model_slot.load("/models/other")
+    window.controller.model_slot.load_model("/models/other")
     assert window.controller.context.meter.use is None
     window.qtbot.waitUntil(lambda: window.controller.context.meter.use is not None, timeout=WAIT_MS)
     assert window.controller.context.meter.use == ContextUse(0, 64, "", None)

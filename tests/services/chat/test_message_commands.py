@@ -133,7 +133,7 @@ def test_a_branch_is_opened_and_named_after_its_chat(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
     window.controller.chat.set_options(system_prompt="Be brief.")
-    window.controller.chats.order.copied.connect(window.controller.chat.open)  # as the sidebar does
+    window.controller.chats.order.copied.connect(window.controller.chat.open_chat)  # as the sidebar does
     window.controller.branch(own.id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"])
     assert window.titles == ["Branch of Hi", "Hi"]

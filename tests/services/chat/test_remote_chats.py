@@ -26,7 +26,7 @@ def asked(window: Window) -> list[Waiting]:
 
 
 def load(window: Window, model: str | None) -> None:
-    window.controller.model_slot.load(model)
+    window.controller.model_slot.load_model(model)
     window.qtbot.waitUntil(lambda: window.controller.model_slot.info is not None)
 
 
@@ -51,12 +51,12 @@ def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
     assert len(engine.requests) == 3
     # It is stored with the chat; another server asks again.
     chat = window.controller.chat
-    chat.open(chat.conversation.id)
+    chat.open_chat(chat.conversation.id)
     assert chat.conversation.own.sent_to == ("https://studio.local",)
     load(window, OTHER)
     window.controller.send("Here too?")
     wait_for_question(window, asked, 2)
-    window.controller.stop()
+    window.controller.stop_reply()
     window.wait_for(EngineState.IDLE)
     assert (chat.path[-1].text, len(engine.requests)) == ("", 3)
 
@@ -66,7 +66,7 @@ def test_without_a_yes_nothing_goes(window: Window, engine: ScriptedEngine, aske
     load(window, REMOTE)
     window.controller.send("And you?")
     question = wait_for_question(window, asked)
-    window.controller.replies.stop(question.conversation.id)
+    window.controller.replies.stop_replies(question.conversation.id)
     last = window.controller.chat.path[-1]
     assert (last.status, last.text, len(engine.requests)) == (MessageStatus.COMPLETE, "", 1)
     # A model on this machine answers it without a question.
@@ -94,11 +94,11 @@ def test_a_first_prompt_that_is_answered_again_or_edited_asks(
         load(window, REMOTE)
     window.controller.regenerate(window.controller.chat.path[-1].id, other=other)
     assert wait_for_question(window, asked).prompt.path[0].text == "Hi"
-    window.controller.replies.stop()
+    window.controller.replies.stop_replies()
     if other is None:
         window.controller.edit_message(window.controller.chat.path[0].id, "Hello")
         wait_for_question(window, asked, 2)
-        window.controller.stop()
+        window.controller.stop_reply()
     assert len(engine.requests) == 1
 
 
@@ -107,19 +107,19 @@ def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(
 ) -> None:
     quick = window.controller.quick
     load(window, REMOTE)
-    quick.ask("Hi")
+    quick.ask_question("Hi")
     window.wait_for(EngineState.IDLE)
-    quick.begin_anew()
+    quick.forget_exchange()
     load(window, None)
-    quick.ask("Secret")
+    quick.ask_question("Secret")
     window.wait_for(EngineState.IDLE)
     load(window, REMOTE)
-    quick.ask("And?")
+    quick.ask_question("And?")
     assert len(wait_for_question(window, asked).prompt.path) == 3
     assert len(engine.requests) == 2
     window.controller.replies.agree(asked[-1], "https://studio.local")
     window.wait_for(EngineState.IDLE)
-    quick.ask("More?")
+    quick.ask_question("More?")
     window.wait_for(EngineState.IDLE)
     assert (len(asked), len(engine.requests)) == (1, 4)
 
@@ -157,18 +157,18 @@ def remote(window: Window, monkeypatch: pytest.MonkeyPatch) -> RemoteServers:
 def test_a_server_that_answers_is_stored_with_its_key(window: Window, remote: RemoteServers) -> None:
     with lying_server(answer(b'{"data": [{"id": "org/m"}]}')) as (address, requests):
         server = RemoteServer("studio", address)
-        remote.add(server, KEY, lambda problem: None)
+        remote.add_server(server, KEY, lambda problem: None)
         window.qtbot.waitUntil(lambda: bool(remote.cards))
         assert f"Bearer {KEY}".encode() in requests[0]
         assert remote.states == (ServerState(server, ("org/m",)),)
         card = remote.cards[0]
         assert (card.name, card.model, card.origin) == ("org/m", "remote:studio/org/m", "studio")
         with pytest.raises(InvalidSettingError, match="There is a server named studio"):
-            remote.add(server, KEY, lambda problem: None)
+            remote.add_server(server, KEY, lambda problem: None)
     with window.qtbot.waitSignal(remote.changed):
-        remote.look()
+        remote.ask_servers()
     assert "cannot be reached" in remote.states[0].problem
-    remote.remove(server)
+    remote.remove_server(server)
     window.qtbot.waitUntil(lambda: not key_of(server))
     assert window.controller.settings.values.remote_servers == remote.states == ()
 
@@ -176,7 +176,7 @@ def test_a_server_that_answers_is_stored_with_its_key(window: Window, remote: Re
 def test_a_server_that_does_not_answer_is_not_stored(window: Window, remote: RemoteServers) -> None:
     problems: list[RdchatError | None] = []
     with lying_server(answer(b"<html>")) as (address, _):
-        remote.add(RemoteServer("studio", address), KEY, problems.append)
+        remote.add_server(RemoteServer("studio", address), KEY, problems.append)
         window.qtbot.waitUntil(lambda: bool(problems))
     assert isinstance(problems[0], ModelError)
     assert not key_of(RemoteServer("studio", address))

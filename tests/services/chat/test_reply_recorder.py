@@ -36,7 +36,7 @@ def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iter
     recorder = ReplyRecorder(store, StorageWatch())
     recorder.clock = clock
     yield recorder
-    recorder.close()
+    recorder.end_replies()
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], Rep
 
     def begin() -> Reply:
         message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-        return recorder.begin(message, NO_PROMPT, chat)
+        return recorder.begin_reply(message, NO_PROMPT, chat)
 
     return begin
 
@@ -72,7 +72,7 @@ def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
     for _ in range(200):
         clock.now += 0.033
         written.append(clock.now)
-        recorder.add(reply, [token("x")])
+        recorder.append_text(reply, [token("x")])
         lost = written[len(stored(store, reply).text) :]  # by a kill now
         assert not lost or clock.now - lost[0] < 0.31
 
@@ -81,12 +81,12 @@ def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
     recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.add(reply, [token("late")], clock.now - 0.31)
+    recorder.append_text(reply, [token("late")], clock.now - 0.31)
     assert stored(store, reply).text == "late"
-    recorder.add(reply, [token(", new")], clock.now - 0.01)
+    recorder.append_text(reply, [token(", new")], clock.now - 0.01)
     assert stored(store, reply).text == "late"
     clock.now += 0.31
-    recorder.add(reply, [token(" text")], clock.now)
+    recorder.append_text(reply, [token(" text")], clock.now)
     assert stored(store, reply).text == "late, new text"
 
 
@@ -94,7 +94,7 @@ def test_the_last_text_is_stored_though_no_more_comes(
     recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply], qtbot: QtBot
 ) -> None:
     reply = begin()
-    recorder.add(reply, [token("the last word")])
+    recorder.append_text(reply, [token("the last word")])
     assert stored(store, reply).text == ""
     qtbot.waitUntil(lambda: stored(store, reply).text == "the last word", timeout=WAIT_MS)
 
@@ -116,10 +116,10 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     with held_by_another_process(store.path):
         for _ in range(30):
             clock.now += 0.1
-            recorder.add(reply, [token("x")])
+            recorder.append_text(reply, [token("x")])
         assert len(attempts) == 1
     assert recorder.trouble is not None
-    recorder.save()
+    recorder.save_texts()
     assert stored(store, reply).text == "x" * 30
 
 
@@ -127,16 +127,16 @@ def test_what_is_lacking_is_counted_in_characters(
     recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.add(reply, [token("x" * 34)], clock.now - 1)
+    recorder.append_text(reply, [token("x" * 34)], clock.now - 1)
     assert recorder.unsaved == []
     with held_by_another_process(store.path):
-        recorder.add(reply, [token("y" * 606)])
-        assert not recorder.save()
+        recorder.append_text(reply, [token("y" * 606)])
+        assert not recorder.save_texts()
         assert [(each.missing, len(each.message.text)) for each in recorder.unsaved] == [(606, 640)]
-        reply.finish(end("x" * 30, FinishReason.STOP_STRING))
-        recorder.save()
+        reply.end_reply(end("x" * 30, FinishReason.STOP_STRING))
+        recorder.save_texts()
         assert recorder.unsaved == []  # a stop string took away what the store lacked
-    assert recorder.save()
+    assert recorder.save_texts()
 
 
 def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes_it(
@@ -145,18 +145,18 @@ def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes
     folder = store.path.parent
     rescue_file = RescueFile(recorder, folder)
     reply = begin()
-    recorder.add(reply, [token("Once upon a time\n")])
+    recorder.append_text(reply, [token("Once upon a time\n")])
     with held_by_another_process(store.path):
-        recorder.close()
-        file = rescue_file.write()
+        recorder.end_replies()
+        file = rescue_file.write_replies()
         assert file is not None
         assert file.read_text() == "# Sea story\n\nOnce upon a time\n"
         notice = rescued_notice(folder)
         assert notice is not None
         assert str(file) in notice.detail
-        assert rescue_file.write() == file
-    recorder.close()
-    assert rescue_file.write() is None
+        assert rescue_file.write_replies() == file
+    recorder.end_replies()
+    assert rescue_file.write_replies() is None
     assert rescued_notice(folder) is None
     assert stored(store, reply).status is MessageStatus.INTERRUPTED
 
@@ -165,11 +165,11 @@ def test_a_file_with_unsaved_text_has_the_title_that_the_chat_was_renamed_to(
     recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.add(reply, [token("Once upon a time\n")])
+    recorder.append_text(reply, [token("Once upon a time\n")])
     store.rename_conversation(reply.message.conversation_id, "Land story")
     with held_by_another_process(store.path):
-        recorder.close()
-        file = RescueFile(recorder, store.path.parent).write()
+        recorder.end_replies()
+        file = RescueFile(recorder, store.path.parent).write_replies()
     assert file is not None
     assert file.read_text() == "# Land story\n\nOnce upon a time\n"
 
@@ -190,17 +190,17 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     chat = store.create_conversation("Sea story")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     recorder = ReplyRecorder(store, StorageWatch())
-    reply = recorder.begin(message, NO_PROMPT, chat)
+    reply = recorder.begin_reply(message, NO_PROMPT, chat)
     disk.fill()
-    recorder.add(reply, [token("word " * 50_000)])
-    recorder.close()
-    file = RescueFile(recorder, store.path.parent).write()
+    recorder.append_text(reply, [token("word " * 50_000)])
+    recorder.end_replies()
+    file = RescueFile(recorder, store.path.parent).write_replies()
     assert file is not None
     assert file.parent == home
     assert file.read_text().count("word") == 50_000
     assert not list(disk.folder.glob("*.md*"))
     disk.free()
-    recorder.save()
+    recorder.save_texts()
     store.close()
 
 
@@ -212,10 +212,10 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
     reader = PartsReader()
     for piece in pieces:
         clock.now += 1.0
-        recorder.add(reply, [token(piece, *reader.feed(piece))])
+        recorder.append_text(reply, [token(piece, *reader.add_text(piece))])
     assert replace(reply.message.thinking, parts=()) == Thinking(begun=False, ms=3000.0, paired=True)
-    reply.finish(end("".join(pieces), FinishReason.EOS))
-    recorder.save()
+    reply.end_reply(end("".join(pieces), FinishReason.EOS))
+    recorder.save_texts()
     assert stored(store, reply).thinking.ms == 3000.0
 
 
@@ -226,9 +226,9 @@ def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_surv
     reply.begin_thought()
     clock.now += 60.0  # reading the prompt
     for piece in ("I", " wonder"):
-        recorder.add(reply, [token(piece, is_thought=True)])
+        recorder.append_text(reply, [token(piece, is_thought=True)])
         clock.now += 1.0
-    recorder.save()
+    recorder.save_texts()
     assert replace(stored(store, reply).thinking, parts=()) == Thinking(begun=True, ms=1000.0, paired=True)
     assert stored(store, reply).parts.thought == "I wonder"
 
@@ -238,17 +238,17 @@ def test_a_continued_thought_does_not_count_the_pause(
 ) -> None:
     reply = begin()
     reply.begin_thought()
-    recorder.add(reply, [token("I", is_thought=True)])
+    recorder.append_text(reply, [token("I", is_thought=True)])
     clock.now += 1.0
-    recorder.add(reply, [token(" wonder", is_thought=True)])
+    recorder.append_text(reply, [token(" wonder", is_thought=True)])
     whole = told("I wonder", begun=True, ended=False)
-    reply.finish(replace(end("I wonder", FinishReason.CANCELLED), told=whole))
-    recorder.save()
+    reply.end_reply(replace(end("I wonder", FinishReason.CANCELLED), told=whole))
+    recorder.save_texts()
     clock.now += 3600.0
-    again = recorder.begin(store.reopen_message(reply.message.id), NO_PROMPT, reply.conversation)
+    again = recorder.begin_reply(store.reopen_message(reply.message.id), NO_PROMPT, reply.conversation)
     reader = PartsReader(begun=True, before="I wonder")
     for piece in (" on", ".</think>Hello"):
-        recorder.add(again, [token(piece, *reader.feed(piece))])
+        recorder.append_text(again, [token(piece, *reader.add_text(piece))])
         clock.now += 2.0
     assert replace(again.message.thinking, parts=()) == Thinking(begun=True, ms=3000.0, paired=True)
     assert again.message.parts.answer == "Hello"

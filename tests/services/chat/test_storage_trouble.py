@@ -31,7 +31,7 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
         assert store.message(reply_id).status is MessageStatus.STREAMING
         # opened again, it still shows what the store does not have
         assert window.controller.chat.stored_conversation is not None
-        window.controller.chat.open(window.controller.chat.stored_conversation.id)
+        window.controller.chat.open_chat(window.controller.chat.stored_conversation.id)
         assert window.texts == ["Hi", "Hello, you!"]
     window.qtbot.waitUntil(lambda: store.message(reply_id).text == "Hello, you!", timeout=WAIT_MS)
     assert (store.message(reply_id).text, store.message(reply_id).status) == ("Hello, you!", MessageStatus.COMPLETE)
@@ -56,7 +56,7 @@ def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window
     ]
     assert (window.titles, window.texts) == (["First"], ["First", "Hello, you!"])
     with window.qtbot.assertNotEmitted(window.controller.storage.recovered):
-        window.controller.chats.search("")  # that reading works shows nothing: it did all the time
+        window.controller.chats.list_hits("")  # that reading works shows nothing: it did all the time
     with window.qtbot.waitSignal(window.controller.storage.recovered, timeout=WAIT_MS):
         window.controller.chats.rename_conversation(conversation.id, "First")
     window.ask("Second")
@@ -97,7 +97,7 @@ def test_a_full_disk_loses_no_text_and_room_mends_it(
 ) -> None:
     engine.replies = [Reply(tokens=("Hello", ",", *["long " * 4000] * 8))]
     window = window_on(disk.folder)
-    window.controller.start()
+    window.controller.open_last_chat()
     window.wait_for(EngineState.IDLE)
     reply_id = pause_midway(window, engine)
     disk.fill()
@@ -118,7 +118,7 @@ def test_what_cannot_be_saved_at_the_end_is_in_the_log_and_the_last_save_is_kept
     reply_id = pause_midway(window, engine)
     window.qtbot.waitUntil(lambda: window.store.message(reply_id).text == "Hello,", timeout=WAIT_MS)
     with held_by_another_process(window.store.path):
-        assert window.controller.close()
+        assert window.controller.shut_down()
         assert "1 replies could not be saved" in caplog.text
     assert window.store.message(reply_id).text == "Hello,"
 
@@ -128,7 +128,7 @@ def test_a_database_that_was_moved_aside_is_told_at_the_start(
 ) -> None:
     (tmp_path / "conversations.db").write_bytes(b"not a database" * 100)
     window = window_on(tmp_path)
-    window.controller.start()
+    window.controller.open_last_chat()
     assert [notice.title for notice in window.seen.notices] == ["Your chats could not be read"]
 
 
@@ -147,10 +147,10 @@ def test_what_cannot_be_saved_at_the_end_is_kept_beside_the_chats_until_it_can(
     with held_by_another_process(window.store.path):
         engine.gate.open()
         window.wait_for(EngineState.IDLE)
-        assert window.controller.close()
+        assert window.controller.shut_down()
         (file,) = tmp_path.glob("unsaved-replies-*.md")
         assert file.read_text() == "# Hi\n\nHello, you!\n"
-    assert window.controller.close()
+    assert window.controller.shut_down()
     assert not file.exists()
     assert window.store.message(2).text == "Hello, you!"
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_saved_at_the_end_is_kept_beside_the_chats_until_it_can(
 def test_what_an_earlier_run_could_not_save_is_told_of_at_the_start(unstarted: Window, tmp_path: Path) -> None:
     file = tmp_path / "unsaved-replies-20261121-120000-1.md"
     file.touch()
-    unstarted.controller.start()
+    unstarted.controller.open_last_chat()
     (notice,) = unstarted.seen.notices
     assert str(file) in notice.detail
 
@@ -185,12 +185,12 @@ def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_w
 ) -> None:
     window.ask("First")
     window.ask("Second")
-    assert window.controller.close()
+    assert window.controller.shut_down()
     window.store.close()
     with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
         by_hand.executemany("UPDATE messages SET parent_id = ? WHERE id = ?", [(b, a) for a, b in cycle.items()])
     again = window_on(tmp_path)
-    again.controller.start()
+    again.controller.open_last_chat()
     again.wait_for(EngineState.IDLE)
     assert [notice.title for notice in again.seen.notices] == ["Some messages were moved"]
     assert again.texts == ["First", "Hello, you!", "Second", "Hello, you!"]
@@ -205,12 +205,12 @@ def test_a_reply_without_a_question_is_not_written_anew(
 ) -> None:
     """A store made by hand: the engine takes no request that ends with a reply."""
     window.ask("First")
-    assert window.controller.close()
+    assert window.controller.shut_down()
     window.store.close()
     with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
         by_hand.execute("UPDATE messages SET role = 'system', text = ' '")
     again = window_on(tmp_path)
-    again.controller.start()
+    again.controller.open_last_chat()
     again.wait_for(EngineState.IDLE)
     first, second = again.controller.chat.path
     again.controller.regenerate(first.id)

@@ -58,7 +58,7 @@ def changed(draw: st.DrawFn, server: ToolServer, kind: str) -> State | None:
 class ListedServers(ToolServers):
     """Servers that list their tool as if they ran."""
 
-    def start(self, name: str) -> None:
+    def start_server(self, name: str) -> None:
         """Start no program."""
 
     def change(self, state: State | None, *, runs: bool = True) -> None:
@@ -69,7 +69,7 @@ class ListedServers(ToolServers):
             tool = replace(READ, server=state[0].name, origin=state[0].origin)
             self._set(tool.server, status="running", definitions=(tool,))
         if state is None and self.servers[-1].name == "files":
-            self.remove("files")
+            self.remove_server("files")
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def servers() -> Iterator[ListedServers]:
     keyring.set_keyring(Keychain())
     listed = ListedServers((), lambda _servers: None)
     yield listed
-    listed.close()
+    listed.end_servers()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -226,7 +226,7 @@ def test_stop_interrupts_a_call_which_can_be_run_again_or_passed_on(
     approve(tools)
     assert tools.controller.replies.chats_being_written == {tools.controller.chat.id}
     _, job = servers.calls[0]
-    tools.controller.stop()
+    tools.controller.stop_reply()
     assert job.cancelled
     result = tools.controller.chat.path[-1]
     assert result.status is MessageStatus.INTERRUPTED
@@ -246,7 +246,7 @@ def test_an_interrupted_call_can_be_passed_on(tools: Window, engine: ScriptedEng
     servers.result = None
     ask(tools, engine, calling(read()), ANSWER)
     approve(tools)
-    tools.controller.stop()
+    tools.controller.stop_reply()
     tools.controller.calls.go_on()
     tools.wait_for(EngineState.IDLE)
     assert engine.requests[1].messages[-1].content.startswith("Error: This call was interrupted.")
@@ -274,7 +274,7 @@ def test_stop_ends_a_reply_that_waits_for_its_servers(
 ) -> None:
     servers.starts = False
     tools.controller.send("Hi")
-    tools.controller.stop()
+    tools.controller.stop_reply()
     assert tools.controller.chat.path[-1].status is MessageStatus.COMPLETE
     servers.set("files", "running")
     servers.set("web", "running")
@@ -321,13 +321,13 @@ def test_servers_start_where_calls_wait_when_a_chat_is_opened(
     servers.set("files", "stopped")
     servers.set("web", "failed")
     servers.started.clear()
-    chat.open(waits)
+    chat.open_chat(waits)
     assert servers.started == ["files"]
     assert calls.shown(call).tool == READ
     approve(tools)
     servers.set("files", "stopped")
     servers.started.clear()
-    chat.open(waits)
+    chat.open_chat(waits)
     assert not servers.started
 
 
@@ -352,7 +352,7 @@ def test_a_call_that_is_to_run_again_may_be_left(
     servers.result = None
     (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
     approve(tools)
-    tools.controller.stop()
+    tools.controller.stop_reply()
     result = tools.controller.chat.path[-1]
     servers.set("files", "stopped")
     tools.controller.calls.run_again(result.id)
@@ -389,7 +389,7 @@ def test_a_call_goes_on_in_a_chat_that_is_not_open(
     tools.qtbot.waitUntil(lambda: len(tools.store.messages(chat)) == 4, timeout=WAIT_MS)
     tools.wait_for(EngineState.IDLE)
     assert [message.text for message in tools.store.messages(chat)][2:] == ["meanwhile", "It says so."]
-    tools.controller.chat.open(chat)
+    tools.controller.chat.open_chat(chat)
     assert tools.texts[2:] == ["meanwhile", "It says so."]
 
 

@@ -42,11 +42,11 @@ def test_a_trace_is_there_while_it_grows_and_after_a_restart(
     qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int
 ) -> None:
     events = drafted_events(30)
-    recorder.begin(reply_id, 0)
-    recorder.add(reply_id, events[:20])
+    recorder.begin_trace(reply_id, 0)
+    recorder.append_tokens(reply_id, events[:20])
     assert texts(recorder.trace(reply_id)) == [event.text for event in events[:20]]
-    recorder.add(reply_id, events[20:])
-    recorder.end(reply_id)
+    recorder.append_tokens(reply_id, events[20:])
+    recorder.end_trace(reply_id)
     assert recorder.trace(reply_id) == drafted_trace(30)  # not stored yet
     qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
     assert TraceRecorder(store).trace(reply_id) == drafted_trace(30)
@@ -58,9 +58,9 @@ def test_a_trace_of_an_erased_chat_does_not_hold_up_those_after_it(
     """All later traces stayed in memory, and were lost when the app quit."""
     gone = reply_id + 1000
     for message_id in (gone, reply_id):
-        recorder.begin(message_id, 0)
-        recorder.add(message_id, drafted_events(5))
-        recorder.end(message_id)
+        recorder.begin_trace(message_id, 0)
+        recorder.append_tokens(message_id, drafted_events(5))
+        recorder.end_trace(message_id)
     qtbot.waitUntil(lambda: not recorder._unsaved, timeout=10_000)
     assert store.trace(reply_id) is not None
     assert store.trace(gone) is None
@@ -76,9 +76,9 @@ def test_a_long_trace_is_packed_beside_the_main_thread(
         return encode(trace)
 
     monkeypatch.setattr("rdchat.services.chat.reply.encode", packed)
-    recorder.begin(reply_id, 0)
-    recorder.add(reply_id, drafted_events(5))
-    recorder.end(reply_id)
+    recorder.begin_trace(reply_id, 0)
+    recorder.append_tokens(reply_id, drafted_events(5))
+    recorder.end_trace(reply_id)
     assert recorder.trace(reply_id) == drafted_trace(5)
     qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
     assert threads
@@ -97,33 +97,33 @@ def test_a_full_disk_delays_a_trace(
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "save_trace", refuse)
-        recorder.begin(reply_id, 0)
-        recorder.add(reply_id, drafted_events(3))
-        recorder.end(reply_id)
+        recorder.begin_trace(reply_id, 0)
+        recorder.append_tokens(reply_id, drafted_events(3))
+        recorder.end_trace(reply_id)
         qtbot.waitUntil(lambda: len(tries) == 1)
         assert texts(recorder.trace(reply_id)) == texts(drafted_trace(3))
-    recorder.save()
+    recorder.save_traces()
     qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
 
 
 def test_a_continued_reply_has_the_trace_of_both_parts(recorder: TraceRecorder, reply_id: int) -> None:
     first = texts(drafted_trace(4))
-    recorder.begin(reply_id, 0)
-    recorder.add(reply_id, drafted_events(4))
-    recorder.end(reply_id)
-    recorder.begin(reply_id, sum(map(len, first)))
-    recorder.add(reply_id, drafted_events(2))
+    recorder.begin_trace(reply_id, 0)
+    recorder.append_tokens(reply_id, drafted_events(4))
+    recorder.end_trace(reply_id)
+    recorder.begin_trace(reply_id, sum(map(len, first)))
+    recorder.append_tokens(reply_id, drafted_events(2))
     whole = first + texts(drafted_trace(2))
     assert texts(recorder.trace(reply_id)) == whole
-    recorder.close()
+    recorder.end_traces()
     assert texts(recorder.trace(reply_id)) == whole
 
 
 def test_a_reply_begun_anew_replaces_its_trace(recorder: TraceRecorder, reply_id: int) -> None:
     for rounds in (6, 2):
-        recorder.begin(reply_id, 0)
-        recorder.add(reply_id, drafted_events(rounds))
-        recorder.close()
+        recorder.begin_trace(reply_id, 0)
+        recorder.append_tokens(reply_id, drafted_events(rounds))
+        recorder.end_traces()
     assert recorder.trace(reply_id) == drafted_trace(2)
 
 
@@ -138,7 +138,7 @@ def test_replies_of_the_window_are_traced(window: Window, window_on: Callable[[P
     assert reply.drafting is not None
     assert reply.drafting.mode is Mode.OFF
     assert window.controller.traces.trace(reply.id - 1) is None
-    assert window.controller.close()
+    assert window.controller.shut_down()
     window.store.close()
     again = window_on(tmp_path)
     assert texts(again.controller.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
@@ -154,7 +154,7 @@ def test_a_reply_that_is_stopped_and_continued_has_one_trace(window: Window, eng
     message_id = pause_midway(window, engine)
     assert window.controller.traces.is_live(message_id)
     assert texts(window.controller.traces.trace(message_id)) == ["Hello", ","]
-    window.controller.stop()
+    window.controller.stop_reply()
     window.wait_for(EngineState.IDLE)
     engine.gate.open()
     window.controller.continue_reply(message_id)
@@ -171,14 +171,14 @@ def test_a_trace_that_cannot_be_packed_is_dropped_alone(
 ) -> None:
     """Its error stood in the place of its bytes, and no later trace was stored: save() raised TypeError."""
     other_id = store.add_message(store.message(reply_id).conversation_id, reply_id, Role.ASSISTANT, "").id
-    recorder.begin(reply_id, 0)
-    recorder.add(reply_id, [replace(event, drafter="unheard of") for event in drafted_events(2)])
-    recorder.begin(other_id, 0)
-    recorder.add(other_id, drafted_events(3))
+    recorder.begin_trace(reply_id, 0)
+    recorder.append_tokens(reply_id, [replace(event, drafter="unheard of") for event in drafted_events(2)])
+    recorder.begin_trace(other_id, 0)
+    recorder.append_tokens(other_id, drafted_events(3))
     if not settles:
-        recorder.end(reply_id)
-        recorder.end(other_id)
+        recorder.end_trace(reply_id)
+        recorder.end_trace(other_id)
         qtbot.waitUntil(lambda: store.trace(other_id) is not None)
-    recorder.close()
+    recorder.end_traces()
     assert TraceRecorder(store).trace(other_id) == drafted_trace(3)
     assert recorder.trace(reply_id) is None

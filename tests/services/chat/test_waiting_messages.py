@@ -49,7 +49,7 @@ def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, e
     second = chat.conversation.id
     assert window.titles == ["Second", "First"]
     assert (chats.activity(first), chats.activity(second)) == (Activity.WRITING, Activity.WAITING)
-    chat.open(first)
+    chat.open_chat(first)
     engine.gate.open()
     wait_for_replies(window, engine, 2)
     assert window.texts == ["First", "Hello, you!"]
@@ -65,7 +65,7 @@ def test_a_waiting_message_keeps_the_options_of_its_chat(window: Window, engine:
     chat.start_new()
     chat.set_options(system_prompt="Be brief.")
     window.controller.send("Second")
-    chat.open(first)
+    chat.open_chat(first)
     engine.gate.open()
     wait_for_replies(window, engine, 2)
     assert [message.content for message in engine.requests[-1].messages] == ["Be brief.", "Second"]
@@ -96,7 +96,7 @@ def test_stopping_a_reply_gives_waiting_messages_back(window: Window, engine: Sc
     pause_midway(window, engine, "One")
     window.controller.send("Two")
     window.controller.send("Three")
-    window.controller.stop()
+    window.controller.stop_reply()
     engine.gate.open()
     wait_for_replies(window, engine, 1)
     assert window.texts == ["One", "Hello,"]
@@ -106,7 +106,7 @@ def test_stopping_a_reply_gives_waiting_messages_back(window: Window, engine: Sc
 
 def test_a_reply_that_another_model_stops_says_so(window: Window, engine: ScriptedEngine) -> None:
     reply = pause_midway(window, engine, "One")
-    window.controller.model_slot.load("/models/other")
+    window.controller.model_slot.load_model("/models/other")
     engine.gate.open()
     window.wait_for(EngineState.IDLE)
     stopped = window.store.message(reply)
@@ -127,10 +127,10 @@ def test_after_a_quit_a_waiting_message_is_in_its_message_field(
     files.add_text("Another")
     stored = [text for _, text in window.store.unsent_files(window.controller.chat.id)]
     assert stored == ["A long text"]
-    window.controller.close()
+    window.controller.shut_down()
     window.store.close()
     again = window_on(tmp_path)
-    again.controller.start()
+    again.controller.open_last_chat()
     assert again.texts == ["One", "Hello,"]
     assert again.controller.chat.typed == "Two\n\nThree\n\nTyped"
     assert [text for _, text in again.controller.chat.files.to_send()] == ["A long text", "Another"]
@@ -156,7 +156,7 @@ def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Wind
     chat.start_new()
     window.controller.send("Second")
     second = chat.conversation.id
-    chat.open(first)
+    chat.open_chat(first)
     window.controller.chats.delete_conversation(second)
     engine.gate.open()
     window.qtbot.waitUntil(lambda: not waiting(window), timeout=WAIT_MS)
@@ -166,10 +166,10 @@ def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Wind
 
 def test_a_message_waits_for_the_end_of_a_benchmark(window: Window, engine: ScriptedEngine) -> None:
     engine.gate.shut()
-    window.controller.benchmark.start(BenchPlan((BenchCell(),), (Prompt("Hi"),)), {})
+    window.controller.benchmark.run_plan(BenchPlan((BenchCell(),), (Prompt("Hi"),)), {})
     window.controller.send("One")
     assert waiting(window) == ["One"]
-    window.controller.benchmark.stop()
+    window.controller.benchmark.end_runs()
     engine.gate.open()
     wait_for_replies(window, engine, 1)
     assert window.texts == ["One", "Hello, you!"]
@@ -180,7 +180,7 @@ def test_without_a_model_the_chosen_one_is_loaded_and_answers(
     window: Window, engine: ScriptedEngine, command: str
 ) -> None:
     reply = window.ask("One")
-    window.controller.model_slot.unload()
+    window.controller.model_slot.unload_model()
     window.wait_for(EngineState.NO_MODEL)
     if command == "send":
         window.controller.send("Two")
@@ -195,7 +195,7 @@ def test_without_a_model_the_chosen_one_is_loaded_and_answers(
 
 
 def test_messages_wait_where_no_model_loads(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.model_slot.unload()
+    window.controller.model_slot.unload_model()
     engine.load_errors[None] = ModelError("The weights are cut short.")
     window.controller.send("One")
     window.controller.send("Two")

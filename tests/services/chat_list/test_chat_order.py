@@ -45,7 +45,7 @@ def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
         if error := tries.pop(0):
             raise error
 
-    history.add(undo)
+    history.add_step(undo)
     try:
         history.undo()
     except StorageFullError:
@@ -53,7 +53,7 @@ def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
     history.undo()
     assert history.last is None
     for _ in range(150):
-        history.add(lambda: None)
+        history.add_step(lambda: None)
     assert len(history._steps) == 100
 
 
@@ -139,15 +139,15 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     last = None
     for number in range(300):
         last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
-    desk.refresh()
+    desk.update_list()
     desk.order.duplicate(chat)
     assert window.titles == ["Long"]
     with window.qtbot.waitSignal(desk.order.copied) as copied:
         pass
     assert window.titles == ["Long copy", "Long"]
     assert len(store.messages(copied.args[0])) == 300
-    desk.show(Location.BIN)
-    desk.show(Location.CHATS)
+    desk.show_box(Location.BIN)
+    desk.show_box(Location.CHATS)
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(
         last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
     desk.order.duplicate(chat)
     window.qtbot.waitUntil(lambda: len(store.rows("SELECT id FROM conversations")) == 2)
-    desk.close()
+    desk.close_list()
     assert [each.title for each in store.conversations()] == ["Long"]
     assert len(store.rows("SELECT id FROM conversations")) == 2
     store.close()

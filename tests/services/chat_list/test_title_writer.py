@@ -47,7 +47,7 @@ def _ask_and_hold_the_title(window: Window, engine: ScriptedEngine) -> None:
     window.ask("soup pls")
     engine.gate.shut()
     quiet.setInterval(0)
-    window.controller.titles.wait()
+    window.controller.titles.wait_for_calm()
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
 
 
@@ -156,6 +156,6 @@ def test_a_small_model_writes_no_titles(quick: Window, engine: ScriptedEngine) -
     quick.wait_for(EngineState.IDLE)
     quick.ask("What is the *secret* word?")
     with quick.qtbot.waitSignal(quick.controller.titles.quiet.timeout, timeout=WAIT_MS):
-        quick.controller.titles.wait()
+        quick.controller.titles.wait_for_calm()
     assert not quick.controller.titles.writing
     assert quick.titles == ["What is the secret word?"]

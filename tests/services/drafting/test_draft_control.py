@@ -32,12 +32,12 @@ def test_a_request_carries_the_settings_and_asks_for_traces(window: Window, engi
 def test_settings_are_kept_per_model_and_over_a_restart(window: Window, settings: SettingsStore) -> None:
     controller = window.controller
     controller.drafting.change(_LOOKUP)
-    controller.model_slot.load("other")
+    controller.model_slot.load_model("other")
     window.wait_for(EngineState.IDLE)
     assert controller.drafting.settings == DraftSettings()
     controller.drafting.change(DraftSettings(mode=Mode.SPECULATIVE))
     assert [item.model for item in controller.settings.values.drafts] == ["other", "tiny"]
-    controller.model_slot.load(None)
+    controller.model_slot.load_model(None)
     window.wait_for(EngineState.IDLE)
     assert controller.drafting.settings == _LOOKUP
     again = SettingsStore(settings.path)
@@ -89,7 +89,7 @@ def test_a_change_between_replies_applies_at_once(window: Window) -> None:
 
 def test_the_drafts_of_another_chat_do_not_reach_a_reply(window: Window, engine: ScriptedEngine) -> None:
     controller = window.controller
-    controller.settings.update(presets=(Preset("Plain", "1", draft=DraftSettings(mode=Mode.OFF)),))
+    controller.settings.change_values(presets=(Preset("Plain", "1", draft=DraftSettings(mode=Mode.OFF)),))
     controller.drafting.change(_LOOKUP)
     pause_midway(window, engine)
     writing = controller.chat.id
@@ -200,7 +200,7 @@ def test_options_of_the_model_before_are_forgotten(window: Window, engine: Scrip
     drafting = window.controller.drafting
     window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
     engine.load_gate.shut()
-    window.controller.model_slot.load("other")
+    window.controller.model_slot.load_model("other")
     assert drafting.option(Mode.LOOKUP) is None
     assert not drafting.ready
     drafting.change(_LOOKUP)
@@ -242,9 +242,9 @@ def test_that_drafting_is_prepared_is_told_until_it_is_done(window: Window, engi
 def test_folders_chosen_before_are_offered_again(window: Window) -> None:
     controller, drafting = window.controller, window.controller.drafting
     drafting.change(DraftSettings(draft_model="/models/small", drafter="/drafters/a"))
-    controller.model_slot.load("other")
+    controller.model_slot.load_model("other")
     window.wait_for(EngineState.IDLE)
-    controller.model_slot.load("third")
+    controller.model_slot.load_model("third")
     window.wait_for(EngineState.IDLE)
     assert drafting.recent_draft_models == ("/models/small", "other")
     assert drafting.recent_drafters == ("/drafters/a",)
@@ -258,7 +258,7 @@ def test_why_a_reply_was_decoded_plainly_is_not_told_of_another_model(
     shut_gate.allow(4)
     window.controller.send("Hi")
     window.wait_for(EngineState.WRITING)
-    window.controller.model_slot.load("other")
+    window.controller.model_slot.load_model("other")
     window.wait_for(EngineState.IDLE)
     window.qtbot.waitUntil(lambda: not window.controller.recorder.live, timeout=WAIT_MS)
     assert window.controller.drafting.last_problem == ""

@@ -76,7 +76,7 @@ def test_time_that_was_not_measured_is_kept_over_a_reset(replies: WrittenReplies
         replies.ledger.add_statistics(Statistics(ledger=entries))
 
     progress(2.0)
-    replies.ledger.reset()
+    replies.ledger.start_counting()
     progress(5.0)
     assert [(row.name, row.total_ms) for row in replies.ledger.rows] == [("reply", 3.0), ("other", 3.0)]
 
@@ -84,7 +84,7 @@ def test_time_that_was_not_measured_is_kept_over_a_reset(replies: WrittenReplies
 def test_a_reset_midway_counts_from_then_on(replies: WrittenReplies) -> None:
     replies.finish(3, 30.0)
     replies.progress(2, 20.0)
-    replies.ledger.reset()
+    replies.ledger.start_counting()
     assert replies.ledger.rows == ()
     replies.progress(5, 44.0)
     assert replies.verify == (3, 24.0)
@@ -111,8 +111,8 @@ def test_a_waiting_reply_that_is_stopped_leaves_the_times_of_the_one_that_is_wri
     ledger.add_statistics(Statistics(ledger=_entries(2, 20.0)))
     chat = store.create_conversation("Another chat")
     waiting = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-    controller.replies.write(waiting, chat, MessagePath())
-    controller.replies.stop(chat.id)
+    controller.replies.write_reply(waiting, chat, MessagePath())
+    controller.replies.stop_replies(chat.id)
     assert store.message(waiting.id).status is MessageStatus.COMPLETE
     ledger.add_statistics(Statistics(ledger=_entries(3, 30.0)))
     assert [(each.name, each.calls) for each in ledger.entries] == [("round", 3), ("verify", 3), ("wait", 3)]

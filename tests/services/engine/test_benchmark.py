@@ -22,7 +22,7 @@ def test_a_benchmark_keeps_what_it_found_out(qtbot: QtBot, client: EngineClient,
     engine.bench_events = EVENTS
     benchmark = Benchmark(client)
     with qtbot.waitSignal(benchmark.ended) as ended:
-        benchmark.start(PLAN)
+        benchmark.run_plan(PLAN)
         assert benchmark.running
         assert client.measuring
     assert ended.args == [False]
@@ -35,7 +35,7 @@ def test_a_benchmark_keeps_what_it_found_out(qtbot: QtBot, client: EngineClient,
 def paused_after_one_run(qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate) -> Benchmark:
     engine.bench_events = EVENTS
     benchmark = Benchmark(client)
-    benchmark.start(PLAN)
+    benchmark.run_plan(PLAN)
     shut_gate.allow(2)
     qtbot.waitUntil(lambda: len(benchmark.runs) == 1)
     return benchmark
@@ -46,7 +46,7 @@ def test_what_was_run_before_a_stop_is_kept(
 ) -> None:
     benchmark = paused_after_one_run(qtbot, client, engine, shut_gate)
     with qtbot.waitSignal(benchmark.ended) as ended:
-        benchmark.stop()
+        benchmark.end_runs()
     assert ended.args == [True]
     assert benchmark.runs == [EVENTS[1]]
 
@@ -58,7 +58,7 @@ def test_a_benchmark_that_begins_drops_the_one_before(
     benchmark = paused_after_one_run(qtbot, client, engine, shut_gate)
     engine.bench_events = (BenchProgress(0, 1, "second"),)
     with qtbot.waitSignal(benchmark.ended) as ended:
-        benchmark.start(replace(PLAN, seed=1))
+        benchmark.run_plan(replace(PLAN, seed=1))
         shut_gate.open()
     assert ended.args == [False]
     assert benchmark.runs == []
@@ -71,7 +71,7 @@ def test_two_windows_share_the_engine_but_not_their_runs(
     engine.bench_events = EVENTS
     mine, other = Benchmark(client), Benchmark(client)
     with qtbot.waitSignal(mine.ended):
-        mine.start(PLAN)
+        mine.run_plan(PLAN)
     assert len(mine.runs) == 2
     assert (other.runs, other.progress, other.running) == ([], None, False)
 
@@ -83,7 +83,7 @@ def test_an_engine_that_cannot_start_fails_it(qtbot: QtBot, make_client: Callabl
     client = make_client(broken)
     benchmark = Benchmark(client)
     with qtbot.waitSignal(benchmark.failed) as failed:
-        benchmark.start(PLAN)
+        benchmark.run_plan(PLAN)
     failure = failed.args[0]
     assert isinstance(failure, Failure)
     assert "no library" in failure.message
@@ -97,7 +97,7 @@ def test_nothing_is_asked_of_the_model_while_it_is_measured(window: Window, engi
     reply = window.ask("Hello")
     engine.bench_events = EVENTS
     engine.gate.shut()
-    controller.benchmark.start(PLAN)
+    controller.benchmark.run_plan(PLAN)
     controller.send("And now?")
     assert [message.text for message in controller.chat.unsent.waiting] == ["And now?"]
     controller.regenerate(reply.id)
@@ -118,9 +118,9 @@ def test_one_that_still_waits_ends_at_once(
     window.controller.send("Hello")
     window.wait_for(EngineState.WRITING)
     benchmark = window.controller.benchmark
-    benchmark.start(PLAN)
+    benchmark.run_plan(PLAN)
     with qtbot.waitSignal(benchmark.ended, timeout=0) as ended:
-        benchmark.stop()
+        benchmark.end_runs()
     assert ended.args == [True]
     assert not benchmark.running
     shut_gate.open()
@@ -128,5 +128,5 @@ def test_one_that_still_waits_ends_at_once(
     qtbot.waitUntil(lambda: not window.controller._engine.measuring)
     assert engine.plans == []
     with qtbot.waitSignal(benchmark.ended) as ended:
-        benchmark.start(PLAN)
+        benchmark.run_plan(PLAN)
     assert (ended.args, len(benchmark.runs)) == ([False], 2)

@@ -18,7 +18,7 @@ def race(make_client: Callable[..., EngineClient]) -> Race:
 
 def result_of(qtbot: QtBot, race: Race) -> RaceResult:
     with qtbot.waitSignal(race.finished) as finished:
-        race.begin("Say hello", LOOKUP, 0.7, 7, 32)
+        race.begin_race("Say hello", LOOKUP, 0.7, 7, 32)
     result = finished.args[0]
     assert isinstance(result, RaceResult)
     return result
@@ -132,7 +132,7 @@ def test_a_mode_that_is_not_to_be_had_fails_the_race_with_its_reason(
         bench_run(0, 20),
     )
     with qtbot.waitSignal(race.failed) as failed, qtbot.assertNotEmitted(race.finished):
-        race.begin("Say hello", LOOKUP, 0.7, 7, 32)
+        race.begin_race("Say hello", LOOKUP, 0.7, 7, 32)
     assert failed.args[0].message == "There is no drafter for this model."
 
 
@@ -143,7 +143,7 @@ def test_a_race_ends_as_soon_as_its_mode_turns_out_not_to_be_had(
     missing = bench_run(1, 0, pieces=(), mode_reason="There is no drafter for this model.")
     engine.bench_events = (BenchProgress(0, 2, "Warming up"), missing, bench_run(0, 20))
     with qtbot.waitSignal(race.failed) as failed, qtbot.assertNotEmitted(race.stopped):
-        race.begin("Say hello", LOOKUP, 0.7, 7, 32)
+        race.begin_race("Say hello", LOOKUP, 0.7, 7, 32)
         shut_gate.allow(2)
     assert failed.args[0].message == "There is no drafter for this model."
     assert not race.running
@@ -154,9 +154,9 @@ def test_a_race_that_is_stopped_has_no_result(
 ) -> None:
     engine.bench_events = (BenchProgress(0, 2, "Warming up"), bench_run(0, 20), bench_run(1, 10))
     assert race.step_text == ""
-    race.begin("Say hello", LOOKUP, 0.7, 7, 32)
+    race.begin_race("Say hello", LOOKUP, 0.7, 7, 32)
     shut_gate.allow(1)
     qtbot.waitUntil(lambda: race.step_text.startswith("Preparing for "))
     with qtbot.waitSignal(race.stopped), qtbot.assertNotEmitted(race.finished):
-        race.stop()
+        race.end_runs()
     assert not race.running

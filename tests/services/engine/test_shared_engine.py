@@ -31,7 +31,7 @@ def find() -> Sequence[ModelCard]:
 @pytest.fixture
 def slot(make_client: Callable[..., EngineClient], qtbot: QtBot) -> ModelSlot:
     slot = ModelSlot(make_client(), Settings())
-    slot.load("tiny")
+    slot.load_model("tiny")
     qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
     return slot
 
@@ -111,7 +111,7 @@ def test_the_person_chooses_another_model_while_the_server_loads_one(
     qtbot.waitUntil(lambda: slot.loading, timeout=60_000)
     failed: list[object] = []
     slot.failed.connect(failed.append)
-    slot.load("new")
+    slot.load_model("new")
     engine.load_gate.open()
     qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
     caller.join()
@@ -132,7 +132,7 @@ def test_the_app_does_not_start_with_a_model_that_the_server_loaded(
 
 def test_a_load_in_the_window(shared: SharedEngine, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:
     engine.load_gate.shut()
-    slot.load("new")
+    slot.load_model("new")
     assert shared.model is None
     engine.load_gate.open()
     qtbot.waitUntil(lambda: shared.model is not None, timeout=60_000)
@@ -143,6 +143,6 @@ def test_a_load_in_the_window(shared: SharedEngine, slot: ModelSlot, engine: Scr
 
 
 def test_a_remote_model_answers_no_other_programs(shared: SharedEngine, slot: ModelSlot, qtbot: QtBot) -> None:
-    slot.load("remote:studio/qwen")
+    slot.load_model("remote:studio/qwen")
     qtbot.waitUntil(lambda: slot.info is not None)
     assert shared.model is None

@@ -62,7 +62,7 @@ def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, 
     before = asked(engine)
     prices.unlink()
     window.controller.chat.start_new()
-    window.controller.chat.open(listed(window.controller.chats)[0].id)
+    window.controller.chat.open_chat(listed(window.controller.chats)[0].id)
     window.ask("And now?")
     assert asked(engine)[0] == before[0]
 
@@ -81,7 +81,7 @@ def test_the_meter_counts_files_before_and_after_they_are_sent(window: Window, p
 
 def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 30))
-    window.controller.chat.files.add([str(tmp_path / "long.pdf")])
+    window.controller.chat.files.add_files([str(tmp_path / "long.pdf")])
     window.controller.send("Well?")
     assert window.seen.refused == [("Well?", "long.pdf is still being read. Wait a moment, or remove it.")]
     assert window.texts == []
@@ -103,8 +103,8 @@ def test_one_that_is_taken_out_while_it_is_read_does_not_come_back(
 ) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 400))
     files = window.controller.chat.files
-    files.add([str(tmp_path / "long.pdf")])
-    files.remove(files.files[0].id)
+    files.add_files([str(tmp_path / "long.pdf")])
+    files.remove_file(files.files[0].id)
     assert [file.name for file in bring(window, prices)] == ["prices.csv"]
     window.ask("How much?")
     assert len(window.controller.chat.path[0].files) == 1
@@ -115,7 +115,7 @@ def test_each_chat_has_its_own(window: Window, prices: Path) -> None:
     bring(window, prices)
     window.controller.chat.start_new()
     assert window.controller.chat.files.files == ()
-    window.controller.chat.open(listed(window.controller.chats)[0].id)
+    window.controller.chat.open_chat(listed(window.controller.chats)[0].id)
     assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
 
 
@@ -124,7 +124,7 @@ def test_the_tokens_of_a_remote_model_are_estimates_that_refuse_nothing_that_mig
 ) -> None:
     engine.context_length = 150
     slot = window.controller.model_slot
-    slot.load("/models/short")
+    slot.load_model("/models/short")
     window.wait_for(EngineState.IDLE)
     assert slot.info is not None
     slot.info = replace(slot.info, server="Studio")
@@ -133,7 +133,7 @@ def test_the_tokens_of_a_remote_model_are_estimates_that_refuse_nothing_that_mig
         (tmp_path / f"{words}.txt").write_text("word " * words)
         *_, file = bring(window, tmp_path / f"{words}.txt")
         assert file.count is not None
-        assert file.count.text.startswith("about ")
+        assert file.count.description.startswith("about ")
         assert bool(files.excess) == is_refused
     choice = files.part_choice(file.id)
     assert choice is not None
@@ -147,7 +147,7 @@ def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     engine.context_length = 100
-    window.controller.model_slot.load("/models/short")
+    window.controller.model_slot.load_model("/models/short")
     window.wait_for(EngineState.IDLE)
     (tmp_path / "long.txt").write_text("word " * 200)
     (file,) = bring(window, tmp_path / "long.txt")
@@ -156,7 +156,7 @@ def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     assert window.seen.refused == [
         ("What is it about?", "This file is 115 tokens too long for this model. Choose a part of it.")
     ]
-    window.controller.chat.files.choose(file.id, Part("word " * 20, "the first 10% of it"))
+    window.controller.chat.files.choose_part(file.id, Part("word " * 20, "the first 10% of it"))
     window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
     window.ask("What is it about?")
     assert asked(engine)[0].startswith('<file name="long.txt" part="the first 10% of it">\nword ')
@@ -190,7 +190,7 @@ def test_a_summary_is_made_of_files_too(window: Window, engine: ScriptedEngine, 
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     engine.load_gate.shut()
-    window.controller.model_slot.load("/models/other")
+    window.controller.model_slot.load_model("/models/other")
     window.wait_for(EngineState.LOADING)
     assert window.controller.chat.files.tokens is None
     window.controller.send("How much?")
@@ -222,4 +222,4 @@ def test_far_too_many_tokens_are_reckoned_from_a_sample() -> None:
     far = tokens_of("x" * 1_000_000, count)
     assert not far.exact
     assert abs(far.tokens - 250_000) < 1000
-    assert far.text == "about 250,000 tokens"
+    assert far.description == "about 250,000 tokens"

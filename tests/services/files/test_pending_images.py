@@ -82,12 +82,12 @@ def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
     with (tmp_path / "large.png").open("wb") as file:
         file.write(DATA)
         file.truncate(MAX_IMAGE_BYTES + 1)
-    files.add([str(tmp_path / "cut.png"), str(tmp_path / "large.png")])
+    files.add_files([str(tmp_path / "cut.png"), str(tmp_path / "large.png")])
     window.qtbot.waitUntil(lambda: len(refusals) == 2, timeout=WAIT_MS)
     assert all("\n" not in each and str(tmp_path) not in each for each in refusals)
     assert (refusals[0].split()[0], refusals[1].split()[0]) == ("cut.png", "large.png")
     assert not files.files
-    files.add([str(picture)] * (MAX_FILES + 1))
+    files.add_files([str(picture)] * (MAX_FILES + 1))
     files.add_image(lambda: DATA, "one more.png")
     assert refusals[2:] == [f"A message takes {MAX_FILES} files at most."] * 2
 

@@ -53,7 +53,7 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext), tools=servers)
     work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
     work.servers = servers
-    controller.start()
+    controller.open_last_chat()
     work.wait(lambda: controller.replies.state is EngineState.IDLE)
     for _ in range(3):
         work.ask()
@@ -171,7 +171,7 @@ class Work:
         self._pipe.send(("done", ("cut", made.id, cut)))
         if self._draw.random() < 0.5:
             self._pipe.send(("wanted", ("cut", made.id, None)))
-            context.undo(made.id)
+            context.undo_cut(made.id)
             self._pipe.send(("done", ("cut", made.id, None)))
         self.ask()
 
@@ -187,7 +187,7 @@ class Work:
         self._pipe.send(("done", ("before", before)))
         prepare(backup, self._folder)
         self._pipe.send(("wanted", ("restore", before)))
-        self._transfer.restore()
+        self._transfer.restore_backup()
         self._pipe.send(("done", ("restore", before)))
 
     def tools(self) -> None:
@@ -210,7 +210,7 @@ class Work:
         for _ in range(self._draw.randrange(200)):
             self._qt.processEvents()
         if self._draw.random() < 0.3:
-            self._controller.stop()
+            self._controller.stop_reply()
             if self._draw.random() < 0.5:
                 calls.run_again(result.id)
                 calls.decide(call, Scope.ONCE, calls.definition(call))

@@ -25,7 +25,7 @@ def open_downloads(hub: HubServer, qtbot: QtBot) -> Iterator[Callable[..., Follo
 
     yield make
     for downloads in opened:
-        downloads.service.close()
+        downloads.service.end_process()
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class FollowedDownloads:
     def restored(self) -> tuple[Download, ...]:
         """Read what earlier runs left; return what is listed then."""
         with self._qtbot.waitSignal(self.service.restored, timeout=WAIT_MS):
-            self.service.restore()
+            self.service.restore_downloads()
         return self.service.all()
 
     def child(self) -> psutil.Process:

@@ -36,7 +36,7 @@ def follow(downloads: Downloads, end: Callable[[], object]) -> None:
     def on_restored() -> None:
         if not downloads.all():
             say("started")
-            downloads.start(Download(NAME))
+            downloads.start_download(Download(NAME))
 
     def on_finished(_progress: Download) -> None:
         say("finished")
@@ -52,17 +52,17 @@ def run_service() -> int:
     qt = QCoreApplication(sys.argv[:1])
     downloads = Downloads(Tokens(), replace(LIMITS, lock_wait_s=30.0))
     follow(downloads, qt.quit)
-    downloads.restore()
+    downloads.restore_downloads()
     qt.exec()
-    downloads.close()
+    downloads.end_process()
     return 0
 
 
 class FollowedApp(app_module.App):
     """Opens the models window's services by hand only where there is nothing to go on with."""
 
-    def start(self) -> None:
-        super().start()
+    def open_window(self) -> None:
+        super().open_window()
         windows = self.window.windows
         windows.on_model_services.append(lambda models: follow(models.downloads, self.window.close))
         if not has_unfinished():

@@ -50,7 +50,7 @@ def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, open_downl
     for kind, faulty in faults.items():
         hub.add(f"some-org/{kind}", files_of(kind))
         hub.fault(f"model-{kind}.safetensors", *faulty)
-    ids = {kind: downloads.service.start(Download(f"some-org/{kind}")) for kind in faults}
+    ids = {kind: downloads.service.start_download(Download(f"some-org/{kind}")) for kind in faults}
     for kind, one in ids.items():
         check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files_of(kind))
     assert hub.starts(files_of("cut")["model-cut.safetensors"]) == [0, 70_000, 70_001]
@@ -72,7 +72,7 @@ def test_what_the_hub_refuses_says_what_is_lacking(
     downloads = open_downloads(tokens)
     downloads.service.set_at_once(8)
     names = ("gated", "missing", "damaged", "busy")
-    ids = {name: downloads.service.start(Download(f"some-org/{name}")) for name in names}
+    ids = {name: downloads.service.start_download(Download(f"some-org/{name}")) for name in names}
     failed = {name: downloads.wait_for(one, DownloadState.FAILED) for name, one in ids.items()}
     assert (failed["gated"].lack, failed["gated"].page) == (Lack.TOKEN, f"{hub.url}/some-org/gated")
     assert failed["missing"].lack == Lack.TOKEN, "without a token the hub tells nobody what it has"
@@ -97,12 +97,12 @@ def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
     tokens = Tokens()
     downloads, account = open_downloads(tokens), HubAccount(tokens)
     account.accepted.connect(downloads.service.retry_refused)
-    one = downloads.service.start(Download(NAME))
+    one = downloads.service.start_download(Download(NAME))
     downloads.wait_for(one, DownloadState.FAILED)
     with qtbot.waitSignal(account.accepted, timeout=WAIT_MS):
         account.give(" hf_right\n")
     check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
-    account.close()
+    account.drop_requests()
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_full_disk_is_told_and_gone_on_with(
     with small_disk(tmp_path / "small", kibibytes=640) as disk:
         hub.before_bytes[WEIGHTS] = lambda: (disk.folder / "other").write_bytes(bytes(300_000))
         downloads = open_downloads()
-        one = downloads.service.start(Download(NAME))
+        one = downloads.service.start_download(Download(NAME))
         failed = downloads.wait_for(one, DownloadState.FAILED)
         assert "the disk is full" in failed.problem
         check_nothing_installed()
@@ -125,7 +125,7 @@ def test_a_full_disk_is_told_and_gone_on_with(
         downloads.service.resume(one)
         ended = downloads.wait_for(one, DownloadState.FINISHED)
         check_whole(Path(ended.folder), files)
-        downloads.service.close()
+        downloads.service.end_process()
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downlo
     files = small_files()
     hub.add(NAME, files)
     hub.holds_at = 100_000
-    one = downloads.service.start(Download(NAME))
+    one = downloads.service.start_download(Download(NAME))
     downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
     os.kill(downloads.child().pid, signal.SIGKILL)
     failed = downloads.wait_for(one, DownloadState.FAILED)
@@ -152,7 +152,7 @@ def test_what_another_program_downloads_is_waited_for(hub: HubServer, downloads:
     files = small_files()
     hub.add(NAME, files)
     with cached().locked():
-        one = downloads.service.start(Download(NAME))
+        one = downloads.service.start_download(Download(NAME))
         waits = downloads.wait(one, lambda progress: bool(progress.notes))
         assert waits.state is DownloadState.WAITING
         assert waits.notes[0] == f"Another program is downloading {NAME}. This download continues after it."

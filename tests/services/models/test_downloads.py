@@ -39,10 +39,10 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     files = small_files()
     hub.add(NAME, files)
     hub.holds_at = 100_000
-    one = downloads.service.start(Download(NAME))
-    assert downloads.service.start(Download(NAME)) == one, "it goes on already"
+    one = downloads.service.start_download(Download(NAME))
+    assert downloads.service.start_download(Download(NAME)) == one, "it goes on already"
     with pytest.raises(HubError):
-        downloads.service.start(Download("../evil"))
+        downloads.service.start_download(Download("../evil"))
     downloads.wait(one, lambda progress: progress.done_bytes > 0)
     (going,) = downloads.service.going()
     assert going.total_bytes == sum(map(len, files.values()))
@@ -53,7 +53,7 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     downloads.service.clear_finished()
     assert downloads.service.all() == ()
     check_whole(Path(ended.folder), files)
-    downloads.service.close()
+    downloads.service.end_process()
     assert not has_unfinished()
 
 
@@ -74,8 +74,8 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
     hub.add(NAME, files)
     hub.holds_at = 100_000
     first = open_downloads()
-    first.wait(first.service.start(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
-    first.service.close()
+    first.wait(first.service.start_download(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
+    first.service.end_process()
     check_nothing_installed()
     here = max(part.stat().st_size for part in cached().work.glob("*.part"))  # a small file may be under way too
     hub.holds_at = None
@@ -93,9 +93,9 @@ def test_mtp_layers_go_on_after_a_restart(hub: HubServer, open_downloads: Opener
     plan = plan_part(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
     hub.holds_at = 200_000
     first, wanted = open_downloads(), begin_drafter(plan)
-    one = first.service.start(wanted)
+    one = first.service.start_download(wanted)
     first.wait(one, lambda progress: progress.done_bytes > 100_000)
-    first.service.close()
+    first.service.end_process()
     second = open_downloads()
     (listed,) = second.restored()
     assert (listed.id, second.went_on) == (one, [ORIGINAL])
@@ -114,7 +114,7 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     older = begin_drafter(plan_part(HubApi(find_endpoint()), target, ORIGINAL))
     first = open_downloads()
     hub.holds_at = 200_000
-    one = first.service.start(older)
+    one = first.service.start_download(older)
     first.wait(one, lambda progress: progress.done_bytes > 100_000)
     first.service.pause(one)
     first.wait_for(one, DownloadState.PAUSED)
@@ -127,7 +127,7 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     second = open_downloads()  # another start: its list has the older one
     (listed,) = second.restored()
     assert (listed.id, listed.revision) == (one, newer.revision)
-    assert first.service.start(newer) == one
+    assert first.service.start_download(newer) == one
     assert [each.revision for each in first.service.all()] == [newer.revision]
     first.wait_for(one, DownloadState.FINISHED)
     check_layers(drafter_folder(), original)
@@ -136,8 +136,8 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
 @pytest.mark.slow
 def test_a_deleted_models_unfinished_drafter_leaves_the_list(hub: HubServer, downloads: FollowedDownloads) -> None:
     service = downloads.service
-    drafter = service.start(Download(NAME, is_model=False, drafter="tiny-mtp-123456"))
-    model = service.start(Download(NAME))
+    drafter = service.start_download(Download(NAME, is_model=False, drafter="tiny-mtp-123456"))
+    model = service.start_download(Download(NAME))
     for each in (drafter, model):
         downloads.wait_for(each, DownloadState.FAILED)  # the hub has neither
     service.forget_deleted(Path("/hub/it"), NAME)
@@ -150,12 +150,12 @@ def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, 
     hub.add(NAME, files)
     hub.holds_at = 100_000
     first = open_downloads()
-    one = first.service.start(Download(NAME, is_model=False))
+    one = first.service.start_download(Download(NAME, is_model=False))
     first.wait(one, lambda progress: progress.done_bytes > 50_000)
     first.service.pause(one)
     paused = first.wait_for(one, DownloadState.PAUSED)
     assert first.service.going() == ()
-    first.service.close()
+    first.service.end_process()
     asked = len(hub.requests)
     second = open_downloads()
     (listed,) = second.restored()
@@ -187,7 +187,7 @@ def test_what_the_command_line_left_is_listed(hub: HubServer, downloads: Followe
 def test_one_that_finished_is_not_listed(hub: HubServer, open_downloads: Opener) -> None:
     hub.add(NAME, small_files())
     first = open_downloads()
-    first.wait_for(first.service.start(Download(NAME)), DownloadState.FINISHED)
+    first.wait_for(first.service.start_download(Download(NAME)), DownloadState.FINISHED)
     second = open_downloads()
     assert (second.restored(), second.went_on) == ((), [])
 
@@ -202,9 +202,11 @@ def test_one_that_waits_for_its_turn_is_resumed_after_a_restart(hub: HubServer, 
         hub.add(name, small_files())
     first = open_downloads()
     for name in names:
-        first.wait(first.service.start(Download(name)), lambda progress: progress.state is not DownloadState.PAUSED)
+        first.wait(
+            first.service.start_download(Download(name)), lambda progress: progress.state is not DownloadState.PAUSED
+        )
     first._qtbot.waitUntil(lambda: len(list(unfinished_downloads())) == 3, timeout=WAIT_MS)
-    first.service.close()
+    first.service.end_process()
     answer.set()
     second = open_downloads()
     assert {each.repository for each in second.restored()} == set(names)
@@ -217,8 +219,8 @@ def test_one_that_waits_for_its_turn_is_resumed_after_a_restart(hub: HubServer, 
 @pytest.mark.slow
 def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     first = open_downloads()
-    first.wait_for(first.service.start(Download(NAME)), DownloadState.FAILED)
-    first.service.close()
+    first.wait_for(first.service.start_download(Download(NAME)), DownloadState.FAILED)
+    first.service.end_process()
     second = open_downloads()
     (listed,) = second.restored()
     assert (listed.state, second.went_on) == (DownloadState.PAUSED, [])
@@ -231,13 +233,13 @@ def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open
 def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
     hub.add(NAME, small_files())
     hub.holds_at = 100_000
-    one = downloads.service.start(Download(NAME))
+    one = downloads.service.start_download(Download(NAME))
     downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
     with qtbot.waitSignal(downloads.service.removed):
         downloads.service.discard(one)
     assert downloads.service.all() == ()
     assert not cached().folder.exists()
-    downloads.service.close()
+    downloads.service.end_process()
     assert not has_unfinished()
 
 
@@ -252,7 +254,7 @@ def test_with_one_revision_what_is_here_of_the_others_stays(
     ids = []
     for revision in ("main", "newer"):
         hub.holds_at = hub.sent.total() + 200_000
-        ids.append(downloads.service.start(Download(NAME, revision)))
+        ids.append(downloads.service.start_download(Download(NAME, revision)))
         downloads.wait(ids[-1], lambda progress: progress.fetched_bytes > 50_000)
         downloads.service.pause(ids[-1])
         assert downloads.wait_for(ids[-1], DownloadState.PAUSED).done_bytes > 50_000
@@ -279,7 +281,7 @@ def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, qtbot: QtBot, do
     for name in names:
         hub.add(name, small_files())
     try:
-        ids = [downloads.service.start(Download(name)) for name in names]
+        ids = [downloads.service.start_download(Download(name)) for name in names]
         qtbot.waitUntil(lambda: states(downloads) == ["asking", "asking", "waiting", "waiting"], timeout=WAIT_MS)
         qtbot.waitUntil(lambda: len(asked) == 2, timeout=WAIT_MS)
         downloads.service.set_at_once(4)
@@ -302,12 +304,12 @@ def test_a_keychain_that_asks_the_person_holds_up_nothing(
     keyring.set_keyring(keychain := SlowKeychain())
     hub.add(NAME, small_files())
     downloads = open_downloads(Tokens())
-    one = downloads.service.start(Download(NAME))
+    one = downloads.service.start_download(Download(NAME))
     assert keychain.asked.wait(60)
     downloads.service.pause(one)
     downloads.wait_for(one, DownloadState.PAUSED)
     keychain.answer.set()
-    other = downloads.service.start(Download("some-org/other"))
+    other = downloads.service.start_download(Download("some-org/other"))
     downloads.wait_for(other, DownloadState.FAILED)
     assert downloads.now(one).state is DownloadState.PAUSED  # type: ignore[union-attr]
     assert not any(NAME in request.path for request in hub.requests)
@@ -319,11 +321,11 @@ def test_a_token_that_is_none_is_said(
 ) -> None:
     monkeypatch.setenv("RDCHAT_HUB_TOKEN_HOST", hub.url.removeprefix("http://"))
     monkeypatch.setenv("HF_TOKEN", "two words")
-    failed = downloads.wait_for(downloads.service.start(Download(NAME)), DownloadState.FAILED)
+    failed = downloads.wait_for(downloads.service.start_download(Download(NAME)), DownloadState.FAILED)
     assert failed.problem == "This is not a token: it contains spaces or other characters."
     monkeypatch.setenv("HF_ENDPOINT", "gopher://x")
     with pytest.raises(InvalidSettingError):
-        downloads.service.start(Download(NAME))
+        downloads.service.start_download(Download(NAME))
 
 
 def test_the_disk_is_looked_at(hub: HubServer, downloads: FollowedDownloads) -> None:
@@ -352,12 +354,12 @@ def test_a_pair_is_one_download_also_after_a_restart(
     drafter = pair(hub, monkeypatch)
     hub.holds_at = 100_000
     first = open_downloads()
-    first.wait(first.service.start(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
+    first.wait(first.service.start_download(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
     (shown,) = first.service.all()
     assert (shown.companion, shown.files[-1]) == (DRAFTER, DownloadFile("its-drafter/its files", 0, 1_000_000))
     assert len(first.service.going()) == 1
     assert not any(DRAFTER in request.path for request in hub.requests)
-    first.service.close()
+    first.service.end_process()
     hub.holds_at = None
     second = open_downloads()
     (listed,) = second.restored()
@@ -367,9 +369,9 @@ def test_a_pair_is_one_download_also_after_a_restart(
     sizes = [len(data) for data in (*small_files().values(), *drafter.values())]
     assert (shown.total_bytes, shown.done_bytes) == (sum(sizes), sum(sizes))
     assert {file.name for file in shown.files} >= {WEIGHTS, f"its-drafter/{WEIGHTS}"}
-    second.service.clear(shown.id)
+    second.service.hide_download(shown.id)
     assert second.service.all() == ()
-    second.service.start(Download(NAME))
+    second.service.start_download(Download(NAME))
     (shown,) = second.service.all()
     assert shown.companion == "", "the drafter is here"
 
@@ -380,13 +382,13 @@ def test_a_drafter_goes_on_after_a_restart_and_its_model_may_be_deleted_meanwhil
 ) -> None:
     drafter = pair(hub, monkeypatch)
     first = open_downloads()
-    one = first.service.start(Download(NAME))
+    one = first.service.start_download(Download(NAME))
     first.service.finished.connect(lambda _download: setattr(hub, "bytes_per_second", 50_000))
     first.wait(one, lambda progress: bool(progress.folder) and progress.state == "downloading")
     first.service.forget_deleted(Path(first.now(one).folder))
     (shown,) = first.service.all()
     assert (shown.repository, shown.companion) == (DRAFTER, "")
-    first.service.close()
+    first.service.end_process()
     hub.bytes_per_second = None
     second = open_downloads()
     (listed,) = second.restored()
@@ -402,7 +404,7 @@ def test_two_models_may_share_a_drafter(downloads: FollowedDownloads, monkeypatc
     )
     for method in ("start", "pause", "discard"):
         monkeypatch.setattr(process, method, lambda *_: Job())
-    one, other = service.start(Download(NAME)), service.start(Download("org/other"))
+    one, other = service.start_download(Download(NAME)), service.start_download(Download("org/other"))
     service._take(Download(NAME, state=DownloadState.FINISHED, folder="/snapshot"))
     drafter = Download(DRAFTER, is_model=False)
     assert {each.id: each.companion for each in service.all()} == {one: DRAFTER, other: DRAFTER}
@@ -410,9 +412,9 @@ def test_two_models_may_share_a_drafter(downloads: FollowedDownloads, monkeypatc
     service._take(drafter.at(DownloadState.REMOVED))
     assert {each.id: each.companion for each in service.all()} == {one: "", other: DRAFTER}
     service._take(Download("org/other", state=DownloadState.FINISHED, folder="/snapshot"))
-    assert service.find(DRAFTER) is not None, "it is begun again"
+    assert service.find_download(DRAFTER) is not None, "it is begun again"
     service._take(drafter.at(DownloadState.FINISHED))
-    service.clear(other)
+    service.hide_download(other)
     assert [each.id for each in service.all()] == [one]
 
 
@@ -421,6 +423,6 @@ def test_only_the_main_version_of_a_suggested_model_comes_with_its_drafter(
     hub: HubServer, downloads: FollowedDownloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair(hub, monkeypatch)
-    one = downloads.service.start(Download(NAME, hub.repositories[NAME].branches["main"]))
+    one = downloads.service.start_download(Download(NAME, hub.repositories[NAME].branches["main"]))
     assert downloads.wait_for(one, DownloadState.FINISHED).companion == ""
     assert len(downloads.service.all()) == 1

@@ -25,11 +25,11 @@ def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Wi
 
     sources = ModelSources(models=lambda _chosen: (OTHER,), drafters=find)
     library = Library(sources, controller)
-    library.choose(OTHER)
+    library.choose_model(OTHER)
     qtbot.waitUntil(lambda: bool(asked))
     assert library.fitting == ()
     begun[0] = True
-    controller.model_slot.load("/models/another")
+    controller.model_slot.load_model("/models/another")
     qtbot.waitUntil(lambda: [each.model for each in library.fitting] == [HEAD.model])
     assert set(asked) == {OTHER.path}
-    library.close()
+    library.drop_requests()

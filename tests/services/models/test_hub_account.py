@@ -18,7 +18,7 @@ from tests.services.models.followed_downloads import WAIT_MS
 def account(hub: HubServer, qtbot: QtBot) -> Iterator[HubAccount]:
     account = HubAccount(Tokens())
     yield account
-    account.close()
+    account.drop_requests()
 
 
 def wait(qtbot: QtBot, account: HubAccount) -> None:
@@ -30,7 +30,7 @@ def test_a_token_is_checked_and_kept_by_the_keychain(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     keyring.set_keyring(keychain := Keychain())
-    account.look()
+    account.look_up_token()
     assert account.busy == "Reading the token…"
     wait(qtbot, account)
     assert account.source is None
@@ -40,7 +40,7 @@ def test_a_token_is_checked_and_kept_by_the_keychain(
     assert (account.name, account.source) == ("mia", TokenSource.KEYCHAIN)
     assert list(keychain.kept.values()) == ["hf_right"]
     assert "hf_right" not in caplog.text + repr(vars(account))
-    account.forget()
+    account.forget_token()
     wait(qtbot, account)
     assert (account.source, account.name, keychain.kept) == (None, "", {})
 
@@ -49,7 +49,7 @@ def test_without_a_keychain_it_is_kept_until_the_app_quits(hub: HubServer, qtbot
     account.give("hf_right")
     wait(qtbot, account)
     assert (account.name, account.source) == ("mia", TokenSource.THIS_RUN)
-    account.look()
+    account.look_up_token()
     wait(qtbot, account)
     assert account.source is TokenSource.THIS_RUN
 
@@ -74,7 +74,7 @@ def test_a_hub_that_does_not_answer_keeps_nothing(
     assert account.problem.startswith("The token could not be checked. 127.0.0.1:9 cannot be reached.")
     assert account.source is None
     monkeypatch.setenv("HF_ENDPOINT", "gopher://x")
-    account.look()
+    account.look_up_token()
     wait(qtbot, account)
     assert account.problem.startswith("HF_ENDPOINT is not a web address: gopher://x")
 
@@ -84,11 +84,11 @@ def test_whose_it_is_is_asked_on_demand(
 ) -> None:
     monkeypatch.setenv(HOST_VARIABLE, hub.url.removeprefix("http://"))
     monkeypatch.setenv("HF_TOKEN", "hf_right")
-    account.look()
+    account.look_up_token()
     wait(qtbot, account)
     assert (account.source, account.name) == (TokenSource.ENVIRONMENT, "")
     assert hub.requests == []
-    account.check()
+    account.ask_account()
     wait(qtbot, account)
     assert account.name == "mia"
     assert [request.path for request in hub.requests] == ["/api/whoami-v2"]
@@ -96,9 +96,9 @@ def test_whose_it_is_is_asked_on_demand(
 
 def test_a_keychain_that_asks_the_person_holds_up_nothing(hub: HubServer, qtbot: QtBot, account: HubAccount) -> None:
     keyring.set_keyring(keychain := SlowKeychain())
-    account.look()
+    account.look_up_token()
     assert keychain.asked.wait(60)
-    account.look()
+    account.look_up_token()
     account.give("hf_right")
     assert keychain.times_asked == 1, "one thing at a time"
     assert account.busy

@@ -15,12 +15,12 @@ from tests.hub.hub_server import Fault, HubServer
 def details(qtbot: QtBot, hub: HubServer) -> Iterator[HubDetails]:
     details = HubDetails(Tokens())
     yield details
-    details.close()
+    details.drop_requests()
 
 
 def looked_at(qtbot: QtBot, details: HubDetails, name: str = NAME) -> ModelDetails:
     """Look at a model, and wait for its card too where there is one to come."""
-    details.show(name)
+    details.show_model(name)
 
     def is_settled() -> bool:
         model = details.model
@@ -124,7 +124,7 @@ def test_only_the_model_that_was_chosen_last_is_told(qtbot: QtBot, hub: HubServe
     hub.add("some-org/other", small_files() | {"README.md": b"# Other"})
     told: list[str] = []
     details.changed.connect(lambda: told.append(details.model.card or "") if details.model else None)
-    details.show(NAME)
+    details.show_model(NAME)
     model = looked_at(qtbot, details, "some-org/other")
     assert (model.repository, model.card) == ("some-org/other", "# Other")
     assert "# Small" not in told

@@ -17,7 +17,7 @@ UNREACHABLE = "Check the network connection, and the proxy, if you use one."
 def search(qtbot: QtBot, hub: HubServer) -> Iterator[HubSearch]:
     search = HubSearch(Tokens())
     yield search
-    search.close()
+    search.drop_requests()
 
 
 def asked(hub: HubServer) -> list[str]:

@@ -135,7 +135,7 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
     files = small_files() | {WEIGHTS: random_bytes(2_000_000, 5)}
     hub.add(NAME, files)
     hub.bytes_per_second = 1_000_000
-    one = downloads.service.start(Download(NAME))
+    one = downloads.service.start_download(Download(NAME))
     for moment in moments(kills, _KILLED_S, kills):
         downloads.go_on_for(moment)
         progress = downloads.now(one)

@@ -51,13 +51,13 @@ def library(disk: Disk, window: Window) -> Iterator[Library]:
     library = Library(sources, controller)
     yield library
     disk.pass_on.release(1000)
-    library.close()
+    library.drop_requests()
 
 
 def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: Library) -> None:
     disk.pass_on = threading.Semaphore(0)
     for _ in range(5):
-        library.look()
+        library.search_again()
     disk.models = disk.models[:2]
     disk.pass_on.release(100)
     qtbot.waitUntil(lambda: disk.looked == 2 and not library._search.busy)
@@ -67,9 +67,9 @@ def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: L
 
 def test_a_second_look_changes_nothing_before_its_end(qtbot: QtBot, disk: Disk, library: Library) -> None:
     with qtbot.waitSignal(library.changed):
-        library.look()
+        library.search_again()
     disk.pass_on = threading.Semaphore(1)
-    library.look()
+    library.search_again()
     with qtbot.assertNotEmitted(library.changed, wait=100):
         pass
     assert len(library.models) == 4
@@ -80,17 +80,17 @@ def test_a_second_look_changes_nothing_before_its_end(qtbot: QtBot, disk: Disk, 
 def test_no_models_is_news_the_first_time(qtbot: QtBot, disk: Disk, library: Library) -> None:
     disk.models = []
     with qtbot.waitSignal(library.changed):
-        library.look()
+        library.search_again()
     assert library.looked
 
 
 def test_what_stands_in_the_way_is_told(qtbot: QtBot, disk: Disk, library: Library) -> None:
     disk.error = ModelError("The disk hangs.", "Plug it in.")
     with qtbot.waitSignal(library.changed):
-        library.look()
+        library.search_again()
     assert library.problem == "The disk hangs. Plug it in."
     disk.error = None
-    library.look()
+    library.search_again()
     qtbot.waitUntil(lambda: not library.problem)
 
 
@@ -114,7 +114,7 @@ def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: D
         tiny,
     ]
     with qtbot.waitSignal(library.changed):
-        library.look()
+        library.search_again()
     assert draft_models(target, library.models) == [tiny, small]
     assert draft_models(library_model("org/none", tokens=""), library.models) == []
 
@@ -124,12 +124,12 @@ def test_the_loaded_model_is_known_by_its_folder(window: Window, qtbot: QtBot, l
     other = library_model("/models/other", path=Path("/models/other"))
     folder = library_model("/models/folder", path=Path("/models/folder"))
     assert not library.is_loaded(other)
-    slot.load("/models/other")
+    slot.load_model("/models/other")
     assert library.is_loading(other)
     qtbot.waitUntil(lambda: slot.info is not None)
     assert library.is_loaded(other)
     assert not library.is_loaded(folder)
-    slot.load("/models/folder")
+    slot.load_model("/models/folder")
     qtbot.waitUntil(lambda: slot.info is not None)
     assert library.is_loaded(folder)
     assert not library.is_loaded(other)

@@ -38,12 +38,12 @@ WEIGHTS = "model.safetensors"
 def removal(qtbot: QtBot) -> Iterator[Removal]:
     removal = Removal()
     yield removal
-    removal.close()
+    removal.drop_requests()
 
 
 def asked(qtbot: QtBot, removal: Removal, model: ModelCard) -> RemovalQuestion:
     questions: list[RemovalQuestion] = []
-    removal.ask(model, questions.append)
+    removal.ask_about(model, questions.append)
     qtbot.waitUntil(lambda: bool(questions))
     return questions[0]
 
@@ -51,7 +51,7 @@ def asked(qtbot: QtBot, removal: Removal, model: ModelCard) -> RemovalQuestion:
 def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> TrashedFolder | None:
     question = asked(qtbot, removal, model)
     with qtbot.waitSignal(removal.removed) as signal:
-        removal.remove(question, pytest.fail)
+        removal.delete_model(question, pytest.fail)
     assert signal.args[0] == question
     return signal.args[1]
 
@@ -66,7 +66,7 @@ def test_a_whole_repository_goes_to_the_trash_and_back(
     assert trashed.trash_path == system_trash / cached().folder.name
     assert trashed.trash_path.is_dir()
     with qtbot.waitSignal(removal.restored):
-        removal.restore(trashed)
+        removal.restore_model(trashed)
     check_whole(folder, small_files())
     assert list(system_trash.iterdir()) == list((system_trash.parent / "info").iterdir()) == []
 
@@ -75,12 +75,12 @@ def test_without_a_trash_it_is_asked_again_and_deleted_for_good(qtbot: QtBot, re
     hub.add(NAME, small_files())
     folder = download()[0]
     again: list[RemovalQuestion] = []
-    removal.remove(asked(qtbot, removal, library_model(NAME, path=folder)), again.append)
+    removal.delete_model(asked(qtbot, removal, library_model(NAME, path=folder)), again.append)
     qtbot.waitUntil(lambda: bool(again))
     check_whole(folder, small_files())
     assert again[0].for_good
     with qtbot.waitSignal(removal.removed) as signal:
-        removal.remove(again[0], pytest.fail)
+        removal.delete_model(again[0], pytest.fail)
     assert signal.args[1] is None
     assert not cached().folder.exists()
 
@@ -96,11 +96,11 @@ def test_a_converted_model_goes_to_the_trash_and_back(qtbot: QtBot, removal: Rem
     assert not folder.exists()
     folder.mkdir()
     with qtbot.waitSignal(removal.failed) as told:
-        removal.restore(trashed)
+        removal.restore_model(trashed)
     assert "cannot be restored" in str(told.args[0])
     folder.rmdir()
     with qtbot.waitSignal(removal.restored):
-        removal.restore(trashed)
+        removal.restore_model(trashed)
     assert (folder / "config.json").read_text() == "{}"
 
 
@@ -109,7 +109,7 @@ def test_other_programs_models_are_left_to_them(qtbot: QtBot, removal: Removal, 
     model = library_model("theirs/model", path=tmp_path, origin=place, repository="")
     assert reason_not_to_delete(model)
     with qtbot.waitSignal(removal.failed):
-        removal.ask(model, lambda _question: pytest.fail("it was asked about"))
+        removal.ask_about(model, lambda _question: pytest.fail("it was asked about"))
 
 
 def test_an_unfinished_download_goes_and_the_older_version_stays(
@@ -139,7 +139,7 @@ def test_what_is_being_downloaded_is_not_deleted(
     folder = download()[0]
     question = asked(qtbot, removal, library_model(NAME, path=folder))
     with cached().locked(), qtbot.waitSignal(removal.failed) as told:
-        removal.remove(question, pytest.fail)
+        removal.delete_model(question, pytest.fail)
     assert isinstance(told.args[0], RdchatError)
     check_whole(folder, small_files())
 
@@ -147,7 +147,7 @@ def test_what_is_being_downloaded_is_not_deleted(
 def _begun() -> RemovalQuestion:
     """Leave a download that was begun on disk, and return the question before its deletion."""
     write_record(cached(), RepositoryFiles(NAME, "main", "", (), paused=False))
-    return RemovalQuestion.of(library_model(NAME, path=cached().folder, download_bytes=1))
+    return RemovalQuestion.for_model(library_model(NAME, path=cached().folder, download_bytes=1))
 
 
 def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
@@ -155,7 +155,7 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
 ) -> None:
     """The record was read, deleted with its folder, and written again."""
     question = _begun()
-    deletion = threading.Thread(target=question.remove, args=(pytest.fail,))
+    deletion = threading.Thread(target=question.delete_model, args=(pytest.fail,))
 
     def write(repository: CachedRepository, files: RepositoryFiles) -> None:
         deletion.start()
@@ -169,7 +169,7 @@ def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
 
 
 def test_a_pause_after_a_deletion_leaves_no_folder(hub: HubServer) -> None:
-    _begun().remove(pytest.fail)
+    _begun().delete_model(pytest.fail)
     asyncio.run(DownloadQueue(make_part).pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
     assert not cached().folder.exists()
 
@@ -179,7 +179,7 @@ def test_a_deletion_waits_for_a_download_that_is_being_paused(hub: HubServer) ->
     held.__enter__()
     release = threading.Timer(0.3, held.__exit__, (None, None, None))
     release.start()
-    question.remove(pytest.fail)
+    question.delete_model(pytest.fail)
     release.join()
     assert not cached().folder.exists()
 

@@ -51,7 +51,7 @@ def make(qtbot: QtBot) -> Iterator[Made]:
 
     yield make
     for training in made:
-        training.close()
+        training.save_and_end()
 
 
 def until_phase(qtbot: QtBot, training: TrainingControl, phase: str) -> None:
@@ -70,7 +70,7 @@ def test_a_training_waits_while_a_reply_is_written(window: Window, engine: Scrip
     assert job.held
     engine.gate.open()
     qtbot.waitUntil(lambda: not job.held)
-    models.close()
+    models.end_services()
 
 
 @pytest.mark.slow
@@ -80,9 +80,9 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
 ) -> None:
     training = make()
     assert training.state is TrainingState.NOTHING
-    training.start(order_for(small_model))
+    training.start_training(order_for(small_model))
     until_phase(qtbot, training, "data")
-    training.pause()
+    training.pause_training()
     assert training.state is TrainingState.PAUSING
     wait_for(qtbot, training, TrainingState.PAUSED)
     assert training._child is None
@@ -139,7 +139,7 @@ def test_discarding_ends_the_process_and_removes_all_that_it_made(
     qtbot: QtBot, make: Made, short_trainings: None, small_model: Path
 ) -> None:
     training = make()
-    training.start(order_for(small_model))
+    training.start_training(order_for(small_model))
     until_phase(qtbot, training, "data")
     pid = training._child.pid if training._child else None
     assert pid is not None
@@ -157,10 +157,10 @@ def test_a_model_that_is_gone_is_named_and_the_training_can_be_tried_again(
     qtbot: QtBot, make: Made, short_trainings: None, tmp_path: Path
 ) -> None:
     training = make()
-    training.start(order_for(tmp_path / "gone"))
+    training.start_training(order_for(tmp_path / "gone"))
     wait_for(qtbot, training, TrainingState.FAILED)
     assert "gone" in training.problem
-    training.close()
+    training.save_and_end()
     assert make().state is TrainingState.FAILED, "the failure outlasts the app"
 
 
@@ -171,7 +171,7 @@ def test_a_disk_without_room_is_told_of_with_what_to_do(
     paths.cache_dir().mkdir(parents=True)
     with small_disk(paths.cache_dir(), kibibytes=4096):
         training = make()
-        training.start(order_for(small_model))
+        training.start_training(order_for(small_model))
         wait_for(qtbot, training, TrainingState.FAILED)
         assert "which has room for 0.0 GB" in training.problem
         assert training.hint == "Free some space, or train on fewer tokens."
@@ -179,7 +179,7 @@ def test_a_disk_without_room_is_told_of_with_what_to_do(
 
 def test_chats_are_read_only_where_they_are_asked_for_and_without_any_it_says_so(qtbot: QtBot, make: Made) -> None:
     training = make()
-    training.start(order_for(MODEL, with_chats=True))
+    training.start_training(order_for(MODEL, with_chats=True))
     wait_for(qtbot, training, TrainingState.FAILED)
     assert training.problem == "There are no questions in stored chats."
     assert "--" not in training.hint
@@ -193,7 +193,7 @@ def test_questions_of_chats_reach_the_training(
     store.add_message(store.create_conversation().id, None, Role.USER, "zzz from a chat")
     store.close()
     training = make()
-    training.start(order_for(small_model, with_chats=True))
+    training.start_training(order_for(small_model, with_chats=True))
     until_phase(qtbot, training, "data")
     noted = json.loads(next(paths.cache_dir().glob("training/*/*/begun.json")).read_text())
     assert noted["chat_questions"] == ["zzz from a chat"]
@@ -205,7 +205,7 @@ def test_data_that_was_there_before_stays_when_a_training_is_discarded(qtbot: Qt
     data = paths.cache_dir() / "training" / "small" / "abc"
     data.mkdir(parents=True)
     (data / "begun.json").write_text("{}")
-    JobFolder().write(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=False))
+    JobFolder().keep_training(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=False))
     training = make()
     training.discard()
     wait_for(qtbot, training, TrainingState.NOTHING)
@@ -216,7 +216,7 @@ def test_data_that_was_there_before_stays_when_a_training_is_discarded(qtbot: Qt
 def test_only_data_of_trainings_is_removed(qtbot: QtBot, make: Made, tmp_path: Path, place: str) -> None:
     data = tmp_path / place
     data.mkdir(parents=True)
-    JobFolder().write(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=True))
+    JobFolder().keep_training(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=True))
     training = make()
     training.discard()
     wait_for(qtbot, training, TrainingState.NOTHING)
@@ -228,9 +228,9 @@ def test_what_an_earlier_training_left_is_not_taken_for_the_next_ones(qtbot: QtB
     folder.mkdir(parents=True)
     (folder / "result.json").write_text('{"groups": []}')
     training = make()
-    training.start(order_for(MODEL, with_chats=True))
+    training.start_training(order_for(MODEL, with_chats=True))
     wait_for(qtbot, training, TrainingState.FAILED)
-    training.close()
+    training.save_and_end()
     assert make().state is TrainingState.FAILED
 
 
@@ -246,7 +246,7 @@ def test_data_that_an_app_was_killed_over_removing_is_removed_by_the_next(qtbot:
     left = paths.cache_dir() / "training" / "small" / "removed-abc"
     left.mkdir(parents=True)
     training = make()
-    training.start(order_for(MODEL, with_chats=True))
+    training.start_training(order_for(MODEL, with_chats=True))
     wait_for(qtbot, training, TrainingState.FAILED)
     assert not left.exists()
 
@@ -254,10 +254,10 @@ def test_data_that_an_app_was_killed_over_removing_is_removed_by_the_next(qtbot:
 def test_a_drafter_that_an_app_was_killed_over_using_is_kept_and_its_training_is_over(make: Made) -> None:
     record, folder = TrainingRecord(order_for(MODEL)), JobFolder()
     (folder.path / DRAFTER).mkdir(parents=True)
-    folder.write(record)
+    folder.keep_training(record)
     write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", 1.5),))))
     assert make().state is TrainingState.FINISHED
-    place = folder.take(record)  # and nothing more
+    place = folder.take_drafter(record)  # and nothing more
     assert make().state is TrainingState.NOTHING
     assert place.is_dir()
     assert not folder.path.exists()
@@ -271,7 +271,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
 def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     runs(monkeypatch, "import sys; sys.stderr.write('no news'); raise SystemExit(3)")
     training = make()
-    training.start(order_for(MODEL))
+    training.start_training(order_for(MODEL))
     wait_for(qtbot, training, TrainingState.FAILED)
     assert training.problem == "The training process ended unexpectedly (status 3)."
     monkeypatch.setattr(host, "child_command", lambda _: ["/nowhere/program"])
@@ -285,7 +285,7 @@ def test_a_second_drafter_of_a_name_takes_another(tmp_path: Path) -> None:
     names = []
     for _ in range(2):
         (folder.path / "new-drafter").mkdir(parents=True)
-        names.append(folder.take(record).name)
+        names.append(folder.take_drafter(record).name)
     assert names == ["small-recurrent", "small-recurrent-2"]
 
 

@@ -13,7 +13,7 @@ from tests.services.window import Window, pause_midway
 def test_memory_comes_back_and_the_chat_has_no_model(qtbot: QtBot, window: Window, engine: ScriptedEngine) -> None:
     slot = window.controller.model_slot
     with qtbot.waitSignal(slot.unloaded) as told:
-        slot.unload()
+        slot.unload_model()
         assert window.controller.replies.state is EngineState.NO_MODEL
     assert told.args == [4000]
     assert engine.loaded is None
@@ -25,7 +25,7 @@ def test_a_reply_under_way_is_stopped_with_what_it_has(qtbot: QtBot, window: Win
     reply = pause_midway(window, engine)
     slot = window.controller.model_slot
     with qtbot.waitSignal(slot.unloaded):
-        slot.unload()
+        slot.unload_model()
     ended = next(message for message in window.controller.chat.path if message.id == reply)
     assert ended.text == "Hello,"
     assert ended.status is not MessageStatus.STREAMING
@@ -35,11 +35,11 @@ def test_a_reply_that_waits_for_the_model_says_that_there_is_none(
     qtbot: QtBot, unstarted: Window, engine: ScriptedEngine
 ) -> None:
     engine.load_gate.shut()
-    unstarted.controller.start()
+    unstarted.controller.open_last_chat()
     unstarted.controller.send("Hello")
     slot = unstarted.controller.model_slot
     with qtbot.waitSignal(slot.unloaded):
-        slot.unload()
+        slot.unload_model()
         engine.load_gate.open()
     assert unstarted.controller.chat.path[-1].status is MessageStatus.FAILED
     assert unstarted.controller.replies.state is EngineState.NO_MODEL
@@ -50,8 +50,8 @@ def test_a_load_takes_an_unloads_place(qtbot: QtBot, window: Window, engine: Scr
     slot = window.controller.model_slot
     if gated:
         engine.unload_gate.shut()
-    slot.unload()
-    slot.load("/models/other")
+    slot.unload_model()
+    slot.load_model("/models/other")
     engine.unload_gate.open()
     window.wait_for(EngineState.IDLE)
     assert slot.info is not None
@@ -61,7 +61,7 @@ def test_a_load_takes_an_unloads_place(qtbot: QtBot, window: Window, engine: Scr
 def test_it_is_loaded_again_when_asked_for(window: Window, qtbot: QtBot, engine: ScriptedEngine) -> None:
     slot = window.controller.model_slot
     with qtbot.waitSignal(slot.unloaded):
-        slot.unload()
+        slot.unload_model()
     slot.retry()
     window.wait_for(EngineState.IDLE)
     assert window.ask("Hi").text == "Hello, you!"

@@ -24,7 +24,7 @@ WEIGHTS = "model.safetensors"
 def verification(qtbot: QtBot) -> Iterator[Verification]:
     verification = Verification(Tokens())
     yield verification
-    verification.close()
+    verification.drop_requests()
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def model(hub: HubServer) -> ModelCard:
 
 def verified(qtbot: QtBot, verification: Verification, model: ModelCard) -> Verdict:
     with qtbot.waitSignal(verification.finished) as told:
-        verification.start(model)
+        verification.verify_model(model)
         assert verification.model == model
     assert verification.model is None
     verdict = told.args[1]
@@ -56,9 +56,9 @@ def test_it_can_be_stopped(
 ) -> None:
     monkeypatch.setattr(known_files, "_CHUNK_BYTES", 100)
     with qtbot.waitSignal(verification.changed):
-        verification.start(model)
+        verification.verify_model(model)
     with qtbot.assertNotEmitted(verification.finished, wait=200):
-        verification.stop()
+        verification.stop_verifying()
     assert verification.model is None
     monkeypatch.undo()
 
@@ -81,7 +81,7 @@ def test_what_the_hub_refuses_is_told(qtbot: QtBot, verification: Verification, 
     folder.mkdir(parents=True)
     theirs = library_model(NAME, path=folder, origin="LM Studio", repository="")
     with qtbot.waitSignal(verification.failed) as told:
-        verification.start(theirs)
+        verification.verify_model(theirs)
     assert told.args[0] == theirs
     assert str(told.args[1])
 

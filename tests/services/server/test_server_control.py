@@ -82,7 +82,7 @@ def test_facts_of_the_request_that_runs_and_a_stop(window: Window, engine: Scrip
     running = server.facts.running
     assert running is not None
     assert (running.user_agent, running.phase) == ("agent/1", Phase.WRITING)
-    server.cancel(running.request_id)
+    server.cancel_request(running.request_id)
     client.wait(qtbot)
     assert client.status == 503
     qtbot.waitUntil(lambda: server.facts.running is None, timeout=WAIT_MS)
@@ -143,14 +143,14 @@ def test_with_a_new_key_the_old_one_is_of_no_use(window: Window, engine: Scripte
 
 def test_it_starts_with_the_app(settings: SettingsStore, unstarted: Window, qtbot: QtBot) -> None:
     change(unstarted, server_at_start=True)
-    unstarted.controller.start()
+    unstarted.controller.open_last_chat()
     qtbot.waitUntil(lambda: bool(unstarted.controller.server.address), timeout=WAIT_MS)
 
 
 def test_where_it_cannot_start_with_the_app_a_notice_says_so(unstarted: Window, qtbot: QtBot) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         change(unstarted, server_at_start=True, server_port=other.getsockname()[1])
-        unstarted.controller.start()
+        unstarted.controller.open_last_chat()
         qtbot.waitUntil(lambda: bool(unstarted.seen.notices), timeout=WAIT_MS)
     assert [notice.title for notice in unstarted.seen.notices] == ["The server did not start"]
 
@@ -166,7 +166,7 @@ def test_closing_ends_a_client_s_reply(window: Window, engine: ScriptedEngine, q
         engine.gate.shut()
         client = Client(server)
         qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
-    assert window.controller.close()
+    assert window.controller.shut_down()
     client.wait(qtbot)
     assert client.status == 503
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("server")]

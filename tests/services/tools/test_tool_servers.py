@@ -35,15 +35,15 @@ class Fixture:
 
     def started(self, name: str) -> tuple[ToolDefinition, ...]:
         """Start a server and return its tools."""
-        self.servers.start(name)
-        self.wait_for(lambda: self.servers.state(name).status != "starting")
+        self.servers.start_server(name)
+        self.wait_for(lambda: self.servers.server_state(name).status != "starting")
         return self.servers.definitions([name])
 
     def call(self, definition: ToolDefinition, arguments: str = "{}") -> Any:
         """Return the result, or the error."""
         ends: list[Any] = []
         try:
-            self.servers.call(definition, arguments, ends.append)
+            self.servers.call_tool(definition, arguments, ends.append)
         except RdchatError as error:
             return error
         self.wait_for(lambda: bool(ends))
@@ -54,7 +54,7 @@ class Fixture:
 def tools(qtbot: QtBot) -> Iterator[Fixture]:
     fixture = Fixture(qtbot)
     yield fixture
-    fixture.servers.close()
+    fixture.servers.end_servers()
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +65,8 @@ def keychain() -> Keychain:
 
 def test_servers_that_come_with_rdchat_are_there_and_off(tools: Fixture) -> None:
     assert [server.name for server in tools.servers.servers] == ["rdchat-folder", "rdchat-clock"]
-    tools.servers.start(CLOCK)
-    assert tools.servers.state(CLOCK).status == "stopped"
+    tools.servers.start_server(CLOCK)
+    assert tools.servers.server_state(CLOCK).status == "stopped"
 
 
 def test_servers_of_old_settings_that_come_with_rdchat_get_their_names(qtbot: QtBot) -> None:
@@ -77,7 +77,7 @@ def test_servers_of_old_settings_that_come_with_rdchat_get_their_names(qtbot: Qt
     assert all(each.enabled for each in servers.servers[:2])
     servers.put(ToolServer("time", ("uvx", "mcp-server-time")))
     assert len(servers.servers) == 4
-    servers.close()
+    servers.end_servers()
 
 
 def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> Non
     result = tools.call(definition, json.dumps({"zone": "Asia/Kathmandu"}))
     assert isinstance(result, ToolResult)
     assert result.text.endswith("+05:45")
-    assert tools.servers.state(CLOCK).status == "running"
+    assert tools.servers.server_state(CLOCK).status == "running"
     assert tools.call(definition, json.dumps({"zone": 5})).is_error
     for changed in (replace(definition, description="Other."), replace(definition, origin="other")):
         error = tools.call(changed)
@@ -98,7 +98,7 @@ def test_a_tool_is_called_as_it_was_shown(tools: Fixture, tmp_path: Path) -> Non
     tools.servers.put(ToolServer("rdchat-folder", (FOLDER, str(tmp_path)), enabled=True, confirmed=True))
     read = {each.name: each for each in tools.started("rdchat-folder")}["read_file"]
     assert tools.call(read, '{"path": "plan.md"}') == ToolResult("Buy milk.")
-    tools.servers.remove("rdchat-folder")
+    tools.servers.remove_server("rdchat-folder")
     assert "is not what it was" in str(tools.call(read))
 
 
@@ -108,8 +108,8 @@ def test_secrets_are_in_the_keychain_alone(tools: Fixture, keychain: Keychain) -
     (definition,) = tools.started("spy")
     assert json.loads(tools.call(definition).text)["KEY"] == "sesame"
     assert keychain.kept == {("rdchat: tool server", "spy"): '{"KEY": "sesame"}'}
-    assert "sesame" not in repr(tools.saved) + repr(tools.servers.state("spy"))
-    tools.servers.remove("spy")
+    assert "sesame" not in repr(tools.saved) + repr(tools.servers.server_state("spy"))
+    tools.servers.remove_server("spy")
     tools.wait_for(lambda: keychain.kept == {})
     assert tools.saved[-1] == ()
 
@@ -118,7 +118,7 @@ def test_a_secret_that_is_missing_is_named(tools: Fixture) -> None:
     tools.servers.put(hostile("good", secrets=("KEY",), enabled=True, confirmed=True))
     tools.started("hostile")
     problem = "The keychain has no KEY for the server hostile. Enter it again in Settings > Tools."
-    assert tools.servers.state("hostile").problem == problem
+    assert tools.servers.server_state("hostile").problem == problem
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ def test_imported_servers_wait_for_the_person(tools: Fixture, keychain: Keychain
     assert tools.servers.servers[-1] == ToolServer("time", ("uvx",), secrets=("KEY",))
     tools.wait_for(lambda: keychain.kept == {("rdchat: tool server", "time"): '{"KEY": "sesame"}'})
     tools.started("time")
-    assert tools.servers.state("time").status == "stopped"
+    assert tools.servers.server_state("time").status == "stopped"
 
 
 @pytest.mark.slow
@@ -145,12 +145,12 @@ def test_a_server_that_breaks_says_so_and_can_start_again(tools: Fixture) -> Non
     for _ in range(2):
         (definition,) = tools.started("hostile")
         assert str(tools.call(definition)) == "The server hostile ended by itself (status 3)."
-        tools.wait_for(lambda: tools.servers.state("hostile").status == "failed")
-        assert tools.servers.state("hostile").problem == "The server hostile ended by itself (status 3)."
+        tools.wait_for(lambda: tools.servers.server_state("hostile").status == "failed")
+        assert tools.servers.server_state("hostile").problem == "The server hostile ended by itself (status 3)."
         assert str(tools.call(definition)) == "The server hostile ended by itself (status 3)."
     tools.servers.put(hostile("ends at once", enabled=True, confirmed=True))
     tools.started("hostile")
-    tools.wait_for(lambda: tools.servers.state("hostile").error_output == "I cannot.")
+    tools.wait_for(lambda: tools.servers.server_state("hostile").error_output == "I cannot.")
     assert tools.servers.definitions(["hostile", "nobody"]) == ()
 
 
@@ -159,11 +159,11 @@ def test_a_call_is_stopped_and_its_server_goes_on(tools: Fixture) -> None:
     tools.servers.put(hostile("hang in a call", enabled=True, confirmed=True))
     (definition,) = tools.started("hostile")
     ends: list[Any] = []
-    job = tools.servers.call(definition, "{}", ends.append)
+    job = tools.servers.call_tool(definition, "{}", ends.append)
     job.cancel()
     tools.wait_for(lambda: bool(ends))
     assert isinstance(ends[0], CancelledError)
-    assert tools.servers.state("hostile").status == "running"
+    assert tools.servers.server_state("hostile").status == "running"
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_calls_of_a_server_that_is_stopped_end(tools: Fixture) -> None:
     tools.servers.put(hostile("hang in a call", enabled=True, confirmed=True))
     (definition,) = tools.started("hostile")
     ends: list[Any] = []
-    tools.servers.call(definition, "{}", ends.append)
+    tools.servers.call_tool(definition, "{}", ends.append)
     tools.wait_for(lambda: len(tools.servers._child._running._requests) == 2)  # type: ignore[union-attr]
     tools.servers.put(hostile("hang in a call"))
     tools.wait_for(lambda: bool(ends))

@@ -32,7 +32,7 @@ WAIT_MS = 60_000
 def desk(window: Window, tmp_path: Path) -> Iterator[Transfers]:
     desk = Transfers(window.controller, window.store, tmp_path / "settings.json")
     yield desk
-    desk.close()
+    desk.end_transfers()
 
 
 class Task:
@@ -64,7 +64,7 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window:
     assert desk.busy
     report = task.outcome(window)
     assert window.titles == ["Hi", "Rivers"]
-    window.controller.chat.open(report.chats[0])
+    window.controller.chat.open_chat(report.chats[0])
     assert not isinstance(Task(desk.undo_import, report).outcome(window), RdchatError)
     assert window.titles == ["Hi"]
     assert window.controller.chat.stored_conversation.title == "Hi"
@@ -75,7 +75,7 @@ def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
     desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
     report = Task(desk.import_files, [rivers(tmp_path)]).outcome(window)
-    window.controller.chat.open(report.chats[0])
+    window.controller.chat.open_chat(report.chats[0])
     pause_midway(window, engine)
     window.controller.chat.start_new()
     Task(desk.undo_import, report).outcome(window)
@@ -108,7 +108,7 @@ def test_an_import_that_is_cancelled_leaves_nothing(desk: Transfers, window: Win
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     task = Task(desk.import_files, [tmp_path / "conversations.json"])
     window.qtbot.waitUntil(lambda: any(task.progress), timeout=WAIT_MS)
-    desk.cancel()
+    desk.cancel_task()
     report = task.outcome(window)
     assert report.cancelled
     assert not report.chats
@@ -135,13 +135,13 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers,
     window.ask("Second")
     assert Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window).chats == 1
     assert window.titles == ["Second", "First"]
-    kept = desk.restore()
+    kept = desk.restore_backup()
     assert window.titles == ["First"]
     assert window.texts == ["First", "Hello, you!"]
     assert settings.values.system_prompt == "Then"
     assert window.ask("More").text == "Hello, you!"
     Task(desk.undo_restore, kept).outcome(window)
-    desk.restore()
+    desk.restore_backup()
     assert window.titles == ["Second", "First"]
     assert settings.values.system_prompt == "Now"
 
@@ -165,7 +165,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     order.erase(window.store.organiser.bin())
     order.duplicate(chats[1])
     assert len(store._bulk) == 2
-    desk.restore()
+    desk.restore_backup()
     window.qtbot.waitUntil(lambda: not store._bulk, timeout=WAIT_MS)
     assert [len(store.messages(chat.id)) for chat in chats] == [300, 300, 300]
     assert sorted(window.titles) == ["Copied", "Cut", "Erased"]
@@ -187,13 +187,13 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     assert chats.chat.stored_conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")
     chats.chat.save_reading_position(tax.id, ReadingPosition(window.controller.chat.path[0].id, 3))
-    files.add([str(rivers(tmp_path))])
+    files.add_files([str(rivers(tmp_path))])
     Task(desk.prepare_restore, tmp_path / "other" / "conversations.db", None).outcome(window)
-    desk.restore()
+    desk.restore_backup()
     assert chats.order.history.last is None
     chats.undo()
     assert window.titles == ["Tax"]
-    chats.chat.open(tax.id)
+    chats.chat.open_chat(tax.id)
     assert chats.chat.reading_position is None
     assert files.files == ()
     chats.chat.start_new()
@@ -209,7 +209,7 @@ def test_nothing_is_restored_while_a_reply_is_written(
     pause_midway(window, engine, "More")
     Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window)
     with pytest.raises(StorageError) as refused:
-        desk.restore()
+        desk.restore_backup()
     assert str(refused.value) == "A reply is being written. Stop it or wait for its end, then restore again."
     assert window.texts == ["Hi", "Hello, you!", "More", "Hello,"]
     desk.forget_restore()
@@ -240,13 +240,13 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
         sleep(0.1)  # otherwise a quick disk has all chats before the app ends
         take(writer, frame)
 
-    take = ImportWriter.take
-    monkeypatch.setattr(ImportWriter, "take", take_slowly)
+    take = ImportWriter.store_frame
+    monkeypatch.setattr(ImportWriter, "store_frame", take_slowly)
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", "words " * 9000), title=f"Chat {n}") for n in range(100)]
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     task = Task(desk.import_files, [tmp_path / "conversations.json"])
     window.qtbot.waitUntil(lambda: any(task.progress), timeout=WAIT_MS)
-    desk.close()
+    desk.end_transfers()
     assert not desk.busy
     assert window.store.conversations() == []
     # what is hidden is erased now, or after the next start

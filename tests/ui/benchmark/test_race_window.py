@@ -204,7 +204,7 @@ def test_what_stands_in_the_way_is_told(qtbot: QtBot, chat: Chat, race: RaceWind
         race.start.click()
     assert race.verdict.text() == f"{reason} Choose another drafting mode."
     chat.engine.load_errors["broken"] = ModelError("The model is broken.")
-    chat.controller.model_slot.load("broken")
+    chat.controller.model_slot.load_model("broken")
     chat.wait_for(EngineState.NO_MODEL)
     assert (race.start.isEnabled(), race.status.text()) == (False, "No model is loaded. Choose one first.")
 
@@ -287,7 +287,7 @@ def test_who_has_no_prompt_yet_can_type_one(qtbot: QtBot, chat: Chat, window: Ma
 def test_no_race_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     """A reply that waits for the model would have waited, unseen, for the race's end."""
     chat.engine.load_gate.shut()
-    chat.controller.model_slot.load("other")
+    chat.controller.model_slot.load_model("other")
     assert (race.start.isEnabled(), race.status.text()) == (False, "The model is still loading.")
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)

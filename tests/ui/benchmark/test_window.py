@@ -34,9 +34,9 @@ def bench(qtbot: QtBot, chat: Chat, window: MainWindow) -> BenchmarkWindow:
     qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)
     chat.engine.bench_events = EVENTS
     window.actions_.benchmark.trigger()
-    for mode, box in window.windows.benchmark.form.modes.items():
+    for mode, box in window.windows.benchmark_window.form.modes.items():
         box.setChecked(mode is Mode.LOOKUP)
-    return window.windows.benchmark
+    return window.windows.benchmark_window
 
 
 def run(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
@@ -175,7 +175,7 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     with qtbot.waitSignal(chat.controller.benchmark.ended):
         bench.start.click()
     assert bench.status.text() == "Stopped after 1 of 54 replies."
-    bench.save(str(tmp_path / "bench.json"))
+    bench.save_benchmark(str(tmp_path / "bench.json"))
     assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["complete"] is False
     assert (bench.start.text(), bench.form.isEnabled()) == ("Run Benchmark", True)
 
@@ -198,7 +198,7 @@ def test_it_is_exported(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_pa
     assert not bench.export.isEnabled()
     run(qtbot, chat, bench)
     for kind in ("csv", "json", "png", "pdf"):
-        bench.save(str(tmp_path / f"bench.{kind}"))
+        bench.save_benchmark(str(tmp_path / f"bench.{kind}"))
         assert bench.status.text() == f"Saved as bench.{kind}"
     assert not QImage(str(tmp_path / "bench.png")).isNull()
     report = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
@@ -210,12 +210,12 @@ def test_it_is_exported(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_pa
 
 def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text("{broken\n", encoding="utf-8")
-    bench.form.source.read(str(tmp_path / "prompts.jsonl"))
+    bench.form.source.read_prompts(str(tmp_path / "prompts.jsonl"))
     assert bench.status.text().startswith("Line 1 of")
     run(qtbot, chat, bench)
-    bench.save(str(tmp_path / "missing" / "bench.csv"))
+    bench.save_benchmark(str(tmp_path / "missing" / "bench.csv"))
     assert "cannot be written" in bench.status.text()
-    bench.save(str(tmp_path / "x.txt"))
+    bench.save_benchmark(str(tmp_path / "x.txt"))
     words = "x.txt cannot be exported: its name must end in .csv, .json, .png or .pdf."
     assert bench.status.text() == words
 
@@ -278,7 +278,7 @@ def test_what_came_of_it_is_told_until_something_else_is_chosen(
 def test_no_benchmark_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
     """It would have been exported with the environment of no model."""
     chat.engine.load_gate.shut()
-    chat.controller.model_slot.load("other")
+    chat.controller.model_slot.load_model("other")
     assert (bench.start.isEnabled(), bench.status.text()) == (False, "The model is still loading.")
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)

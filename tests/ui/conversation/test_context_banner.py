@@ -89,7 +89,7 @@ def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Cha
     assert first is not None
     chat.controller.chat.start_new()
     assert mark(window) is None
-    chat.controller.chat.open(first.id)
+    chat.controller.chat.open_chat(first.id)
     assert mark(window) is not None
 
 

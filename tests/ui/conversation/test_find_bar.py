@@ -127,7 +127,7 @@ def test_what_is_nowhere_is_said(qtbot: QtBot, window: MainWindow, bar: FindBar)
     _type(qtbot, window, "xyzzy")
     assert bar.count.text() == "Not found"
     assert not bar.next.isEnabled()
-    bar.step(1)
+    bar.go_to_match(1)
     bar.field.clear()
     qtbot.waitUntil(lambda: bar.count.text() == "")
 
@@ -151,8 +151,8 @@ def test_a_search_that_only_finds_the_title_opens_no_bar(
     assert opened is not None
 
     def search(words: str) -> None:
-        chats.search(SearchQuery(words))
-        chat.controller.chat.open(opened)
+        chats.list_hits(SearchQuery(words))
+        chat.controller.chat.open_chat(opened)
 
     chats.finder.messages_matched.connect(lambda matches: answered.append(matches.text))
     search("Baking")
@@ -217,7 +217,7 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     chat_id = chat.controller.chat.stored_conversation.id if chat.controller.chat.stored_conversation else 0
     cut = chat.store.messages(chat_id)[5]
     chat.store.set_context_cut(cut.id, ContextCut("They baked *rye*, and step by step more rye.", "tiny"))
-    chat.controller.chat.open(chat_id)
+    chat.controller.chat.open_chat(chat_id)
     _type(qtbot, window, "rye")
     assert bar.count.text() == "Message 1 of 1"
     mark = _cut_mark(window)
@@ -232,13 +232,13 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     assert mark.summary.body.marks.current == 0
     _type(qtbot, window, "step")
     qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
-    view.hits.show(cut.id, last=True)  # from the word of the summary to that of the message above it
+    view.hits.go_to(cut.id, last=True)  # from the word of the summary to that of the message above it
     mark = _cut_mark(window)
     assert mark.summary is not None
     assert mark.summary.body.marks.current == 1
-    assert view.hits.step(-1)
+    assert view.hits.go_to_next(-1)
     assert mark.summary.body.marks.current == 0
-    assert view.hits.step(-1)
+    assert view.hits.go_to_next(-1)
     assert mark.summary.body.marks.current == -1
     assert _current(_widget(window, "step 5")) == [0]
     bar.close_bar()

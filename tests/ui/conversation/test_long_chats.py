@@ -36,21 +36,21 @@ def test_opening_a_long_chat_reads_what_is_shown(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    whole = MessageReader.read
+    whole = MessageReader.read_messages
 
     def count(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
         read.extend(ids)
         return whole(reader, ids)
 
-    monkeypatch.setattr(MessageReader, "read", count)
-    chat.controller.chat.open(long_chat)
+    monkeypatch.setattr(MessageReader, "read_messages", count)
+    chat.controller.chat.open_chat(long_chat)
     chat.qtbot.wait(600)  # the context is counted, and what is above is drawn
     transcript = window.conversation.transcript
     assert [widget.message.text for widget in transcript.widgets.values()][-2:] == [f"m{COUNT - 1}", f"m{COUNT}"]
     assert len(read) == len(set(read)) < 100
     chat.qtbot.keyClick(transcript, Qt.Key.Key_Home)
     assert next(iter(transcript.widgets.values())).message.text == "m1"
-    transcript.hits.show(601)
+    transcript.hits.go_to(601)
     assert 601 in transcript.widgets
     assert len(read) == len(set(read)) < 300
 
@@ -58,7 +58,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
 @pytest.mark.slow
 def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, long_chat: int) -> None:
     chat.start()
-    chat.controller.chat.open(long_chat)
+    chat.controller.chat.open_chat(long_chat)
     chat.controller.send("And now?")
     chat.qtbot.waitUntil(lambda: bool(chat.engine.requests))
     told = [message.content for message in chat.engine.requests[-1].messages]
@@ -69,20 +69,20 @@ def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, lo
 def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, is_broken = MessageReader.read, False
+    whole, is_broken = MessageReader.read_messages, False
 
     def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
         if is_broken:
             raise StorageError("The disk does not answer.", "Try again.")
         return whole(reader, ids)
 
-    monkeypatch.setattr(MessageReader, "read", read)
-    chat.controller.chat.open(long_chat)
+    monkeypatch.setattr(MessageReader, "read_messages", read)
+    chat.controller.chat.open_chat(long_chat)
     transcript = window.conversation.transcript
     shown = [widget.message.id for widget in transcript.widgets.values()]
     is_broken = True
     transcript.scroll_to_start()
-    transcript.hits.show(601)
+    transcript.hits.go_to(601)
     bar = transcript.verticalScrollBar()
     bar.setValue(bar.maximum() // 2)
     assert [widget.message.id for widget in transcript.widgets.values()] == shown
@@ -98,7 +98,7 @@ class SlowDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go, self.begun, self.threads = threading.Event(), threading.Event(), set[int]()
         self.error: StorageError | None = None
-        whole = MessageReader.read
+        whole = MessageReader.read_messages
 
         def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
             if threading.current_thread() is threading.main_thread():
@@ -110,14 +110,14 @@ class SlowDisk:
                 raise self.error
             return whole(reader, ids)
 
-        monkeypatch.setattr(MessageReader, "read", read)
+        monkeypatch.setattr(MessageReader, "read_messages", read)
 
 
 @pytest.fixture
 def slow_disk(chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
     disk = SlowDisk(monkeypatch)
     chat.start()
-    chat.controller.chat.open(long_chat)
+    chat.controller.chat.open_chat(long_chat)
     yield disk
     disk.go.set()
 
@@ -152,7 +152,7 @@ def test_a_reply_whose_chat_is_still_read_can_be_stopped_and_asked_for_again(
 ) -> None:
     chat.controller.send("And now?")
     assert slow_disk.begun.wait(60)
-    chat.controller.stop()
+    chat.controller.stop_reply()
     assert not chat.writing
     stopped = chat.controller.chat.path[-1]
     assert stopped.finish_reason is FinishReason.CANCELLED

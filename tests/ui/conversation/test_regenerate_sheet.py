@@ -83,7 +83,7 @@ def test_a_temperature_out_of_range_cannot_be_typed(qtbot: QtBot, behind: QWidge
 @pytest.mark.slow
 def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.controller.model_slot.load("/models/other")
+    chat.controller.model_slot.load_model("/models/other")
     chat.wait_for(EngineState.IDLE)
     chat.say("Hi")
     window.actions_.regenerate_with.trigger()

@@ -17,7 +17,7 @@ from tests.ui.conftest import Chat
 def typed(chat: Chat, window: MainWindow) -> MainWindow:
     chat.start()
     prompts = (SavedPrompt("Summarise", "Summarise this."), SavedPrompt("Translate", "From {{one}} to {{other}}: x"))
-    chat.controller.settings.update(prompts=prompts)
+    chat.controller.settings.change_values(prompts=prompts)
     window.conversation.composer.field.setFocus()
     return window
 

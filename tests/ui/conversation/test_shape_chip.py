@@ -29,7 +29,7 @@ def test_the_shape_is_named_and_ended_in_the_message_field(qtbot: QtBot, chat: C
     window.actions_.new_chat.trigger()
     assert not chip.isVisible()
     assert with_shape is not None
-    chat.controller.chat.open(with_shape)
+    chat.controller.chat.open_chat(with_shape)
     assert chip.isVisible()
     qtbot.mouseClick(chip.remove, Qt.MouseButton.LeftButton)
     assert not chip.isVisible()
@@ -40,10 +40,10 @@ def test_the_shape_is_named_and_ended_in_the_message_field(qtbot: QtBot, chat: C
 def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chip, slot = window.conversation.composer.shape, chat.controller.model_slot
     shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON), models=("other",))
-    chat.controller.settings.update(presets=(shaped,))
+    chat.controller.settings.change_values(presets=(shaped,))
     chat.start()
     assert not chip.isVisible()
-    slot.load("other")
+    slot.load_model("other")
     qtbot.waitUntil(chip.isVisible)
 
 

@@ -30,9 +30,9 @@ DAMAGED = replace(SEEING, name="maker/Damaged", model="/models/damaged", problem
 
 def offer(qtbot: QtBot, window: MainWindow, *cards: ModelCard) -> None:
     installed = FolderSearch(lambda: cards, window)
-    window.conversation.sight.offer(installed, window.windows.memory)
-    window.header.model.offer(installed)
-    installed.look()
+    window.conversation.sight.offer_models(installed, window.windows.memory)
+    window.header.model.offer_models(installed)
+    installed.search_folders()
     qtbot.waitUntil(lambda: installed.results == cards)
 
 
@@ -128,7 +128,7 @@ def test_models_of_the_models_window_are_offered_too(qtbot: QtBot, window: MainW
     attach(qtbot, window)
     sight = window.conversation.sight
     assert sight.button.text() == "Find a Model That Sees…"
-    sight.add((SEEING, BLIND))
+    sight.offer_models_window((SEEING, BLIND))
     assert sight.button.text() == "Use Seeing-2B"
 
 
@@ -186,7 +186,7 @@ class TestOnAMac:
         qtbot.waitUntil(window.windows.models.discover.isVisible)
         assert window.conversation.composer.text == "What is it?"
         assert window.conversation.composer.files.has_images
-        window.windows.close()
+        window.windows.end_background_work()
 
 
 def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
@@ -202,7 +202,7 @@ def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
     qtbot.waitUntil(lambda: bool(chat.controller.context.meter.use and chat.controller.context.meter.use.images))
     assert not sight.isVisible(), "the model sees"
     monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=False))
-    chat.controller.model_slot.load("/models/blind")
+    chat.controller.model_slot.load_model("/models/blind")
     qtbot.waitUntil(sight.isVisible)
     assert sight.text.text().startswith("/models/blind does not see the images of this chat.")
     assert sight.button.text() == "Use Seeing-2B"
@@ -248,5 +248,5 @@ def test_images_are_counted_again_when_the_cap_changes(
     attach(qtbot, window)
     chip = window.conversation.composer.files.row.chips[0]
     qtbot.waitUntil(lambda: "999 tokens" in chip.accessibleName())
-    chat.controller.settings.update(image_cap=ImageCap.FULL)
+    chat.controller.settings.change_values(image_cap=ImageCap.FULL)
     qtbot.waitUntil(lambda: "3,999 tokens" in chip.accessibleName())

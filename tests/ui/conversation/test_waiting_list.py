@@ -99,7 +99,7 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     assert place.data(Qt.ItemDataRole.AccessibleTextRole) == "One, a reply is being written"
     assert window.conversation.waiting.title.text() == "Sent when the reply in another chat is finished"
     assert not window.conversation.welcome.isVisible(), "the chat has begun"
-    chat.controller.chat.open(first)
+    chat.controller.chat.open_chat(first)
     assert not window.conversation.waiting.isVisible()
     chat.engine.gate.open()
     chat.qtbot.waitUntil(lambda: len(chat.engine.requests) == 2 and chat.controller.replies.free)

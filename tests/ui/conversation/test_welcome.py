@@ -54,14 +54,14 @@ def test_the_greeting_says_where_the_words_go(chat: Chat, window: MainWindow) ->
     chat.start()
     assert text() == here
     chat.engine.load_gate.shut()
-    slot.load("remote:studio/qwen")
+    slot.load_model("remote:studio/qwen")
     assert text() == "Answers come from studio.\nWhat you write is sent there."
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)
     assert text() == "Answers come from studio (https://studio.local).\nWhat you write is sent there."
-    slot.load(ranked_address(("localhost", "mini.local"), None))
+    slot.load_model(ranked_address(("localhost", "mini.local"), None))
     assert text() == f"Answers come from {MACHINE} together with mini.local.\nWhat you write is sent to all of them."
-    slot.load(ranked_address(("localhost",), None))
+    slot.load_model(ranked_address(("localhost",), None))
     assert text() == here
-    slot.load(None)
+    slot.load_model(None)
     assert text() == here

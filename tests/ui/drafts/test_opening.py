@@ -56,7 +56,7 @@ def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat
     other = chat.controller.chat.stored_conversation
     assert shown is not None
     assert other is not None
-    chat.controller.chat.open(shown.id)
+    chat.controller.chat.open_chat(shown.id)
     window.actions_.tokens.trigger()
     chat.controller.chats.delete_conversation(other.id)
     assert window.windows.drafts.isVisible()

@@ -11,8 +11,8 @@ from tests.chat.traces import drafted_trace, events_of_round, round_tree
 def trace() -> ReplyTrace:
     """Two rounds: ` a b` accepted and ` c` added; nothing accepted and ` d` added."""
     trace = ReplyTrace()
-    trace.add(events_of_round(1, 0, round_tree([" a", " b"], " c", ["x", "y"])))
-    trace.add(events_of_round(2, 3, round_tree([], " d", ["z"])))
+    trace.append_tokens(events_of_round(1, 0, round_tree([" a", " b"], " c", ["x", "y"])))
+    trace.append_tokens(events_of_round(2, 3, round_tree([], " d", ["z"])))
     return trace
 
 
@@ -57,10 +57,10 @@ def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
 
 def test_prompt_lookup_that_finds_nothing_says_so() -> None:
     trace = ReplyTrace()
-    trace.add(events_of_round(1, 0, round_tree([], " a")))
-    trace.add(events_of_round(2, 1, round_tree([], " c", ["x"])))  # by prompt lookup
+    trace.append_tokens(events_of_round(1, 0, round_tree([], " a")))
+    trace.append_tokens(events_of_round(2, 1, round_tree([], " c", ["x"])))  # by prompt lookup
     assert round_text(trace, 1) == "Draft 1 of 2: no earlier text to copy from"
-    trace.add(events_of_round(3, 2, round_tree([" d"], " e")))  # by a drafter
+    trace.append_tokens(events_of_round(3, 2, round_tree([" d"], " e")))  # by a drafter
     assert round_text(trace, 1) == "Draft 1 of 3: nothing was drafted"
 
 
@@ -72,14 +72,14 @@ def test_a_tree_is_told_node_by_node(trace: ReplyTrace) -> None:
 
 
 def test_a_round_that_ended_early_tells_what_was_kept(trace: ReplyTrace) -> None:
-    trace.end(1)
+    trace.cut_tokens(1)
     assert round_text(trace, 1) == "Draft 1 of 1: 1 token kept; the longest branch had 2, the tree 4"
 
 
 def test_a_round_without_its_tree_counts_in_words(trace: ReplyTrace) -> None:
     trace.rounds[0].tree = None
     assert round_text(trace, 1) == "Draft 1 of 2: 2 drafted tokens kept"
-    trace.end(1)
+    trace.cut_tokens(1)
     assert round_text(trace, 1) == "Draft 1 of 1: 1 drafted token kept"
 
 

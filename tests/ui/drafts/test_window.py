@@ -31,9 +31,9 @@ def traces(qtbot: QtBot, tmp_path: Path) -> Iterator[TraceRecorder]:
     reply = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     assert reply.id == REPLY
     recorder = TraceRecorder(store)
-    recorder.begin(REPLY, 0)
+    recorder.begin_trace(REPLY, 0)
     yield recorder
-    recorder.close()
+    recorder.end_traces()
     store.close()
 
 
@@ -47,8 +47,8 @@ def window(qtbot: QtBot, theme: Theme, traces: TraceRecorder) -> DraftsWindow:
 @pytest.fixture
 def finished(window: DraftsWindow, traces: TraceRecorder, qtbot: QtBot) -> DraftsWindow:
     """The window with a reply of forty rounds; the cursor stands on the first token that was drafted."""
-    traces.add(REPLY, drafted_events(ROUNDS))
-    traces.end(REPLY)
+    traces.append_tokens(REPLY, drafted_events(ROUNDS))
+    traces.end_trace(REPLY)
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     return window
@@ -156,15 +156,15 @@ def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
     qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
 ) -> None:
     events = drafted_events(ROUNDS)
-    traces.add(REPLY, events[:1])
+    traces.append_tokens(REPLY, events[:1])
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     for start in range(1, len(events), 7):
-        traces.add(REPLY, events[start : start + 7])
+        traces.append_tokens(REPLY, events[start : start + 7])
     qtbot.waitUntil(lambda: window.tokens.current == len(events) - 1)
     assert window.heading.text().startswith(f"Draft {ROUNDS} of {ROUNDS}")
     press(window, Qt.Key.Key_Home)
-    traces.add(REPLY, drafted_events(2))
+    traces.append_tokens(REPLY, drafted_events(2))
     count = len(events) + len(drafted_events(2))
     qtbot.waitUntil(lambda: window.tokens.accessibleDescription().startswith(f"Token 1 of {count}"))
     assert window.tokens.current == 0  # a reader who looks at something else is left alone
@@ -173,10 +173,10 @@ def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
 def test_what_a_stop_string_cuts_disappears_at_the_end(
     qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
 ) -> None:
-    traces.add(REPLY, drafted_events(4))
+    traces.append_tokens(REPLY, drafted_events(4))
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
-    traces.end(REPLY, 5)
+    traces.end_trace(REPLY, 5)
     assert window.tokens.current == 4
     assert window.tokens.accessibleDescription().startswith("Token 5 of 5")
 
@@ -189,8 +189,8 @@ def test_a_reply_without_a_trace_says_so(qtbot: QtBot, window: DraftsWindow) -> 
 
 
 def test_unrecorded_characters_are_mentioned(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
-    traces.begin(REPLY, 1234)
-    traces.add(REPLY, drafted_events(1))
+    traces.begin_trace(REPLY, 1234)
+    traces.append_tokens(REPLY, drafted_events(1))
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     assert window.note.text() == "1,234 characters were not recorded"
@@ -202,7 +202,7 @@ def test_drafted_tokens_have_their_drafters_colour(
 ) -> None:
     theme.set_scheme(Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light)
     colors = DARK if dark else LIGHT
-    traces.add(REPLY, [TokenEvent(1, 0, 0, "MMMM", "lookup", 1), TokenEvent(1, 1, 1, "MMMM")])
+    traces.append_tokens(REPLY, [TokenEvent(1, 0, 0, "MMMM", "lookup", 1), TokenEvent(1, 1, 1, "MMMM")])
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     seen = _colors(window.tokens.viewport().grab().toImage())
@@ -221,13 +221,13 @@ def test_a_reader_who_scrolled_away_is_left_alone_when_the_reply_ends(
     qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
 ) -> None:
     window.resize(480, 380)
-    traces.add(REPLY, drafted_events(ROUNDS))
+    traces.append_tokens(REPLY, drafted_events(ROUNDS))
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     bar = window.tokens.verticalScrollBar()
     assert bar.value() == bar.maximum() > 0
     bar.setValue(0)
-    traces.end(REPLY, trailing_text=" more")
+    traces.end_trace(REPLY, trailing_text=" more")
     assert bar.value() == 0
     press(window, Qt.Key.Key_End)
     assert window.details.token.text().endswith("more")
@@ -237,14 +237,14 @@ def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_gr
     qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
 ) -> None:
     window.resize(480, 380)
-    traces.add(REPLY, drafted_events(4))
+    traces.append_tokens(REPLY, drafted_events(4))
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     window.tokens.move_to(whole(traces).rounds[2].first)
     bar = window.tree.horizontalScrollBar()
     bar.setValue(bar.maximum())
     assert bar.value() > 0
-    traces.add(REPLY, drafted_events(2))
+    traces.append_tokens(REPLY, drafted_events(2))
     qtbot.waitUntil(lambda: window.heading.text().startswith("Draft 3 of 6"))
     assert window.tree.accessibleDescription().startswith("Draft 3 of 6")
     assert bar.value() == bar.maximum()
@@ -255,7 +255,7 @@ def test_every_token_can_be_pointed_at(qtbot: QtBot, window: DraftsWindow, trace
     """A token that was a carriage return alone once had no place to be looked for."""
     seen = ("a", "\r", "", "\r\n", " b", "\t", "\N{GRINNING FACE}", "\u2029", "\ufdd0\ufdd1", "\u05d0\u05d1", " ", " c")
     texts = (*seen, "\u200b", "\u0301", "\u2028", "\ufffc", "end")
-    traces.add(REPLY, [TokenEvent(1, at, at, text, "lookup", 1) for at, text in enumerate(texts)])
+    traces.append_tokens(REPLY, [TokenEvent(1, at, at, text, "lookup", 1) for at, text in enumerate(texts)])
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     for token in range(len(seen)):
@@ -281,7 +281,7 @@ def test_the_keyboard_reaches_each_part_and_it_shows(qtbot: QtBot, finished: Dra
 
 def test_an_alternative_that_is_cut_is_told_whole(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
     long = " incomprehensibilities" * 3
-    traces.add(REPLY, events_of_round(1, 0, round_tree([long], " b", ["x"])))
+    traces.append_tokens(REPLY, events_of_round(1, 0, round_tree([long], " b", ["x"])))
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     press(window, Qt.Key.Key_Home)
@@ -290,8 +290,8 @@ def test_an_alternative_that_is_cut_is_told_whole(qtbot: QtBot, window: DraftsWi
 
 
 def test_a_single_character_is_counted_as_one(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
-    traces.begin(REPLY, 1)
-    traces.add(REPLY, drafted_events(1))
+    traces.begin_trace(REPLY, 1)
+    traces.append_tokens(REPLY, drafted_events(1))
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     assert window.note.text() == "1 character was not recorded"

@@ -217,7 +217,7 @@ def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, ch
     counted(qtbot, window)
     chat.controller.chat.start_new()
     assert not chips(window)
-    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
+    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
     assert len(chips(window)) == 1
 
 
@@ -253,7 +253,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     qtbot.waitUntil(lambda: all("token" in chip.accessibleName() for chip in row.row.chips))
     first = chat.controller.chat.id
     chat.controller.chat.start_new()
-    chat.controller.chat.open(first or 0)
+    chat.controller.chat.open_chat(first or 0)
     rows = window.conversation.transcript.findChildren(PendingRow)
     assert len(rows[-1].row.chips) == 2, "an edit that is left keeps its files"
     window.actions_.write.trigger()
@@ -280,14 +280,14 @@ def test_an_edit_without_new_files_is_forgotten_with_its_chat(qtbot: QtBot, wind
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Up)
     own = chat.controller.chat
     assert own.edits
-    own.open(own.id or 0)
+    own.open_chat(own.id or 0)
     assert own.edits, "the editor is open"
     first = own.id or 0
     own.start_new()
     chat.say("Another")
-    own.open(own.id or 0)
+    own.open_chat(own.id or 0)
     assert not own.edits
-    own.open(first)
+    own.open_chat(first)
     messages = window.conversation.transcript.findChildren(PersonMessage)
     assert any(message.findChildren(PendingRow) for message in messages), "the editor is there again"
 
@@ -317,6 +317,6 @@ def test_chips_take_three_lines_at_most_and_their_layout_ends(
     for width in [*range(700, 300, -7), *range(300, 700, 7)]:
         window.resize(width, 400)
         QApplication.processEvents()
-        needed, most = shown.row.layout_for(width), 3 * CHIP_HEIGHT + 2 * TIGHT + 2
+        needed, most = shown.row.arrange_chips(width), 3 * CHIP_HEIGHT + 2 * TIGHT + 2
         assert shown.verticalScrollBar().isVisible() == (needed > most)
         assert shown.height() == min(needed, most)

@@ -90,7 +90,7 @@ def sent(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> Iterat
     """A chat with two images that were sent without words."""
     chat.start()
     (tmp_path / "wide.png").write_bytes(png((600, 200)))
-    window.conversation.files.add([str(photo(tmp_path / "photo.jpg")), str(tmp_path / "wide.png")])
+    window.conversation.files.attach_files([str(photo(tmp_path / "photo.jpg")), str(tmp_path / "wide.png")])
     wait_for_chips(qtbot, window, 2)
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: len(tiles(window)) == 2 and not chat.writing)
@@ -263,14 +263,14 @@ def test_the_viewer_says_the_size_at_which_the_model_sees(
 ) -> None:
     folder = seeing_folder(tmp_path / "model", "qwen3_vl")
     monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True, path=folder))
-    chat.controller.model_slot.load(str(folder))
+    chat.controller.model_slot.load_model(str(folder))
     qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None and chat.controller.model_slot.info.sees)
     tiles(sent)[1].click()
     window = viewer(sent)
     qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 64 × 16"))  # noqa: RUF001
     assert "600 × 200 pixels" in window.detail.text()  # noqa: RUF001
     qtbot.waitUntil(window.previous.isEnabled)
-    window.step(-1)
+    window.show_other(-1)
     qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 32 × 48"))  # noqa: RUF001
 
 

@@ -32,7 +32,7 @@ def brought(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> MainWin
     """A window with a book that is too long for the model."""
     chat.engine.context_length = 400
     chat.start()
-    window.conversation.files.add([str(book)])
+    window.conversation.files.attach_files([str(book)])
     qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
     return window
 
@@ -89,7 +89,7 @@ def test_only_the_longest_file_is_to_be_shortened(
 ) -> None:
     note = tmp_path / "note.txt"
     note.write_text("Apples are red.")
-    brought.conversation.files.add([str(note)])
+    brought.conversation.files.attach_files([str(note)])
     files = chat.controller.chat.files
     qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None)
     book, short = brought.conversation.composer.files.row.chips
@@ -107,7 +107,7 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     paths = [tmp_path / name for name in ("first.txt", "second.txt", "note.txt")]
     for path, words in zip(paths, (900, 1000, 20), strict=True):
         path.write_text("word " * words)
-    window.conversation.files.add(list(map(str, paths)))
+    window.conversation.files.attach_files(list(map(str, paths)))
     files = chat.controller.chat.files
     qtbot.waitUntil(lambda: len(files.files) == 3 and files.tokens is not None)
     chips = window.conversation.composer.files.row.chips
@@ -192,11 +192,11 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
 @pytest.mark.slow
 def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> None:
     chat.start()
-    window.conversation.files.add([str(book)])
+    window.conversation.files.attach_files([str(book)])
     qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
     sheet = open_sheet(qtbot, window)
     assert sheet.all.isChecked()
     count = chat.controller.chat.files.files[0].count
     assert count is not None
-    wait(qtbot, sheet, f"All of it: {count.text}")
+    wait(qtbot, sheet, f"All of it: {count.description}")
     assert sheet.use.isEnabled()

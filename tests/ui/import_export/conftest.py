@@ -78,6 +78,6 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
     desk = Transfers(chat.controller, chat.store, tmp_path / "settings.json")
     transfers = ImportExport(window, chat.controller, desk, theme)
     yield Menu(qtbot, window, transfers, desk)
-    desk.close()
+    desk.end_transfers()
     for sheet in window.findChildren(Sheet):
         sheet.done(0)

@@ -130,7 +130,7 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up 1 chat, ")
     chat.store.create_conversation("Later")
-    chat.controller.chats.refresh()
+    chat.controller.chats.update_list()
     menu.actions.restore.trigger()
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_sheet("Restore this backup?")

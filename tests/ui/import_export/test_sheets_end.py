@@ -107,7 +107,7 @@ def test_cancel_waits_for_the_end_of_the_work(desk: Desk, qtbot: QtBot) -> None:
 def test_cancel_without_work_closes_the_sheet(desk: Desk, qtbot: QtBot) -> None:
     desk.begin()
     qtbot.waitUntil(lambda: desk.menu.title == "Backing up")
-    desk.transfers.close()
+    desk.transfers.end_transfers()
     qtbot.keyClick(desk.menu.sheet, Qt.Key.Key_Escape)
     assert not desk.menu.title
 

@@ -57,7 +57,7 @@ def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine) -> Iterator[Ma
     qtbot.waitExposed(window)
     chat.start()
     yield window
-    window.windows.close()
+    window.windows.end_background_work()
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def models(chat: Chat, machine: Machine) -> Iterator[Models]:
     models = Models(controller, machine.sources)
     chat.start()
     yield models
-    models.close()
+    models.end_services()
 
 
 @pytest.fixture

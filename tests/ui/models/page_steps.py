@@ -16,7 +16,7 @@ def pick(page: InstalledPage, name: str) -> None:
 
 
 def refresh(qtbot: QtBot, models: Models) -> None:
-    models.library.look()
+    models.library.search_again()
     qtbot.waitUntil(lambda: not models.library._search.busy)
 
 

@@ -90,7 +90,7 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     downloaded: Path,
     system_trash: Path,
 ) -> None:
-    chat.controller.model_slot.load(str(downloaded))
+    chat.controller.model_slot.load_model(str(downloaded))
     chat.wait_for(EngineState.IDLE)
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
     refresh(qtbot, models)
@@ -178,7 +178,7 @@ def test_a_removed_download_leaves_the_list(
     """It stayed until the page was shown again."""
     hub.add(NAME, small_files())
     hub.holds_at = 100_000
-    models.downloads.start(Download(NAME))
+    models.downloads.start_download(Download(NAME))
     qtbot.waitUntil(lambda: models.downloads.all()[0].done_bytes > 0)
     machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=400_000))
     refresh(qtbot, models)

@@ -70,7 +70,7 @@ def models(qtbot: QtBot, chat: Chat, here: Here) -> Iterator[Models]:
     sources = ModelSources(models=lambda _chosen: here.models, drafters=here.find)
     models = Models(controller, sources)
     yield models
-    models.close()
+    models.end_services()
     models.deleteLater()
 
 
@@ -91,7 +91,7 @@ def have(chat: Chat, models: Models, qtbot: QtBot, *drafters: ModelCard) -> None
     search = FolderSearch(
         lambda _: tuple(each for each in there if not each.origin or Path(each.model).exists()), models
     )
-    chat.controller.drafting.offer(search)
+    chat.controller.drafting.offer_drafters(search)
     chat.start()
     qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))
 
@@ -179,7 +179,7 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
     )
     there = FolderSearch(lambda _: (found,) if folder.exists() else (), models)
     chat.engine.fits = {found.model: DrafterFit(found.model, TargetMatch(True))}
-    chat.controller.drafting.offer(there)
+    chat.controller.drafting.offer_drafters(there)
     qtbot.waitUntil(lambda: found.model in page.list.rows)
     row = page.list.rows[found.model]
     assert row.facts.text() == "EAGLE-3  ·  built for this model  ·  102 KB  ·  Hugging Face"
@@ -338,7 +338,7 @@ def test_the_form_of_a_training_estimates_its_time(
     )
     form.tokens.setValue(100_000_000)
     assert form.time.text() == "That takes more than a day."
-    models.library.choose(library_model("other"))
+    models.library.choose_model(library_model("other"))
     qtbot.waitUntil(lambda: form.time.text() == later)
 
 
@@ -378,7 +378,7 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
     have(chat, models, qtbot)
-    chat.controller.model_slot.load(str(small_model))
+    chat.controller.model_slot.load_model(str(small_model))
     qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     click(qtbot, page.train)
     view, main = page.training.form, page.training.main
@@ -408,7 +408,7 @@ def finished(new: float, old: float) -> None:
     """Leave a finished training behind, as an earlier run of the app does."""
     folder = JobFolder()
     (folder.path / DRAFTER).mkdir(parents=True)
-    folder.write(TrainingRecord(TrainingOrder("/models/short", "short", tokens=1000)))
+    folder.keep_training(TrainingRecord(TrainingOrder("/models/short", "short", tokens=1000)))
     write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", new, old),), "Model's own")))
 
 
@@ -451,10 +451,10 @@ def test_discarding_asks_first(
     qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
     have(chat, models, qtbot)
-    chat.controller.model_slot.load(str(small_model))
+    chat.controller.model_slot.load_model(str(small_model))
     qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     page.show_training()
-    models.training.start(page.training.form.order())  # type: ignore[arg-type]
+    models.training.start_training(page.training.form.order())  # type: ignore[arg-type]
     wait_for(qtbot, models.training, TrainingState.TRAINING)
     click(qtbot, page.training.discard)
     answer(qtbot, page.training, "Discard")
@@ -471,7 +471,7 @@ def test_a_suggested_drafter_stays_first_during_a_search(
     name, search = gemma.drafter.repository, models.hub_drafters
     here.models = (library_model(gemma.repository),)
     have(chat, models, qtbot)
-    page.choose(here.models[0])
+    page.choose_model(here.models[0])
     search._set(gemma.repository, searching=True)
     assert [row.name.text() for row in page.hub_list.rows.values()] == [name]
     search._set(gemma.repository, problem="The hub did not answer.")
@@ -493,12 +493,12 @@ def test_a_suggested_drafter_is_offered_without_a_search(
     chosen, other = library_model(gemma.repository), library_model("org/other")
     here.models = (chosen, other)
     have(chat, models, qtbot)
-    page.choose(other)
+    page.choose_model(other)
     assert page.hub_list.rows == {}
-    page.choose(chosen)
+    page.choose_model(chosen)
     (row,) = page.hub_list.rows.values()
     assert (row.name.text(), row.facts.text()) == (name, "Assistant  ·  850 MB  ·  apache-2.0")
     assert hub.requests == []
     click(qtbot, row.main)
-    qtbot.waitUntil(lambda: models.downloads.find(name) is not None)
-    qtbot.waitUntil(lambda: models.downloads.find(name).state == "finished", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: models.downloads.find_download(name) is not None)
+    qtbot.waitUntil(lambda: models.downloads.find_download(name).state == "finished", timeout=WAIT_MS)

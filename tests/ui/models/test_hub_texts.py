@@ -20,7 +20,7 @@ FOUND = HubModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "lla
 def judged(weights: int, machine: Machine = MAC_16, drafter: int = 0) -> tuple[str, str, str]:
     """Judge a model of the hub by its weights, with a drafter."""
     sizes = sizes_of(weights, "4-bit")
-    return judge(machine.need(sizes, drafter), machine.need(sizes), machine.idle.memory)
+    return judge(machine.need(sizes, drafter), machine.need(sizes), machine.when_idle.memory)
 
 
 def test_whether_a_model_fits_is_said_with_the_figures() -> None:
@@ -45,7 +45,7 @@ def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
     twenty = next(each for each in suggestions() if each.name == "gpt-oss 20B")
     small = Machine(replace(MAC_16.memory, room=MemoryRoom(15 * GB, 15 * GB), max_bytes=15 * GB))
     need = small.need(sizes_suggested(twenty), twenty.drafter.weight_bytes)
-    words = judge(need, need, small.idle.memory)[0]
+    words = judge(need, need, small.when_idle.memory)[0]
     assert words == "Too large with its drafter: needs 75 MB more than is available"
     listed = {entry.key: entry for entry in entries.newcomer_entries(small, frozenset())}
     hub = HubModel(twenty.repository, quantization="4-bit", weight_bytes=twenty.weight_bytes)

@@ -102,7 +102,7 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
     pick(page, "org/Beta-1B-4bit")
     assert memory.context.currentText() == "131,072"
     machine.memory = replace(MEMORY, room=replace(MEMORY.room, limit_bytes=2**29))
-    models.memory.ask()
+    models.memory.ask_again()
     qtbot.waitUntil(lambda: "more than is available" in memory.verdict.text())
 
 
@@ -112,7 +112,7 @@ def test_before_the_engine_has_begun_memory_is_not_known(
     models.memory.results = ()
     pick(page, "org/Beta-1B-4bit")
     assert page.details.memory.verdict.text() == "Checking the memory…"
-    models.memory.ask()
+    models.memory.ask_again()
     qtbot.waitUntil(lambda: page.details.memory.verdict.text().startswith("Fits"))
 
 

@@ -39,7 +39,7 @@ def models(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterat
     sources = ModelSources(models=lambda _chosen: (model,), original_parts=find_part)
     models = Models(controller, sources)
     yield models
-    models.close()
+    models.end_services()
     models.deleteLater()
 
 
@@ -49,7 +49,7 @@ def page(qtbot: QtBot, models: Models, theme: Theme, links: PageLinks, model: Mo
     qtbot.addWidget(page)
     page.resize(1000, 640)
     page.show()
-    models.library.choose(model)
+    models.library.choose_model(model)
     return page
 
 
@@ -115,14 +115,14 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
     qtbot: QtBot, hub: HubServer, page: DraftersPage, model: ModelCard
 ) -> None:
     hub.add(TARGET, {"config.json": b"{}"})
-    page._library.choose(replace(model, states_mtp=True))
+    page._library.choose_model(replace(model, states_mtp=True))
     label = opened(qtbot, page).label
     qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in label.text())
 
 
 @pytest.mark.parametrize("says", [False, True])
 def test_layers_are_offered_where_the_model_speaks_of_them(page: DraftersPage, model: ModelCard, says: bool) -> None:
-    page._library.choose(replace(model, states_mtp=says))
+    page._library.choose_model(replace(model, states_mtp=says))
     assert page.mtp.isVisible() is says
 
 

@@ -32,9 +32,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "*")
     gate = ScriptedGate()
     server = Server(ServerSettings(KEY, port=0, certificate=own_certificate()), gate)
-    server.start()
+    server.listen()
     yield server
-    assert server.stop(60)
+    assert server.stop_server(60)
     gate.close()
 
 
@@ -130,7 +130,7 @@ def test_a_servers_models_are_used_from_the_page(qtbot: QtBot, remote: RemotePag
 def test_a_server_that_was_added_is_chosen(remote: RemotePage, chat: Chat) -> None:
     servers = tuple(RemoteServer(name, f"https://{name}.local") for name in ("attic", "studio", "garage"))
     for count in range(1, 4):
-        chat.controller.settings.update(remote_servers=servers[:count])
+        chat.controller.settings.change_values(remote_servers=servers[:count])
         chat.controller.remote._search.results = tuple(ServerState(server) for server in servers[:count])
         chat.controller.remote.changed.emit()
         assert remote.name.text() == servers[count - 1].name
@@ -142,7 +142,7 @@ def test_a_server_that_was_added_is_chosen(remote: RemotePage, chat: Chat) -> No
 def test_of_very_many_models_the_menu_has_the_rest(remote: RemotePage, chat: Chat) -> None:
     """A row for each of a thousand would hold the window up for seconds."""
     server = RemoteServer("studio", "https://studio.local")
-    chat.controller.settings.update(remote_servers=(server,))
+    chat.controller.settings.change_values(remote_servers=(server,))
     chat.controller.remote._search.results = (ServerState(server, tuple(f"m{number}" for number in range(1000))),)
     chat.controller.remote.changed.emit()
     assert [*remote.rows.rows] == [f"m{number}" for number in range(50)]
@@ -156,13 +156,13 @@ def test_a_server_that_does_not_answer_stays_with_the_reason(
     (name,) = remote.rows.rows
     menu = app.header.model.menu()
     assert isinstance(menu, QMenu)
-    chat.controller.model_slot.load(f"remote:studio/{name}")
+    chat.controller.model_slot.load_model(f"remote:studio/{name}")
     chat.wait_for(EngineState.IDLE)
     menu.aboutToShow.emit()
     texts = [each.text() for each in menu.actions()]
     assert texts[texts.index("On studio ↗") + 1] == name, "a recent model is missing in its own group"
     assert f"{name}  ·  on studio ↗" in texts[texts.index("Recent") :]
-    assert server.stop(60)
+    assert server.stop_server(60)
     remote.again.click()
     qtbot.waitUntil(lambda: remote.list.entries[0].marks == (("Not available", "warning"),))
     assert "cannot be reached" in remote.state.text()
@@ -179,7 +179,7 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     qtbot: QtBot, app: MainWindow, chat: Chat
 ) -> None:
     chat.say("Hi")
-    chat.controller.model_slot.load(REMOTE)
+    chat.controller.model_slot.load_model(REMOTE)
     chat.wait_for(EngineState.IDLE)
     assert app.header.model.text() == "qwen  ·  on studio ↗"
     menu = app.header.model.menu()

@@ -91,9 +91,9 @@ class Places:
         tokens: Any = None
         self.search = PartSearch(tokens, lambda *_: plan, downloads, window)
         for service in (self.macs, self.servers, self.search):
-            service._work.close()
+            service._work.finish_work()
             service._work = asked.work
-        patch.setattr(self.servers, "look", lambda: None)
+        patch.setattr(self.servers, "ask_servers", lambda: None)
         patch.setattr(self.search, "_hub", lambda: None)
         patch.setattr(hub_drafters, "begin_drafter", lambda _plan: asked.answer())
         patch.setattr(macs, "found_host", lambda name, _address: asked.answer(Host(name, ("192.168.1.5",))))

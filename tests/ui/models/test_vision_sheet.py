@@ -39,7 +39,7 @@ def copy(hub: HubServer, tmp_path: Path) -> Path:
 def models(qtbot: QtBot, copy: Path, chat: Chat) -> Iterator[Models]:
     models = Models(chat.controller, ModelSources(models=library_models, original_parts=find_part))
     yield models
-    models.close()
+    models.end_services()
     models.deleteLater()
 
 

@@ -59,7 +59,7 @@ def app(qapp: QApplication) -> QApplication:
 def of(*plots: Plot) -> Recorded:
     drawing = Recorded(600)
     for plot in plots:
-        plot.draw(drawing)
+        plot.draw_plot(drawing)
     return drawing
 
 
@@ -150,7 +150,7 @@ def test_a_text_that_does_not_fit_is_cut() -> None:
     image = QImage(200, 20, QImage.Format.Format_RGB32)
     image.fill(Qt.GlobalColor.white)
     painter = QPainter(image)
-    Drawing(200, LIGHT, QFont(), painter).text(QRectF(0, 0, 50, 20), "M" * 20)
+    Drawing(200, LIGHT, QFont(), painter).write_text(QRectF(0, 0, 50, 20), "M" * 20)
     painter.end()
     inked = {x for x in range(200) for y in range(20) if image.pixelColor(x, y) != QColor(Qt.GlobalColor.white)}
     assert 20 < max(inked) <= 51

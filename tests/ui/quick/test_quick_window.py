@@ -60,7 +60,7 @@ def shown(quick: QuickWindow) -> list[str]:
 
 def test_questions_are_asked_and_nothing_is_stored(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.start()
-    chat.controller.settings.update(system_prompt="Be brief.", seed=7)
+    chat.controller.settings.change_values(system_prompt="Be brief.", seed=7)
     chat.engine.replies = [Reply(("Blue",)), Reply(("Red",))]
     ask(qtbot, quick, "Which colour?")
     ended(qtbot, chat)
@@ -169,7 +169,7 @@ def test_a_chats_message_waits_for_the_quick_reply_and_stop_ends_it(
 
 def test_a_question_without_a_model_loads_one_or_says_why_not(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.engine.load_errors[None] = ModelError("It is damaged.", "Load another.")
-    chat.controller.start()
+    chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
     chat.engine.load_gate.shut()
     ask(qtbot, quick, "Hello?")

@@ -77,10 +77,10 @@ def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> 
     options.form.fields["temperature"].setValue(0.1)
     chat.say("first")
     chat.controller.chat.start_new()
-    options.refresh()
+    options.show_values()
     assert options.form.fields["temperature"].value() == SamplingParams().temperature
-    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
-    options.refresh()
+    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
+    options.show_values()
     assert options.form.fields["temperature"].value() == 0.1
 
 
@@ -130,7 +130,7 @@ def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat
     chat.engine.sampling = SamplingDefaults(SamplingParams(temperature=0.6), frozenset({"temperature"}))
     chat.controller.model_slot.retry()
     chat.wait_for(EngineState.IDLE)
-    options.refresh()
+    options.show_values()
     assert options.form.fields["temperature"].value() == 0.6
     assert options.form.sources["temperature"].text() == "From the model"
     assert options.form.sources["top_p"].text() == ""
@@ -153,7 +153,7 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
     assert form.problem.text() == "The JSON schema is not JSON yet."
     assert chats.chat.conversation.answer_shape == wanted
     chats.chat.start_new()
-    options.refresh()
+    options.show_values()
     assert form.shape is None
 
 
@@ -163,6 +163,6 @@ def test_one_chat_can_keep_no_cache_on_disk(qtbot: QtBot, chat: Chat, options: C
     chat.say("Hello")
     assert chat.engine.requests[-1].keep is None
     assert not listed(chat.controller.chats)[0].own.keep_cache
-    chat.controller.settings.update(keep_caches=False)
-    options.refresh()
+    chat.controller.settings.change_values(keep_caches=False)
+    options.show_values()
     assert not options.keep_cache.isEnabled()

@@ -41,7 +41,7 @@ def page(qtbot: QtBot, theme: Theme, chat: Chat) -> PresetsPage:
     settings = chat.controller.settings
     page = PresetsPage(theme, settings, chat.controller.model_slot)
     settings.changed.connect(page.show_settings)
-    settings.update(presets=(BRIEF,), prompts=(SavedPrompt("Translate", "Into {{language}}"),))
+    settings.change_values(presets=(BRIEF,), prompts=(SavedPrompt("Translate", "Into {{language}}"),))
     qtbot.addWidget(page)
     page.show()
     return page
@@ -89,7 +89,7 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
     assert options.preset.currentText() == "Short answers"
     assert not options.defaults.isEnabled()
     chat.controller.chat.start_new()
-    options.refresh()
+    options.show_values()
     assert options.prompt.toPlainText() == ""
     choose(options, "Short answers")
     assert options.prompt.toPlainText() == "Be brief."
@@ -108,8 +108,8 @@ def test_options_are_saved_as_a_preset_and_used_in_another_chat(qtbot: QtBot, ch
 
 def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, options: ChatOptions) -> None:
     shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON))
-    chat.controller.settings.update(presets=(shaped,))
-    options.refresh()
+    chat.controller.settings.change_values(presets=(shaped,))
+    options.show_values()
     choose(options, "Data")
     assert options.shape.kind.currentText() == "A JSON object"
     options.shape.kind.setCurrentIndex(0)
@@ -122,8 +122,8 @@ def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, 
 def test_the_draft_settings_of_a_preset_leave_those_of_the_model(chat: Chat, options: ChatOptions) -> None:
     controller = chat.controller
     controller.drafting.change(DraftSettings(Mode.OFF))
-    controller.settings.update(presets=(Preset("Drafted", draft=DraftSettings(Mode.LOOKUP)),))
-    options.refresh()
+    controller.settings.change_values(presets=(Preset("Drafted", draft=DraftSettings(Mode.LOOKUP)),))
+    options.show_values()
     choose(options, "Drafted")
     assert controller.drafting.settings.mode is Mode.LOOKUP
     chat.say("Hello")
@@ -165,7 +165,7 @@ def test_prompts_are_written_and_presets_imported(qtbot: QtBot, chat: Chat, page
     settings.changed.connect(saves.append)
     qtbot.keyClicks(page.text, "!?")
     assert not saves, "the file is not written at each key"
-    settings.update(text_size=settings.values.text_size + 1)
+    settings.change_values(text_size=settings.values.text_size + 1)
     assert page.text.toPlainText() == "!?Into {{language}}"
     qtbot.waitUntil(lambda: settings.values.prompts == (SavedPrompt("Translate", "!?Into {{language}}"),))
     qtbot.keyClicks(page.text, "!")
@@ -190,10 +190,10 @@ def test_presets_and_prompts_stand_below_headings_of_their_own(qtbot: QtBot, cha
     assert page.list.currentItem().text() == "Brief"
     qtbot.keyClick(page.list, Qt.Key.Key_Down)
     assert page.list.currentItem().text() == "/Translate", "a heading is no stop"
-    settings.update(presets=())
+    settings.change_values(presets=())
     assert rows() == ["Prompts", "/Translate"]
     assert page.list.currentItem().text() == "/Translate"
-    settings.update(prompts=())
+    settings.change_values(prompts=())
     assert (rows(), page.rename.isEnabled(), page.write.isEnabled()) == ([], False, False)
     page.add_prompt()
     assert [each.name for each in settings.values.prompts] == ["New prompt"]

@@ -57,7 +57,7 @@ def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPag
     slot = chat.controller.model_slot
     page.copy_model.click()
     assert QGuiApplication.clipboard().text() == page.model.text() == slot.name
-    slot.unload()
+    slot.unload_model()
     assert page.model.text() == "No model is loaded."
     assert not page.copy_model.isEnabled()
 

@@ -73,7 +73,7 @@ def test_the_quick_windows_shortcut_is_chosen_by_pressing_it(qtbot: QtBot, chat:
     assert chat.controller.settings.values.quick_shortcut == "Ctrl+Alt+Q"
     assert carbon.registered == (0x0C, 0x900)
     carbon.RegisterEventHotKey.answer = EXISTS
-    chat.controller.settings.update(quick_shortcut="Ctrl+Alt+W")
+    chat.controller.settings.change_values(quick_shortcut="Ctrl+Alt+W")
     assert preferences.keys_problem.text() == "Another program has this shortcut. Choose another one."
     preferences.keys.clear()
     assert (chat.controller.settings.values.quick_shortcut, preferences.keys_problem.isVisible()) == ("", False)
@@ -164,7 +164,7 @@ def test_a_precision_loads_at_once(qtbot: QtBot, chat: Chat, preferences: Settin
 def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences: SettingsWindow) -> None:
     chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
-    chat.controller.model_slot.load("/models/big")
+    chat.controller.model_slot.load_model("/models/big")
     chat.wait_for(EngineState.NO_MODEL)
     chat.engine.load_errors = {}
     preferences.dtype.setCurrentIndex(preferences.dtype.findData(Dtype.EIGHT_BIT))
@@ -217,7 +217,7 @@ def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("Nothing is kept.", False)
     conversation = chat.store.create_conversation()
     reply = chat.store.add_message(conversation.id, None, Role.ASSISTANT, "Hi.")
-    chat.store.reply_tokens.save(reply.id, "tokenizer", [1] * 3000)
+    chat.store.reply_tokens.save_tokens(reply.id, "tokenizer", [1] * 3000)
     earlier.changed.emit()
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("12 KB on disk", True)
     preferences.clear_earlier.click()

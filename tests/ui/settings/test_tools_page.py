@@ -27,11 +27,13 @@ def servers(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Iterator[ToolServe
     keyring.set_keyring(Keychain())
     monkeypatch.setattr(ToolServers, "read_login_path", lambda servers: setattr(servers, "login_path", "/bin:/usr/bin"))
     usable = lambda servers, name: [each.name for each in servers.usable if each.name == name]  # noqa: E731
-    monkeypatch.setattr(ToolServers, "start", lambda servers, name: servers.started.extend(usable(servers, name)))
+    monkeypatch.setattr(
+        ToolServers, "start_server", lambda servers, name: servers.started.extend(usable(servers, name))
+    )
     servers = ToolServers((), lambda _servers: None)
     servers.started = []  # type: ignore[attr-defined]
     yield servers
-    servers.close()
+    servers.end_servers()
 
 
 @pytest.fixture
@@ -179,11 +181,11 @@ def test_tools_that_cannot_be_used_are_named(page: ToolsPage, servers: ToolServe
 
 def test_the_folders_of_programs_are_listed(page: ToolsPage, servers: ToolServers) -> None:
     """A message says that this page shows where rdchat looks."""
-    page.refresh()
+    page.show_servers()
     joined = "Programs are looked for in /\N{WORD JOINER}bin, /\N{WORD JOINER}usr/\N{WORD JOINER}bin."
     assert page.path.text() == joined, "no line breaks within a folder"
     servers.login_path = ""
-    page.refresh()
+    page.show_servers()
     assert not page.path.isVisible()
 
 

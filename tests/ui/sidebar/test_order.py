@@ -122,11 +122,11 @@ def test_a_chat_is_dropped_below_the_rows_only_where_these_are_in_their_order(
     assert _drag(sidebar, "Bread", "Recipes")
     qtbot.waitUntil(lambda: "  Bread" in _shown(sidebar))
     _trigger(sidebar, "Python", "Archive")
-    chats.show(Location.ARCHIVE)
+    chats.show_box(Location.ARCHIVE)
     assert _shown(sidebar) == ["Python"]
     assert not _drag(sidebar, "Python", "")
     assert not _drag(sidebar, "Python", "Python")
-    chats.show(Location.CHATS)
+    chats.show_box(Location.CHATS)
     sidebar.search.setText("Bread")
     qtbot.waitUntil(lambda: _shown(sidebar) == ["Bread"])
     assert not _drag(sidebar, "Bread", "")
@@ -187,7 +187,7 @@ def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sideb
     assert "  Bread" in _shown(sidebar)
     place = sidebar.list.visualRect(_index(sidebar, "Recipes")).center()
     qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
-    assert not chat.store.organiser.folder(folder.id).expanded
+    assert not chat.store.organiser.read_folder(folder.id).expanded
 
 
 def test_a_new_folder_is_named_at_once_and_renamed(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -246,7 +246,7 @@ def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Si
     assert not sidebar.list.editing
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
     assert _shown(sidebar) == ["Bread"]
-    chat.controller.chats.show(Location.CHATS)
+    chat.controller.chats.show_box(Location.CHATS)
     assert "Lisbon" in _shown(sidebar)
 
 

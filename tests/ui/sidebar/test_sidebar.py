@@ -58,13 +58,13 @@ def test_newest_first_under_its_date_and_the_open_one_is_marked(sidebar: Sidebar
 def test_a_new_chat_is_scrolled_to_and_a_scrolled_list_stays(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     for number in range(40):
         chat.store.create_conversation(f"Chat {number}")
-    chat.controller.chats.refresh()
+    chat.controller.chats.update_list()
     qtbot.waitUntil(lambda: len(_titles(sidebar)) == 43)
     bar = sidebar.list.verticalScrollBar()
     bar.setValue(bar.maximum())
     scrolled = bar.value()
-    chat.controller.chats.refresh()
-    sidebar.refresh()
+    chat.controller.chats.update_list()
+    sidebar.show_list()
     assert bar.value() == scrolled
     chat.controller.chat.start_new()
     chat.controller.send("A question")
@@ -149,7 +149,7 @@ def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, side
     editor = _editor(sidebar)
     editor.setText("Half a ti")
     chat.store.create_conversation("Newcomer")
-    chat.controller.chats.refresh()
+    chat.controller.chats.update_list()
     assert sidebar.list.editing
     assert editor.text() == "Half a ti"
     qtbot.keyClick(editor, Qt.Key.Key_Escape)

@@ -72,13 +72,13 @@ def test_auto_and_off_stand_at_the_mode_and_the_others_under_advanced(chat: Chat
 def test_a_remote_model_has_one_sentence_instead_of_dead_controls(chat: Chat, controls: DraftControls) -> None:
     chat.start()
     assert controls.mode.isVisible()
-    chat.controller.model_slot.load("remote:studio/qwen")
+    chat.controller.model_slot.load_model("remote:studio/qwen")
     chat.wait_for(EngineState.IDLE)
     assert controls.explanation.text() == "The other computer decides how it drafts."
     assert not controls.mode.isVisible()
     assert not _shown(controls)
     assert not controls.advanced.isVisible()
-    chat.controller.model_slot.load(None)
+    chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     assert controls.mode.isVisible()
     assert controls.explanation.text() == MODES[Mode.AUTO]

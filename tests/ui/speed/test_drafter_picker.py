@@ -40,7 +40,7 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     chat.engine.fits = {FITS.model: DrafterFit(FITS.model, TargetMatch(True))}
     chat.engine.fits_at_once = 100
     drafting = chat.controller.drafting
-    drafting.offer(search)
+    drafting.offer_drafters(search)
     chat.start()
     drafting.change(DraftSettings(Mode.DRAFTER))
     qtbot.waitUntil(lambda: len(drafting.drafters) == 502)
@@ -62,19 +62,19 @@ def test_drafters_that_fit_are_offered_and_the_others_say_why_not(
     entries["org/eagle  ·  EAGLE-3"].trigger()
     assert drafting.settings.drafter == "org/eagle"
     assert _entries(controls)["org/eagle  ·  EAGLE-3"].isChecked(), "it stays in its own place"
-    search.close()
+    search.finish_work()
 
 
 def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
     search = FolderSearch(lambda _: (FITS, DAMAGED))
-    chat.controller.drafting.offer(search)
+    chat.controller.drafting.offer_drafters(search)
     assert chat.controller.drafting.drafters == (), "no model is loaded"
     chat.start()
     qtbot.waitUntil(lambda: bool(search.results))
     assert "org/eagle  ·  EAGLE-3" not in _entries(controls)
-    search.close()
+    search.finish_work()
 
 
 def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot) -> None:
@@ -87,11 +87,11 @@ def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot)
 
     search = FolderSearch(find)
     for model in ("a", "b", "c"):
-        search.look(model)
+        search.search_folders(model)
     go_on.set()
     qtbot.waitUntil(lambda: search.results == ("c",))
     assert about == ["a", "c"]
-    search.close()
+    search.finish_work()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     search = FolderSearch(find)
     chat.engine.fits = {FITS.model: DrafterFit(FITS.model, TargetMatch(True))}
     drafting = chat.controller.drafting
-    drafting.offer(search)
+    drafting.offer_drafters(search)
     chat.start()
     menu = controls.drafter.menu()
     menu.popup(controls.mapToGlobal(controls.drafter.pos()))
@@ -179,7 +179,7 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     drafting.changed.emit()
     assert len(least) == filled, "nothing has changed"
     menu.close()
-    search.close()
+    search.finish_work()
 
 
 @pytest.mark.slow

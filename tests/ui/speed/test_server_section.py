@@ -51,7 +51,7 @@ def test_who_is_answered_and_how_many_wait(section: ServerSection, chat: Chat) -
 
 def test_stop_ends_the_request(section: ServerSection, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped: list[int] = []
-    monkeypatch.setattr(chat.controller.server, "cancel", stopped.append)
+    monkeypatch.setattr(chat.controller.server, "cancel_request", stopped.append)
     tell(chat.controller.server, ServerFacts(ADDRESS, RUNNING))
     section.stop.click()
     assert stopped == [7]

@@ -111,7 +111,7 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     assert explanation in panel.reply.rows["Ended"].toolTip()
     chat.controller.chat.start_new()
     assert panel.reply.rows["Ended"].value.text() == formatting.NONE
-    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
+    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
     assert panel.reply.rows["Ended"].value.text() == words
     assert panel.reply.rows["Tokens written"].value.text() == "4"
 
@@ -123,13 +123,13 @@ def test_a_stopped_reply_says_so(chat: Chat, panel: SpeedPanel) -> None:
     chat.engine.gate.allow(4)
     chat.wait_for(EngineState.WRITING)
     assert panel.status.state.text() == "Writing…"
-    chat.controller.stop()
+    chat.controller.stop_reply()
     chat.qtbot.waitUntil(lambda: panel.reply.rows["Ended"].value.text() == "Stopped")
 
 
 def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPanel) -> None:
     chat.engine.load_errors = {None: RuntimeError("boom")}
-    chat.controller.start()
+    chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
     assert panel.status.state.text() == "No model loaded"
     assert panel.model.model_name.text() == "None"
@@ -280,7 +280,7 @@ def test_a_reply_that_was_stopped_in_its_prompt_owns_its_reading_time(chat: Chat
     """Its 3.5 s of reading stood below "No reply yet"."""
     chat.start()
     pause_in_prefill(chat, chat.engine)
-    chat.controller.stop()
+    chat.controller.stop_reply()
     chat.engine.gate.open()
     chat.wait_for(EngineState.IDLE)
     chat.qtbot.waitUntil(lambda: panel.speed.owner.text().startswith("Last reply"))
@@ -300,14 +300,14 @@ def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     chat.engine.gate.open()
     chat.wait_for(EngineState.IDLE)
     assert panel.speed.owner.text() == "No reply yet"
-    chat.controller.chat.open(asked.id)
+    chat.controller.chat.open_chat(asked.id)
     assert panel.speed.owner.text() == "Last reply · not drafted", "as the scripted engine says"
 
 
 def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel) -> None:
     """Below it stood "Off", which the server had not said, and five dashes."""
     chat.start()
-    chat.controller.model_slot.load("remote:studio/qwen")
+    chat.controller.model_slot.load_model("remote:studio/qwen")
     chat.wait_for(EngineState.IDLE)
     chat.say("Hello")
     last = chat.controller.chat.path[-1]
@@ -328,9 +328,9 @@ def test_a_remote_reply_shows_what_its_server_says(chat: Chat, panel: SpeedPanel
     panel._note_message(replace(last, statistics=Statistics(ttft_ms=300)))
     assert not panel.speed.decode.isVisible(), "it does not say how many tokens it wrote"
     chat.controller.chat.start_new()
-    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
+    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
     assert panel.speed.owner.text() == "Last reply · on studio", "it is stored"
-    chat.controller.model_slot.load(None)
+    chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     chat.say("And here?")
     assert panel.speed.owner.text() == "Last reply · not drafted"
@@ -685,7 +685,7 @@ def test_a_slow_reply_is_blamed_only_on_an_idle_computer(chat: Chat, panel: Spee
         chat.controller.replies.statistics_changed.emit(statistics)
         chat.qtbot.waitUntil(lambda said=said: panel.speed.reason.text() == said)
         assert panel.speed.ratio._color == color
-    training.close()
+    training.save_and_end()
 
 
 def test_the_verdict_is_the_first_line_of_its_block_and_not_the_smallest(chat: Chat, panel: SpeedPanel) -> None:

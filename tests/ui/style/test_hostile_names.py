@@ -95,7 +95,7 @@ def filled(chat: Chat, pipe: Pipe) -> None:
 @pytest.mark.slow
 def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
     filled(chat, pipe)
-    chat.controller.model_slot.load(pipe.named("model"))
+    chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
     folder = chat.controller.chats.order.create_folder(pipe.named("folder"))
     assert folder is not None
@@ -110,7 +110,7 @@ def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Th
 
 def test_a_model_that_did_not_load(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     chat.engine.load_errors = {pipe.named("model"): ModelError(pipe.named("message"), pipe.named("hint"))}
-    chat.controller.model_slot.load(pipe.named("model"))
+    chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.NO_MODEL)
     check_tips(pipe, shown_tips(window))
     assert rich_labels(window) == []
@@ -126,8 +126,8 @@ def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat:
         for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
     )
     search = FolderSearch(lambda: models)
-    window.header.model.offer(search)
-    window.header.model.look()
+    window.header.model.offer_models(search)
+    window.header.model.look_for_models()
     qtbot.waitUntil(lambda: len(window.header.model.choices()) == 1)
     menu = window.header.model.menu()
     assert check_tips(pipe, menu_tips(menu)) == {"fit", "unfitname", "problem"}
@@ -136,7 +136,7 @@ def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat:
     assert any(pipe.named("place").replace("&", "&&") in text for text in texts)
     check_tips(pipe, menu_tips(window.sidebar.filter.menu()))
     assert not pipe.reads
-    search.close()
+    search.finish_work()
 
 
 def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
@@ -149,7 +149,7 @@ def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat
     search = FolderSearch(lambda _: found)
     chat.engine.fits = {pipe.named("fit"): DrafterFit(pipe.named("fit"), TargetMatch(True))}
     drafting = chat.controller.drafting
-    drafting.offer(search)
+    drafting.offer_drafters(search)
     chat.start()
     drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("chosen")))
     qtbot.waitUntil(lambda: len(drafting.drafters) == 2)
@@ -158,7 +158,7 @@ def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat
     assert "chosen" in check_tips(pipe, shown_tips(window))
     assert rich_labels(window) == []
     assert not pipe.reads
-    search.close()
+    search.finish_work()
 
 
 @pytest.mark.slow
@@ -167,9 +167,9 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
     chat = store.create_conversation("chat")
     reply = store.add_message(chat.id, None, Role.ASSISTANT, "")
     traces, token = TraceRecorder(store), "<b>evilword</b>"  # spaces of tokens are spelt out
-    traces.begin(reply.id, 0)
-    traces.add(reply.id, drafted_events(2, [token, pipe.named("two")]))
-    traces.end(reply.id)
+    traces.begin_trace(reply.id, 0)
+    traces.append_tokens(reply.id, drafted_events(2, [token, pipe.named("two")]))
+    traces.end_trace(reply.id)
     window = DraftsWindow(traces, theme)
     qtbot.addWidget(window)
     window.show_reply(reply.id)
@@ -185,7 +185,7 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
     assert tips
     assert rich_labels(window) == []
     assert not pipe.reads
-    traces.close()
+    traces.end_traces()
     store.close()
 
 
@@ -201,7 +201,7 @@ def test_alternatives_beside_each_other(qtbot: QtBot, window: MainWindow, chat: 
 
 @pytest.mark.slow
 def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
-    chat.controller.model_slot.load(pipe.named("model"))
+    chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("drafter")))
     chat.engine.replies = [Reply((pipe.named("reply"),), mode_reason=pipe.named("reason"))]
@@ -210,12 +210,12 @@ def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat:
     windows.open_race(pipe.named("question"))
     windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter=pipe.named("other")))
     windows.ledger.show()
-    windows.benchmark.show()
+    windows.benchmark_window.show()
     window.settings_window.show()
     for place in range(window.settings_window.tabs.count()):
         window.settings_window.tabs.setCurrentIndex(place)
         check_tips(pipe, shown_tips(window.settings_window))
-    for each in (windows.race, windows.ledger, windows.benchmark, window.settings_window, window):
+    for each in (windows.race, windows.ledger, windows.benchmark_window, window.settings_window, window):
         check_tips(pipe, shown_tips(each))
         assert rich_labels(each) == []
     assert not pipe.reads

@@ -63,7 +63,7 @@ def update_message(view: TranscriptView, message: Message) -> None:
 
 def append_text(view: TranscriptView, message_id: int, text: str) -> None:
     """Let a reply of the path grow."""
-    if (message := view.messages.find(message_id)) is not None:
+    if (message := view.messages.find_message(message_id)) is not None:
         view.messages.put(replace(message, text=message.text + text))
     view.append_text(message_id, text)
 
@@ -92,7 +92,7 @@ def edited_text(widget: MessageWidget) -> str | None:
 
 def draw(qtbot: QtBot, body: TextBody) -> None:
     """Draw all of a text."""
-    qtbot.waitUntil(lambda: body.advance(time.perf_counter() + 0.01) is Work.NONE)
+    qtbot.waitUntil(lambda: body.take_step(time.perf_counter() + 0.01) is Work.NONE)
 
 
 def body_of(qtbot: QtBot, theme: Theme, text: str, parser: Parser | None = None) -> TextBody:

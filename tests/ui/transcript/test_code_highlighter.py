@@ -31,10 +31,10 @@ def coloured(qtbot: QtBot, language: str, code: str) -> dict[str, str]:
     """Return the colours of the words of a code text."""
     document = QTextDocument(code)
     highlighter = CodeHighlighter(document)
-    highlighter.add(0, language, document.begin(), code.split("\n"))
+    highlighter.add_code(0, language, document.begin(), code.split("\n"))
 
     def work() -> bool:
-        highlighter.advance(LIGHT, math.inf)
+        highlighter.colour_lines(LIGHT, math.inf)
         return not highlighter.pending
 
     qtbot.waitUntil(work)
@@ -65,11 +65,11 @@ def test_much_code_is_coloured_in_short_steps(qtbot: QtBot, monkeypatch: pytest.
     monkeypatch.setattr(code_highlighter, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     document = QTextDocument("\n".join(["x = [1, 'two', None]  # three"] * 1000))
     highlighter = CodeHighlighter(document)
-    highlighter.add(0, "python", document.begin(), document.toPlainText().split("\n"))
-    qtbot.waitUntil(lambda: highlighter.advance(LIGHT, next(clock)))
+    highlighter.add_code(0, "python", document.begin(), document.toPlainText().split("\n"))
+    qtbot.waitUntil(lambda: highlighter.colour_lines(LIGHT, next(clock)))
     steps = 1
     while highlighter.pending:
-        highlighter.advance(LIGHT, next(clock) + 100)
+        highlighter.colour_lines(LIGHT, next(clock) + 100)
         steps += 1
     assert steps == 11
 
@@ -77,5 +77,5 @@ def test_much_code_is_coloured_in_short_steps(qtbot: QtBot, monkeypatch: pytest.
 def test_an_overlong_line_is_left_alone() -> None:
     document = QTextDocument("x" * 5000)
     highlighter = CodeHighlighter(document)
-    highlighter.add(0, "python", document.begin(), [document.toPlainText()])
+    highlighter.add_code(0, "python", document.begin(), [document.toPlainText()])
     assert not highlighter.pending

@@ -23,7 +23,7 @@ SAMPLES = {
 def grown(language: str, code: str) -> list[Line]:
     growing, shown = GrowingCode(language), list[Line]()
     for line in code.split("\n"):
-        begin, lines = growing.read([line])
+        begin, lines = growing.read_lines([line])
         shown[begin:] = lines
     return shown
 
@@ -38,8 +38,8 @@ def test_lines_are_coloured_as_they_come_as_in_the_whole_code(language: str) -> 
 def test_a_comment_is_one_before_its_end_is_written(language: str) -> None:
     growing = GrowingCode(language)
     opening = "<!-- while" if language == "html" else "/* while"
-    growing.read([opening])
-    begin, lines = growing.read(["for return"])
+    growing.read_lines([opening])
+    begin, lines = growing.read_lines(["for return"])
     assert {part[2] for line in lines for part in line} == {"comment"}
     assert begin + len(lines) == 2
 
@@ -51,11 +51,11 @@ def test_a_comment_is_one_before_its_end_is_written(language: str) -> None:
 def test_each_line_costs_the_same(language: str, line: str) -> None:
     growing, read = GrowingCode(language), 0
     for _ in range(600):
-        begin, lines = growing.read([line])
+        begin, lines = growing.read_lines([line])
         read = max(read, len(lines))
         assert begin >= 0
     assert read <= 202  # lines are read again up to a bound
 
 
 def test_an_unknown_language_has_no_colours() -> None:
-    assert GrowingCode("klingon").read(["x = 1"]) == (0, [])
+    assert GrowingCode("klingon").read_lines(["x = 1"]) == (0, [])

@@ -19,13 +19,13 @@ class Drawer(FormulaDrawer):
         self.begun: list[str] = []
         self.closed = 0
 
-    def draw(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
+    def draw_formula(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
         self.begun.append(tex)
         while not self.may_draw.acquire(timeout=0.01):
             waiting()
         return None if tex == "bad" else Formula("", 1, 1, 0)
 
-    def close(self) -> None:
+    def end_child(self) -> None:
         self.closed += 1
 
 
@@ -38,14 +38,14 @@ def drawer() -> Drawer:
 def library(drawer: Drawer) -> Iterator[FormulaLibrary]:
     library = FormulaLibrary(drawer)
     yield library
-    library.close()
+    library.end_drawing()
 
 
 def test_they_are_drawn_once_in_the_order_they_are_asked_for(
     qtbot: QtBot, drawer: Drawer, library: FormulaLibrary
 ) -> None:
     for tex in "abcb":
-        library.find(tex, True)
+        library.find_picture(tex, True)
     drawer.may_draw.release(5)
     qtbot.waitUntil(lambda: library.is_known("c", True))
     assert drawer.begun == list("abc")
@@ -53,19 +53,19 @@ def test_they_are_drawn_once_in_the_order_they_are_asked_for(
 
 def test_what_cannot_be_drawn_is_not_tried_again(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
     drawer.may_draw.release()
-    library.find("bad", True)
+    library.find_picture("bad", True)
     qtbot.waitUntil(lambda: library.cannot_draw("bad", True))
-    assert library.find("bad", True) is None
-    assert library.find("good", True) is None
+    assert library.find_picture("bad", True) is None
+    assert library.find_picture("good", True) is None
     drawer.may_draw.release()
-    qtbot.waitUntil(lambda: library.find("good", True) is not None)
+    qtbot.waitUntil(lambda: library.find_picture("good", True) is not None)
     assert drawer.begun == ["bad", "good"]
 
 
 def test_closing_ends_it_in_the_midst_of_a_formula(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
-    library.find("a", True)
+    library.find_picture("a", True)
     qtbot.waitUntil(lambda: drawer.begun == ["a"])
-    library.close()
+    library.end_drawing()
     assert drawer.closed == 1
-    library.find("b", True)
+    library.find_picture("b", True)
     assert drawer.begun == ["a"]

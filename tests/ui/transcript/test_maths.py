@@ -117,7 +117,7 @@ def begun() -> None:
     """Begin the process that draws, and give it time: on a busy machine both take some seconds."""
     FORMULAS._drawer._limits = replace(FORMULAS._drawer._limits, seconds=60.0)
     until = time.monotonic() + 120
-    while FORMULAS.find("x", True) is None and time.monotonic() < until:
+    while FORMULAS.find_picture("x", True) is None and time.monotonic() < until:
         time.sleep(0.01)
 
 

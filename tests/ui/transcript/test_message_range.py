@@ -28,7 +28,7 @@ def test_a_message_added_far_below_is_not_shown() -> None:
     while window.slide_up():
         pass
     end = window.end
-    assert not window.add()
+    assert not window.count_message()
     assert (window.end, window.total) == (end, 1001)
 
 
@@ -36,7 +36,7 @@ def test_messages_added_at_the_end_push_the_oldest_out() -> None:
     window = MessageRange()
     window.show_latest(10)
     for _ in range(1000):
-        assert window.add()
+        assert window.count_message()
     assert window.end == 1010
     assert MAX - STEP <= window.end - window.start <= MAX
 
@@ -44,7 +44,7 @@ def test_messages_added_at_the_end_push_the_oldest_out() -> None:
 def test_a_shorter_path_after_an_edit_keeps_the_end_in_view() -> None:
     window = MessageRange()
     window.show_latest(1000)
-    window.keep(500, range(440, 499), at_end=True)
+    window.set_count(500, range(440, 499), at_end=True)
     assert (window.start, window.end, window.total) == (440, 500, 500)
 
 
@@ -53,7 +53,7 @@ def test_another_path_of_the_same_chat_makes_few_widgets_at_once() -> None:
     window.show_latest(1000)
     while window.grow():
         pass
-    window.keep(90_000, range(940, 970), at_end=True)
+    window.set_count(90_000, range(940, 970), at_end=True)
     assert (window.start, window.end) == (90_000 - FIRST, 90_000)
-    window.keep(1000, range(940, 970), at_end=False)
+    window.set_count(1000, range(940, 970), at_end=False)
     assert (window.start, window.end, window.total) == (940, 970 + STEP, 1000)

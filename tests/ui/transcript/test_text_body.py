@@ -264,9 +264,9 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
     qtbot.addWidget(streamed)
     for end in range(1, 26):
         streamed.set_text("```python\nx = 1\n```\n\nText."[:end], final=False)
-        streamed.advance(time.perf_counter())
+        streamed.take_step(time.perf_counter())
     streamed.set_text("Plain text.", final=True)
-    streamed.advance(time.perf_counter())
+    streamed.take_step(time.perf_counter())
     assert streamed.heightForWidth(600) < streamed.fontMetrics().lineSpacing() * 2  # the room goes with the code
 
 
@@ -276,7 +276,7 @@ def test_the_language_of_code_is_named_as_soon_as_it_is_known(qtbot: QtBot, them
     qtbot.addWidget(body)
     for end in range(1, len(text) + 1):
         body.set_text(text[:end], final=False)
-        body.advance(time.perf_counter())
+        body.take_step(time.perf_counter())
     assert [label.text() for label in body.findChildren(QLabel)] == ["Python"]
 
 

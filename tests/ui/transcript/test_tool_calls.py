@@ -298,7 +298,7 @@ def test_a_model_that_was_not_trained_to_call_tools_says_so_at_the_field_while_o
     """A tool was on, the model answered without it, and only the closed popover knew why."""
     chat = tool_window.chat
     monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, trained_for_tools=trained))
-    chat.controller.model_slot.load(None)
+    chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     chat.controller.chat.set_tools(on, ())
     line = tool_window.window.conversation.tools.line
@@ -341,7 +341,7 @@ def test_a_restored_call_asks_again(tool_window: ToolWindow) -> None:
     tool_window.window.actions_.new_chat.trigger()
     assert not tool_window.calls.cards
     tool_window.servers.set("files", "stopped")
-    chat.open(before)
+    chat.open_chat(before)
     assert list(tool_window.calls.cards) == ["1"]
     assert chat.path[-1].role is Role.ASSISTANT
     assert not tool_window.servers.made

@@ -216,7 +216,7 @@ def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
     view = show(messages)
     told: list[tuple[int, ReadingPosition | None]] = []
     view.reader_moved.connect(lambda chat, place: told.append((chat, place)))
-    view.hits.show(77)
+    view.hits.go_to(77)
     scroll_bar(view).setValue(widget_of(view, 78).y() + 30)
     qtbot.waitUntil(lambda: (1, ReadingPosition(78, 30)) in told)
     other = [person(901, "Other")]

@@ -100,7 +100,7 @@ def test_every_stop_of_the_main_window_shows_the_focus(
     chat.start()
     chat.say("Hello **there**, see https://example.org\n\n```\n" + "x" * 400 + "\n```")
     window.conversation.files.add_text("A text")
-    window.commands.find()
+    window.commands.search_in_front()
     window.activateWindow()
     composer = window.conversation.composer
     composer.set_text("and")
@@ -127,7 +127,7 @@ def test_every_stop_of_settings_and_models_shows_the_focus(
             tabs.setCurrentIndex(index)
             tabs.setFocus(Qt.FocusReason.TabFocusReason)
             missing += [f"{tabs.tabText(index)}: {each}" for each in without_ring(side)]
-    window.windows.close()
+    window.windows.end_background_work()
     assert missing == []
 
 

@@ -21,10 +21,10 @@ def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(
     chat.start()
     field = window.conversation.composer.field
     window.hide()
-    window.commands.open("rdchat://ask?text=What%20is%20%3Cb%3E?")
+    window.commands.open_file("rdchat://ask?text=What%20is%20%3Cb%3E?")
     assert window.isVisible()
     assert field.toPlainText() == "What is <b>?"
-    window.commands.open("rdchat://ask?text=And%0Athat%00?")
+    window.commands.open_file("rdchat://ask?text=And%0Athat%00?")
     assert field.toPlainText() == "What is <b>?\n\nAnd\nthat?"
     assert not chat.controller.chat.path
     field.undo()
@@ -38,13 +38,13 @@ def test_links_that_are_opened_again_and_again_fill_no_field(chat: Chat, window:
     chat.start()
     composer = window.conversation.composer
     for _ in range(3):
-        window.commands.open(f"rdchat://ask?text={'a' * (MAX_CHARACTERS - 1)}")
+        window.commands.open_file(f"rdchat://ask?text={'a' * (MAX_CHARACTERS - 1)}")
     assert len(composer.text) == 2 * MAX_CHARACTERS
     assert composer.note.text() == "The text of the link was left out, since the message is long."
 
 
 def test_another_address_is_named_as_one_that_is_not_opened(window: MainWindow) -> None:
-    window.commands.open("rdchat://delete?all=1")
+    window.commands.open_file("rdchat://delete?all=1")
     (banner,) = [each for each in window.findChildren(Banner) if each.isVisible()]
     assert banner.accessibleName() == "rdchat cannot open this address. It opens rdchat://ask?text=, with a text."
 
@@ -57,7 +57,7 @@ def test_files_are_attached_and_a_model_is_loaded(qtbot: QtBot, chat: Chat, wind
     (tmp_path / "c.docx").write_bytes(docx("<w:p><w:r><w:t>plums</w:t></w:r></w:p>"))
     (tmp_path / "model").mkdir()
     for name in ("a.txt", "b.pdf", "c.docx", "model"):
-        window.commands.open(str(tmp_path / name))
+        window.commands.open_file(str(tmp_path / name))
     files = chat.controller.chat.files
     qtbot.waitUntil(lambda: [file.name for file in files.files if file.read] == ["a.txt", "b.pdf", "c.docx"])
     qtbot.waitUntil(lambda: chat.controller.model_slot.chosen == str(tmp_path / "model"))

@@ -35,7 +35,7 @@ def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> No
 
 def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.controller.settings.update(unload_after_minutes=5)
+    chat.controller.settings.change_values(unload_after_minutes=5)
     engine, button = chat.controller.model_slot.engine, window.header.model
     engine._idle.sleep_due.emit()
     assert button.text() == "tiny  ·  asleep"
@@ -51,7 +51,7 @@ def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -
     qtbot.addWidget(button)
     chat.start()
     assert _entries(button)[DEFAULT_MODEL].isChecked()
-    chat.controller.model_slot.load("/models/other", Dtype.AUTO)
+    chat.controller.model_slot.load_model("/models/other", Dtype.AUTO)
     chat.wait_for(EngineState.IDLE)
     entries = _entries(button)
     assert entries["other"].isChecked()
@@ -70,7 +70,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat
     qtbot.addWidget(button)
     chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
-    chat.controller.model_slot.load("/models/big")
+    chat.controller.model_slot.load_model("/models/big")
     chat.wait_for(EngineState.NO_MODEL)
     chat.engine.load_errors = {}
     entries = _entries(button)
@@ -85,7 +85,7 @@ def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
     button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     chat.engine.load_errors = {None: RuntimeError("boom")}
-    chat.controller.start()
+    chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
     assert button.text() == "No model"
     with qtbot.waitSignal(button.folder_requested):
@@ -103,7 +103,7 @@ def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat:
     button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
     qtbot.addWidget(button)
     installed = FolderSearch(lambda: FOUND)
-    button.offer(installed)
+    button.offer_models(installed)
     chat.start()
     with qtbot.waitSignal(installed.changed):
         assert "org/small" not in _entries(button)  # they are being looked for
@@ -122,4 +122,4 @@ def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat:
     entries = _entries(button)  # where it is among the recent ones now, and in its own place
     assert entries["Tiny"].isChecked()
     assert entries["Tiny"].isChecked()
-    installed.close()
+    installed.finish_work()

@@ -123,8 +123,8 @@ def add_messages(chat: Chat) -> int:
 def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, window: MainWindow, do: Do) -> None:
     add_chats(chat)
     controller, desk, order = chat.controller, chat.controller.chats, chat.controller.chats.order
-    do("start", controller.start)
-    do("open", lambda: desk.chat.open(5000))
+    do("start", controller.open_last_chat)
+    do("open", lambda: desk.chat.open_chat(5000))
     row = window.sidebar.list.current_row
     assert isinstance(row, ChatRow)
     assert row.conversation.id == 5000
@@ -150,9 +150,9 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
     for place in (Location.ARCHIVE, Location.BIN, Location.CHATS):
         do(f"show {place}", lambda place=place: window.sidebar.show_location(place))  # type: ignore[misc]
     for query in (SearchQuery("w5"), SearchQuery(folder_id=order.folders[1].id)):
-        do("search", lambda query=query: desk.search(query))  # type: ignore[misc]
+        do("search", lambda query=query: desk.list_hits(query))  # type: ignore[misc]
         chat.qtbot.waitUntil(lambda: desk.answer is not None and desk.answer.total > 0)
-        do("end of the search", lambda: desk.search(""))
+        do("end of the search", lambda: desk.list_hits(""))
     do("scroll", window.sidebar.list.scrollToBottom)
     do("close", window.close)
 
@@ -164,15 +164,15 @@ def test_a_command_does_not_depend_on_how_long_a_chat_is(chat: Chat, window: Mai
     def last() -> Message:
         return controller.chat.path[-1]
 
-    do("start", controller.start)
+    do("start", controller.open_last_chat)
     assert len(controller.chat.path) == COUNT
     chat.start()
     desk.chat.start_new()
-    do("open", lambda: desk.chat.open(conversation))
+    do("open", lambda: desk.chat.open_chat(conversation))
 
     def reply(name: str, ask: Callable[[], object]) -> None:
         do(name, ask)
-        controller.stop()  # before all of the chat is read for the engine
+        controller.stop_reply()  # before all of the chat is read for the engine
         assert not chat.writing
 
     reply("send", lambda: controller.send("Hello"))
@@ -197,4 +197,4 @@ def test_a_command_does_not_depend_on_how_long_a_chat_is(chat: Chat, window: Mai
     do("delete the chat", lambda: desk.delete_conversation(conversation))
     do("bring it back", desk.undo)
     do("send", lambda: controller.send("Hello"))
-    do("close", controller.close)
+    do("close", controller.shut_down)

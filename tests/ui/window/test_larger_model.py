@@ -49,7 +49,7 @@ def sources(cards: list[ModelCard]) -> ModelSources:
 def offer(window: MainWindow) -> Iterator[ModelOffer]:
     (offer,) = window.conversation.welcome.findChildren(ModelOffer)
     yield offer
-    window.windows.close()
+    window.windows.end_background_work()
 
 
 def press(qtbot: QtBot, offer: ModelOffer, name: str) -> None:
@@ -77,7 +77,7 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
     chat.wait_for(EngineState.IDLE)
     assert not offer.isVisible()
-    chat.controller.model_slot.load(None)
+    chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     assert not offer.isVisible(), "it was found once"
 
@@ -87,7 +87,7 @@ def test_a_default_model_that_cannot_be_fetched_does_not_hide_what_is_here(
 ) -> None:
     cards.append(LARGE)
     chat.engine.load_errors[None] = ModelError("The default model cannot be downloaded.")
-    chat.controller.start()
+    chat.controller.open_last_chat()
     qtbot.waitUntil(offer.isVisible)
     assert offer.use.isVisible()
 
@@ -126,7 +126,7 @@ def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
     window.conversation.composer.set_text("And then?")
     hub.holds_at = None
     downloads = window.windows.model_services.downloads
-    qtbot.waitUntil(lambda: (own := downloads.find(MODEL)) is not None and bool(own.folder), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: (own := downloads.find_download(MODEL)) is not None and bool(own.folder), timeout=WAIT_MS)
     assert [model for model, _ in chat.engine.loads] == [None]
     chat.engine.gate.open()
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == MODEL, timeout=WAIT_MS)
@@ -149,7 +149,7 @@ def test_another_model_that_was_chosen_meanwhile_stays(
     row = download_row(qtbot, offer)
     qtbot.mouseClick(row.main, LEFT)
     qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
-    chat.controller.model_slot.load("better")
+    chat.controller.model_slot.load_model("better")
     assert not offer.isVisible()
     hub.holds_at = None
     with qtbot.waitSignal(window.windows.model_services.downloads.finished, timeout=WAIT_MS):
@@ -172,7 +172,7 @@ def test_closed_it_stays_away(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> No
     press(qtbot, offer, "Close this offer")
     assert not offer.isVisible()
     assert chat.controller.settings.values.larger_model_declined
-    chat.controller.model_slot.load(None)
+    chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
     qtbot.wait(20)
     assert not offer.isVisible()

@@ -49,7 +49,7 @@ def test_a_question_is_asked_and_answered(qtbot: QtBot, chat: Chat, window: Main
 
 def test_one_can_type_and_send_before_the_model_is_there(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.engine.load_gate.shut()
-    chat.controller.start()
+    chat.controller.open_last_chat()
     _send(qtbot, window, "Early bird")
     assert len(chat.controller.chat.path) == 2
     assert window.conversation.composer.button.accessibleName() == "Stop"
@@ -78,7 +78,7 @@ def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) ->
 def test_escape_leaves_the_reply_of_another_chat_alone(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     _pause_midway(qtbot, chat, window)
     written = chat.controller.chat.path[-1].id
-    chat.controller.chat.open(chat.store.create_conversation("Other").id)
+    chat.controller.chat.open_chat(chat.store.create_conversation("Other").id)
     qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
     window.activateWindow()
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
@@ -103,14 +103,14 @@ def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWind
     chat.start()
     composer = window.conversation.composer
     qtbot.keyClicks(composer.field, "for the second")
-    chat.controller.chat.open(first.id)
+    chat.controller.chat.open_chat(first.id)
     assert composer.text == ""
     qtbot.keyClicks(composer.field, "for the first")
     window.actions_.new_chat.trigger()
     assert composer.text == ""
-    chat.controller.chat.open(second.id)
+    chat.controller.chat.open_chat(second.id)
     assert composer.text == "for the second"
-    chat.controller.chat.open(first.id)
+    chat.controller.chat.open_chat(first.id)
     assert composer.text == "for the first"
 
 
@@ -119,16 +119,16 @@ def test_a_draft_is_of_no_chat_of_another_store(qtbot: QtBot, chat: Chat, window
     chat.store.add_message(first.id, None, Role.USER, "Hi")
     chat.start()
     composer, desk = window.conversation.composer, chat.controller.chats
-    desk.chat.open(second.id)
+    desk.chat.open_chat(second.id)
     composer.set_text("for the second")
-    desk.chat.open(first.id)
+    desk.chat.open_chat(first.id)
     composer.set_text("typed now")
     told: list[object] = []
     window.conversation.transcript.reader_moved.connect(lambda *place: told.append(place))
     desk.begin_anew()
     assert not told
     for each in (first, second):
-        desk.chat.open(each.id)
+        desk.chat.open_chat(each.id)
         assert composer.text == ""
     desk.chat.start_new()
     assert composer.text == "typed now"
@@ -141,7 +141,7 @@ def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, wi
     qtbot.keyClicks(window.conversation.composer.field, "more")
     window.actions_.new_chat.trigger()
     assert window.conversation.composer.text == ""
-    chat.controller.chat.open(listed(chat.controller.chats)[0].id)
+    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
     assert window.conversation.composer.text == "more"
 
 
@@ -160,7 +160,7 @@ def _press(window: MainWindow, text: str) -> None:
 
 def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.engine.load_errors = {None: ModelError("The folder /models/x is empty.", "Choose another model folder.")}
-    chat.controller.start()
+    chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
     view = window.conversation
     assert _banners(window) == ["The model did not load The folder /models/x is empty. Choose another model folder."]
@@ -181,7 +181,7 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
     chat.start()
     chat.say("Hello")
     chat.engine.load_errors = {"/bad": ModelError("No such folder.")}
-    chat.controller.model_slot.load("/bad")
+    chat.controller.model_slot.load_model("/bad")
     chat.wait_for(EngineState.NO_MODEL)
     assert window.conversation.stack.currentWidget() is window.conversation.transcript
     assert _banners(window) == ["The model did not load No such folder."]
@@ -196,12 +196,12 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
 def test_a_model_that_seems_too_large_is_loaded_by_a_click(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.engine.load_errors = {"/big": DoesNotFitError("It needs 80 GB.")}
-    chat.controller.model_slot.load("/big")
+    chat.controller.model_slot.load_model("/big")
     chat.wait_for(EngineState.NO_MODEL)
     _press(window, "Load Anyway")
     chat.wait_for(EngineState.IDLE)
     chat.say("Hello")
-    chat.controller.model_slot.load("/big")
+    chat.controller.model_slot.load_model("/big")
     chat.wait_for(EngineState.NO_MODEL)
     _press(window, "Load Anyway")
     chat.wait_for(EngineState.IDLE)
@@ -264,7 +264,7 @@ def test_a_narrow_window_folds_its_sides_away(qtbot: QtBot, window: MainWindow) 
 
 def test_the_panel_opens_with_the_question_after_the_first_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     """Its dashes were the first that one saw; later it wrapped the first reply again while it was read."""
-    chat.controller.settings.update(panel_visible=None)
+    chat.controller.settings.change_values(panel_visible=None)
     assert not window.panel.isVisible()
     chat.start()
     transcript = window.conversation.transcript
@@ -396,7 +396,7 @@ def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
 ) -> None:
     conversation = chat.store.create_conversation("Dear to me")
     chat.start()
-    chat.controller.chat.open(conversation.id)
+    chat.controller.chat.open_chat(conversation.id)
     window.actions_.delete.trigger()
     window.activateWindow()
     window.conversation.composer.setFocus()
@@ -433,13 +433,13 @@ def test_the_panel_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, windo
 def test_that_the_model_was_unloaded_is_said_once_not_in_every_chat(chat: Chat, window: MainWindow) -> None:
     first = chat.store.create_conversation("First")
     chat.start()
-    chat.controller.model_slot.unload()
+    chat.controller.model_slot.unload_model()
     chat.wait_for(EngineState.NO_MODEL)
     banner = window.conversation.banners.banner("model")
     assert banner is not None
     banner.closed.emit()
     chat.controller.chat.start_new()
-    chat.controller.chat.open(first.id)
+    chat.controller.chat.open_chat(first.id)
     assert window.conversation.banners.banner("model") is None
 
 

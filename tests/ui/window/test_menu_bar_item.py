@@ -28,7 +28,7 @@ class _ByHand(QCloseEvent):
 @pytest.fixture
 def staying(monkeypatch: pytest.MonkeyPatch, chat: Chat, window: MainWindow) -> MainWindow:
     monkeypatch.setattr(MenuBarItem, "isSystemTrayAvailable", staticmethod(lambda: True))
-    chat.controller.settings.update(menu_bar_item=True, stays_open=True)
+    chat.controller.settings.change_values(menu_bar_item=True, stays_open=True)
     return window
 
 
@@ -45,7 +45,7 @@ def by_hand(window: MainWindow) -> bool:
 
 def test_the_menu_says_what_the_model_does_and_stops_it(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
     chat.engine.load_gate.shut()
-    chat.controller.start()
+    chat.controller.open_last_chat()
     assert next(iter(opened(staying))).startswith("Loading the model…")
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)
@@ -87,7 +87,7 @@ def test_the_icon_in_the_dock_bounces_for_a_moment_only(staying: MainWindow, mon
 
 def test_it_is_visible_while_the_settings_say_so(chat: Chat, staying: MainWindow) -> None:
     assert staying.menu_bar_item.isVisible()
-    chat.controller.settings.update(menu_bar_item=False)
+    chat.controller.settings.change_values(menu_bar_item=False)
     assert not staying.menu_bar_item.isVisible()
 
 
@@ -128,9 +128,9 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     assert (staying.isVisible(), staying.conversation.composer.text) == (True, "typed")
     assert not by_hand(staying)
     assert not staying.isVisible()
-    chat.controller.settings.update(menu_bar_item=False)
+    chat.controller.settings.change_values(menu_bar_item=False)
     assert staying.isVisible(), "nothing else would bring it back"
-    chat.controller.settings.update(menu_bar_item=True)
+    chat.controller.settings.change_values(menu_bar_item=True)
     with qtbot.waitSignal(staying.closed):
         opened(staying)["Quit rdchat"].trigger()
     assert not staying.menu_bar_item.isVisible()
@@ -140,7 +140,7 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
 def test_closing_quits_where_nothing_would_bring_the_window_back(
     qtbot: QtBot, chat: Chat, staying: MainWindow, settings: dict[str, bool]
 ) -> None:
-    chat.controller.settings.update(**settings)
+    chat.controller.settings.change_values(**settings)
     with qtbot.waitSignal(staying.closed):
         assert by_hand(staying)
 

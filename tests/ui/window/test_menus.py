@@ -65,7 +65,7 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
     chat.start()
     for archived in (False, True):
         chat.controller.chats.order.set_archived(stored, archived=archived)
-        chat.controller.chat.open(stored.id)
+        chat.controller.chat.open_chat(stored.id)
         row = ChatRow(chat.store.conversation(stored.id))
         offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
         names = ("rename", "pin", "move", "duplicate", "archive", "delete")
@@ -130,7 +130,7 @@ def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: 
     assert len(controls) > 30
     nameless = [_place(control) for control in controls if not control.accessibleName() and not _label(control)]
     assert nameless == []
-    for opened in (window.settings_window, window.windows.race, window.windows.benchmark):
+    for opened in (window.settings_window, window.windows.race, window.windows.benchmark_window):
         opened.close()
 
 

@@ -67,7 +67,7 @@ def test_every_control_of_every_window_has_a_name(qtbot: QtBot, theme: Theme, wi
     chat.controller.regenerate(chat.controller.chat.path[-1].id)
     qtbot.waitUntil(lambda: not chat.writing)
     window.conversation.files.add_text("A text")
-    window.commands.find()
+    window.commands.search_in_front()
     names = _named(window)
     assert {"Search chats", "Find in this chat", "Message", "Attach files", "Copy reply"} <= names
     for each in window.findChildren(MessageWidget):
@@ -79,7 +79,7 @@ def test_every_control_of_every_window_has_a_name(qtbot: QtBot, theme: Theme, wi
     windows.compare(chat.controller.chat.path[-1].id)
     windows.open_race("Who?")
     windows.open_discover("")
-    for side in (windows.ledger, windows.benchmark, windows.quick, windows.shortcuts, windows.drafting_help):
+    for side in (windows.ledger, windows.benchmark_window, windows.quick, windows.shortcuts, windows.drafting_help):
         show_in_front(side)
     window.commands.show_versions()
     window.commands.regenerate_with()
@@ -101,4 +101,4 @@ def test_every_control_of_every_window_has_a_name(qtbot: QtBot, theme: Theme, wi
         popup = QApplication.activePopupWidget()
         assert popup is not None
         popup.close()
-    windows.close()
+    windows.end_background_work()

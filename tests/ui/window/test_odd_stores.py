@@ -78,7 +78,7 @@ def controller(database: Path, tmp_path: Path) -> Iterator[ChatController]:
     client = EngineClient(ScriptedEngine, nullcontext)
     controller = ChatController(store, SettingsStore(tmp_path / "settings.json"), client)
     yield controller
-    controller.close()
+    controller.shut_down()
     store.close()
 
 
@@ -97,7 +97,7 @@ def test_a_window_opens_on_it_and_the_chat_goes_on(
     window.resize(1200, 800)
     window.show()
     qtbot.waitExposed(window)
-    controller.start()
+    controller.open_last_chat()
     qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE)
     assert len(controller.chat.path) == 2
     window.grab()

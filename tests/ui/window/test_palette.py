@@ -93,7 +93,7 @@ def test_chats_and_what_is_not_listed_are_found(qtbot: QtBot, chat: Chat, window
 
 def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.controller.model_slot.load("/models/other")
+    chat.controller.model_slot.load_model("/models/other")
     chat.wait_for(EngineState.IDLE)
     used: list[str] = []
     window.palette_.sources.append(lambda: [Entry("thing 1", "Brief", "Thing", lambda: used.append("Brief"))])
@@ -104,7 +104,7 @@ def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: 
     QTest.keyClicks(palette.field, "brief")
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     assert used == ["Brief"]
-    chat.controller.settings.update(presets=(Preset("Pirate", "7"),))
+    chat.controller.settings.change_values(presets=(Preset("Pirate", "7"),))
     palette = _opened(qtbot, window)
     QTest.keyClicks(palette.field, "preset pir")
     QTest.keyClick(palette.field, Qt.Key.Key_Return)

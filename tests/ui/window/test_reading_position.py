@@ -17,7 +17,7 @@ def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> No
     chat.store.add_message(other.id, None, Role.USER, "Hello")
     view = window.conversation.transcript
     desk = chat.controller.chats
-    desk.chat.open(first.id)
+    desk.chat.open_chat(first.id)
     wait_until_drawn(chat.qtbot, view)
     view.scroll_to_start()
     bar = view.verticalScrollBar()
@@ -25,8 +25,8 @@ def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> No
     wait_until_drawn(chat.qtbot, view)
     before = bar.value()
     assert before > 0
-    desk.chat.open(other.id)  # before its timer
+    desk.chat.open_chat(other.id)  # before its timer
     assert chat.store.reading_position(first.id) is not None
-    desk.chat.open(first.id)
+    desk.chat.open_chat(first.id)
     wait_until_drawn(chat.qtbot, view)
     assert abs(bar.value() - before) <= 2

@@ -42,7 +42,7 @@ def test_a_quick_reply_is_no_new_reply_and_opens_no_panel(chat: Chat, window: Ma
     chat.start()
     chat.say("What is a heron?")
     reply = chat.controller.chat.path[-1]
-    chat.controller.settings.update(panel_visible=None)
+    chat.controller.settings.change_values(panel_visible=None)
     chat.controller.chat.start_new()
     chat.controller.replies.ended.emit(replace(reply, conversation_id=0, statistics=_LONG))
     assert not chat.controller.chats.new_replies

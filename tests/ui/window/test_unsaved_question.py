@@ -230,5 +230,5 @@ def test_an_error_while_quitting_does_not_keep_the_text_from_being_rescued(
         raise TypeError("a mistake")
 
     monkeypatch.setattr(closed, name, fail)
-    chat.controller.close()
+    chat.controller.shut_down()
     assert len(rescued(chat)) == 1

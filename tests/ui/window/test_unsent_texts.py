@@ -49,12 +49,12 @@ class App:
         with ExitStack() as ends:
             ends.callback(store.close)
             controller = ChatController(store, settings, EngineClient(ScriptedEngine, nullcontext))
-            ends.callback(controller.close)
+            ends.callback(controller.shut_down)
             view = TranscriptView(self._theme, unsent=controller.chat.unsent)
             window = MainWindow(controller, self._theme, view)
             ends.callback(_end, window)
             window.show()
-            controller.start()
+            controller.open_last_chat()
             yield window, controller
 
 
@@ -103,7 +103,7 @@ def attach(qtbot: QtBot, window: MainWindow, controller: ChatController, *paths:
     """Attach an image that is no file, and files; return what is sent of them."""
     before = len(controller.chat.files.files)
     window.conversation.files.add_image(lambda: _RED)
-    window.conversation.files.add([str(path) for path in paths])
+    window.conversation.files.attach_files([str(path) for path in paths])
     qtbot.waitUntil(lambda: len(files_of(controller)) == before + 1 + len(paths), timeout=WAIT_MS)
     return files_of(controller)
 
@@ -118,7 +118,7 @@ def test_files_come_back_until_they_are_removed_or_sent(
         there = attach(qtbot, window, controller, tmp_path / "notes.txt")
         controller.chat.start_new()
         new = attach(qtbot, window, controller)
-        controller.chat.open(messages[0].conversation_id)
+        controller.chat.open_chat(messages[0].conversation_id)
     (tmp_path / "notes.txt").unlink()
     with app.running() as (window, controller):
         assert (window.conversation.composer.text, files_of(controller)) == ("What is on it?", there)
@@ -126,11 +126,11 @@ def test_files_come_back_until_they_are_removed_or_sent(
         assert len(chips) == 2
         controller.chat.start_new()
         assert files_of(controller) == new
-        controller.chat.open(messages[0].conversation_id)
+        controller.chat.open_chat(messages[0].conversation_id)
         # They are read once: what is removed now stays so.
-        controller.chat.files.remove(controller.chat.files.files[0].id)
+        controller.chat.files.remove_file(controller.chat.files.files[0].id)
         controller.chat.start_new()
-        controller.chat.open(messages[0].conversation_id)
+        controller.chat.open_chat(messages[0].conversation_id)
         assert files_of(controller) == there[1:]
     with app.running() as (window, controller):
         assert files_of(controller) == there[1:]
@@ -212,7 +212,7 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
         controller.chat.start_new()
         assert window.conversation.composer.text == "Something more"
         assert files_of(controller) == [("Pasted text.txt", "A long text")]
-        controller.chat.files.clear()
+        controller.chat.files.remove_files()
     with app.running() as (window, controller):
         assert window.conversation.composer.text == ""
         assert files_of(controller) == []
@@ -236,7 +236,7 @@ def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messag
         assert (window.conversation.composer.text, controller.chat.path[0].text) == ("", "Two?")
         controller.chat.start_new()
         assert window.conversation.composer.text == ""
-        controller.chat.open(messages[0].conversation_id)
+        controller.chat.open_chat(messages[0].conversation_id)
         assert edited_text(widget_of(window, controller.chat.path[1])) is None
 
 
@@ -273,10 +273,10 @@ def test_another_store_has_texts_of_its_own(app: App, messages: list[Message]) -
     chat = messages[0].conversation_id
     with app.running() as (_, controller):
         unsent = controller.chat.unsent
-        unsent.save(chat, messages[0].id, "of the store before")
-        unsent.save(None, None, "typed for a new chat")
+        unsent.save_text(chat, messages[0].id, "of the store before")
+        unsent.save_text(None, None, "typed for a new chat")
         unsent.begin_anew("")
-        assert unsent.text(chat, messages[0].id) == ""
-        assert unsent.text(None) == "typed for a new chat"
+        assert unsent.unsent_text(chat, messages[0].id) == ""
+        assert unsent.unsent_text(None) == "typed for a new chat"
         unsent.begin_anew("typed now")
-        assert unsent.text(None) == "typed now"
+        assert unsent.unsent_text(None) == "typed now"

@@ -50,14 +50,14 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     else:
         window.conversation.notices.look_for_updates(check)
         assert _shown(window) is None
-    check.close()
+    check.cancel_check()
 
 
 def test_a_build_without_an_address_shows_nothing_of_it(chat: Chat, window: MainWindow) -> None:
     check = UpdateCheck(chat.controller.settings, "")
     window.conversation.notices.look_for_updates(check)
     assert _shown(window) is None
-    check.close()
+    check.cancel_check()
 
 
 @pytest.mark.parametrize("address", ["", "https://example.org/newest"])

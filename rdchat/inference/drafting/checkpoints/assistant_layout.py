@@ -83,7 +83,7 @@ def assistant_config(checkpoint: Checkpoint, _depth: int | None = None) -> Assis
 def _load(checkpoint: Checkpoint, config: AssistantConfig, model: LoadedModel) -> Head:
     """Read an assistant; see `Layout`."""
     names = _stored_names(checkpoint, config)
-    tensors = checkpoint.read([*names.values(), _ORDER])
+    tensors = checkpoint.read_tensors([*names.values(), _ORDER])
     clusters = None
     if config.clusters:
         clusters = tensors[_ORDER].astype(mx.int32).reshape(config.clusters, -1)

@@ -203,7 +203,7 @@ class Checkpoint:
             if stored.dtype not in _LISTS.get(name, _FLOATS):
                 raise self.error(f"its tensor {name} is stored as {stored.dtype[:20]}", NEWER_HINT)
 
-    def read(self, names: Collection[str]) -> dict[str, mx.array]:
+    def read_tensors(self, names: Collection[str]) -> dict[str, mx.array]:
         """Return tensors, lazy: each is read where it is used, so that they need not all be in memory at once.
 
         Raises:

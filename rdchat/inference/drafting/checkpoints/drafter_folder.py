@@ -202,7 +202,7 @@ def _check_binding(folder: Path, config: Any, model: LoadedModel) -> None:
         binding = plain(TargetBinding, config["target"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder / CONFIG} does not say which model the drafter is for.", HINT) from error
-    own = TargetBinding.of(model.info)
+    own = TargetBinding.for_model(model.info)
     if binding.hash != own.hash:
         other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"
         raise ModelError(

@@ -259,7 +259,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Bound
     number, caches = _attention_layer(model)
     _check_memory(checkpoint, stored.values(), model)
     # `read` checks that all numbers are finite.
-    checkpoint.read(stored)
+    checkpoint.read_tensors(stored)
     networks = [MtpNetwork(config, _fresh_layer(model.network, number), caches) for _ in placed]
     weights = [partial(_weights, checkpoint, naming, layer, model.network, number) for layer in placed]
     return BoundMtpHead(config, networks, weights, model)

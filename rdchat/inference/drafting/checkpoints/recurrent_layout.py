@@ -81,7 +81,7 @@ class BoundRecurrentHead(Head):
             state = self.network.initial_state(tokens.shape, self._dtype)
         return self.network.advance(state, self._embeddings.embed(tokens))
 
-    def logits(self, context: mx.array, state: mx.array) -> mx.array:
+    def candidate_logits(self, context: mx.array, state: mx.array) -> mx.array:
         """Return the logits, (beams, candidates) float32, of the token after each beam."""
         logits: mx.array = self._output(self.network.features(context, state))
         return logits.astype(mx.float32)
@@ -93,7 +93,7 @@ class _NoMemory(HeadMemory):
 
     head: BoundRecurrentHead
 
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         first = mx.array(root.token, mx.int32).reshape(1)
         return _RecurrentState(self.head, self.head.context(root.hidden[None]), self.head.advance(None, first))
 
@@ -107,7 +107,7 @@ class _RecurrentState(HeadState):
     states: mx.array
 
     def logits(self) -> mx.array:
-        return self.head.logits(self.context, self.states)
+        return self.head.candidate_logits(self.context, self.states)
 
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         return _RecurrentState(self.head, self.context, self.head.advance(self.states[beams], tokens))
@@ -174,7 +174,7 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Boun
         rows, *columns = shapes[name]
         expected[stored] = (rows, *columns) if stored not in expected else (rows, expected[stored][1] + columns[0])
     checkpoint.check_tensors(expected)
-    tensors = checkpoint.read(expected)
+    tensors = checkpoint.read_tensors(expected)
     ids = np.arange(count) if apples else fetch(tensors[_VOCABULARY]).astype(np.int64)
     vocabulary = checkpoint.drafted_tokens(_VOCABULARY, ids, model.info.vocabulary_size)
     for name, stored in names.items():

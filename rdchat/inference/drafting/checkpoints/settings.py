@@ -112,7 +112,7 @@ class Settings:
             raise self.wrong(name)
         return tuple(value + offset for value in values)
 
-    def text(self, *names: str) -> str | None:
+    def first_text(self, *names: str) -> str | None:
         """Return the first of these settings that is a non-empty string."""
         values = (self.data.get(name) for name in names)
         return next((value for value in values if isinstance(value, str) and value), None)
@@ -126,8 +126,8 @@ class Settings:
     def named_target(self) -> str | None:
         """The target's name in the configuration; in vLLM's layout other names are the drafter's own."""
         if self.data.get("speculators_config") is not None:
-            return self.within("speculators_config").within("verifier").text("name_or_path")
-        return self.text("target_model_name_or_path", "target_model", "_name_or_path")
+            return self.within("speculators_config").within("verifier").first_text("name_or_path")
+        return self.first_text("target_model_name_or_path", "target_model", "_name_or_path")
 
     def refuse(self, names: Collection[str]) -> None:
         """Refuse settings that change the computation; null, false and empty values are allowed."""
@@ -219,7 +219,7 @@ def load_network(
     """Read a block or EAGLE-3 drafter; see `Layout`. Tensors that its network does not use are not read."""
     names = list(config.shapes())
     vocabulary = None
-    tensors = checkpoint.read([*names, "d2t", "t2d"])
+    tensors = checkpoint.read_tensors([*names, "d2t", "t2d"])
     if "d2t" in tensors:
         # Draft token i is token i + d2t[i] of the target.
         ids = fetch(tensors["d2t"]).astype(np.int64) + np.arange(tensors["d2t"].shape[0])

@@ -180,7 +180,7 @@ class BoundAssistant(BoundNetwork):
         outputs: mx.array = self.network.outputs(embeddings, hidden.astype(self.dtype), rows, root)
         return outputs
 
-    def logits(self, output: mx.array) -> mx.array:
+    def candidate_logits(self, output: mx.array) -> mx.array:
         """Return the logits, (n, candidates) float32, of the token after each step, from outputs (n, hidden_size).
 
         With clusters only the tokens of the best clusters are scored.
@@ -209,7 +209,7 @@ class BoundAssistant(BoundNetwork):
         kinds = [getattr(layer, "layer_type", "") for layer in getattr(network, "layers", ())[: len(caches)]]
         self.cache_numbers = {kind: number for number, kind in enumerate(kinds) if kind in config.kinds}
         self.reads = HiddenReads()
-        model.hooks.read(self.reads)
+        model.hooks.record_states(self.reads)
         network(mx.array([[0]]), cache=caches)
         for kind in dict.fromkeys(config.kinds):
             cache = caches[self.cache_numbers[kind]] if kind in self.cache_numbers else None
@@ -243,7 +243,7 @@ class AssistantMemory(HeadMemory):
         self._cache = ref(cache)
 
     @override
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         """See `HeadMemory`; the state holds views of the cache's buffers, so it must not outlive the draft."""
         head = self._head
         cache = None if self._cache is None else self._cache()
@@ -291,7 +291,7 @@ class _AssistantState(HeadState):
 
     @override
     def logits(self) -> mx.array:
-        return self.head.logits(self.output)
+        return self.head.candidate_logits(self.output)
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:

@@ -59,7 +59,7 @@ class BoundBlockHead(BoundNetwork):
         """Return the embeddings of a block, (rows, hidden_size): a root, () or an id, then mask tokens."""
         return self._scaled(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks[: rows - 1]]))
 
-    def begin(self, hidden: mx.array, root: mx.array, before: mx.array) -> HeadState:
+    def beam_of_root(self, hidden: mx.array, root: mx.array, before: mx.array) -> HeadState:
         """Return the state of a single beam with only the root.
 
         Args:
@@ -75,7 +75,7 @@ class BoundBlockHead(BoundNetwork):
             if not from_anchor:
                 past = self._markov(before, features[0], None)[1]
             block = replace(block, hidden=features if from_anchor else features[1:])
-        return self.state(block, 0, root, past)
+        return self.beam_state(block, 0, root, past)
 
     def _drafted(self, hidden: mx.array) -> "DraftedBlock":
         """Return a block's uncorrected logits, from the hidden states of its drafted tokens, (n, hidden_size)."""
@@ -88,7 +88,7 @@ class BoundBlockHead(BoundNetwork):
         ids, logits, products = self._selector.candidates(hidden, logits, config.selected)
         return DraftedBlock(hidden, logits, ids, products)
 
-    def state(self, block: "DraftedBlock", depth: int, tokens: mx.array, past: mx.array | None) -> HeadState:
+    def beam_state(self, block: "DraftedBlock", depth: int, tokens: mx.array, past: mx.array | None) -> HeadState:
         """Return the state of beams; their logits are lazy.
 
         Args:
@@ -150,11 +150,11 @@ class BlockMemory(ContextMemory):
     ) -> mx.array | None:
         rows = self._head.network.context_rows(hidden.astype(self._head.dtype), positions)
         for buffer, parts in zip(self.buffers, rows, strict=True):
-            buffer.write(parts, 0)
+            buffer.append_rows(parts, 0)
         return None
 
     @override
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         self.catch_up(root)
         head = self._head
         start = root.position
@@ -163,7 +163,7 @@ class BlockMemory(ContextMemory):
         positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
         mask = cache(partial(self._mask, root))
         hidden = head.network.block(head.embeddings(root.token, rows), positions, partial(self._extended, root, mask))
-        return head.begin(hidden, mx.array(root.token, mx.int32).reshape(1), self._before(root))
+        return head.beam_of_root(hidden, mx.array(root.token, mx.int32).reshape(1), self._before(root))
 
     @override
     def reset(self) -> None:
@@ -247,7 +247,7 @@ class _BlockState(HeadState):
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         past = None if self.past is None else self.past[beams]
-        return self.head.state(self.block, self.depth + 1, tokens, past)
+        return self.head.beam_state(self.block, self.depth + 1, tokens, past)
 
 
 @partial(mx.compile, shapeless=True)

@@ -222,7 +222,7 @@ class BlockConfig(DecoderConfig):
         """Tokens that one block drafts."""
         return self.block_size - (not self.from_anchor)
 
-    def rows(self, drafted: int | None) -> int:
+    def block_rows(self, drafted: int | None) -> int:
         """Return the rows of a block of which so many tokens are needed; None for all.
 
         Where no row sees a later one, the rows behind are left out: a Mac's GPU multiplies few rows much faster.
@@ -370,7 +370,7 @@ class Convolution(ShapedModule):
         projected = self.kernel_projection(x).reshape(x.shape[0], 2, self._taps, -1)
         return _convolved(x, projected[:, 0], self.base_kernel[0]), projected[:, 1]
 
-    def after(self, x: mx.array, kernel: mx.array) -> mx.array:
+    def convolve(self, x: mx.array, kernel: mx.array) -> mx.array:
         """Return the convolved output of the part, (n, hidden_size)."""
         return _convolved(x, kernel, self.base_kernel[1])
 

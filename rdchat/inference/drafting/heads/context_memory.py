@@ -73,7 +73,7 @@ class ContextMemory(HeadMemory):
         """
 
     @override
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin_reply(self, prompt: Sequence[int]) -> None:
         pairs = zip(self._text, prompt, strict=False)
         differs = (i for i, (known, token) in enumerate(pairs) if known != token)
         shared = next(differs, min(len(self._text), len(prompt)))
@@ -82,7 +82,7 @@ class ContextMemory(HeadMemory):
         self._last = None
 
     @override
-    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
+    def take_committed(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         known = len(self._text)
         # Before a gap, a token's next token is unknown, so its row can never be computed.
         self._drop_from(start, waiting=start if start <= known else known - self._looks_ahead)
@@ -151,7 +151,7 @@ class ContextMemory(HeadMemory):
         """
         buffer = self.buffers[layer]
         held = buffer.rows
-        buffer.write(rows, 0)
+        buffer.append_rows(rows, 0)
         seen = buffer.view(max(first, buffer.first))
         buffer.cut(buffer.first + held)
         return seen
@@ -237,7 +237,7 @@ class ContextMemory(HeadMemory):
 
 
 class _Scorer(Protocol):
-    def logits(self, output: mx.array) -> mx.array: ...
+    def row_logits(self, output: mx.array) -> mx.array: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class ContextState(HeadState):
 
     @override
     def logits(self) -> mx.array:
-        return self.head.logits(self.output)
+        return self.head.row_logits(self.output)
 
     def below(self, beams: mx.array) -> tuple[mx.array | None, mx.array | None]:
         """Return which rows those of the next level see: themselves, and what their beams saw.

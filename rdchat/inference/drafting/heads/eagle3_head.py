@@ -151,7 +151,7 @@ class BoundEagle3Head(BoundNetwork):
     def memory(self) -> HeadMemory:
         return Eagle3Memory(self)
 
-    def logits(self, output: mx.array) -> mx.array:
+    def row_logits(self, output: mx.array) -> mx.array:
         """Return the logits, (n, candidates) float32, of the token after each row, from outputs (n, hidden_size)."""
         return bounded(self._output(self.network.norm(output)).astype(mx.float32), self.config.softcap)
 
@@ -180,7 +180,7 @@ class Eagle3Memory(ContextMemory):
         windows = head.network.config.windows
         for number, (layer, buffer, window) in enumerate(zip(head.network.layers, self.buffers, windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
-            buffer.write(layer.self_attn.rows(taken, positions), 0)
+            buffer.append_rows(layer.self_attn.rows(taken, positions), 0)
             if number == last and not every:
                 taken = taken[-1:]
                 residual = residual[-1:]
@@ -194,7 +194,7 @@ class Eagle3Memory(ContextMemory):
         return x
 
     @override
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         output = self.output_before(root)
         windows = any(self._head.network.config.windows)
         positions = np.array([*self.held]) if windows else None

@@ -74,7 +74,7 @@ class HeadState(Protocol):
 class HeadMemory:
     """What a head keeps of one conversation. It has rows of committed tokens only, so nothing is ever rolled back."""
 
-    def begin(self, prompt: Sequence[int]) -> None:
+    def begin_reply(self, prompt: Sequence[int]) -> None:
         """Start a reply to a prompt, (n,) token ids: keep what the last prompt shares with it, and forget the rest."""
 
     def use_cache(self, cache: KVCache) -> None:
@@ -83,7 +83,7 @@ class HeadMemory:
     def reset(self) -> None:
         """Forget everything, including arrays that were not computed."""
 
-    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
+    def take_committed(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         """Take committed tokens; they replace everything from the first one's position on.
 
         Positions may be left out: the target's own cache can hold tokens whose hidden states were never read.
@@ -117,7 +117,7 @@ class HeadMemory:
         """Return how often it waited for the device since the last call."""
         return 0
 
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         """Return the state of a single beam with only the root; `take` must have had all tokens before it.
 
         If the root's position is lazy, `take_ahead` must have had it.
@@ -209,7 +209,7 @@ class BoundNetwork(Head):
     def _check(self, config: DecoderConfig, model: LoadedModel) -> None:
         """Check the shapes of a target call; nothing is computed."""
         self.reads = HiddenReads(config.target_layers, trunk=False, normalised=False)
-        model.hooks.read(self.reads)
+        model.hooks.record_states(self.reads)
         model.network(mx.array([[0]]))
         given = model.hooks.hidden
         if given is None or given.shape != (1, 1, len(config.target_layers) * config.target_width):

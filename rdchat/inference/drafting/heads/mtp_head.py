@@ -51,7 +51,7 @@ class Reading(NamedTuple):
     """Whether its own output replaces them before its output norm."""
 
     @property
-    def text(self) -> str:
+    def description(self) -> str:
         """It, for people."""
         first, then = ("before" if flag else "after" for flag in self)
         return f"reads the hidden state {first} the final norm and its own output {then} its norm"
@@ -226,7 +226,7 @@ class BoundMtpHead(Head):
         """Return the embeddings of tokens, (n,) ids, (n, width)."""
         return self._embed(tokens)
 
-    def logits(self, output: mx.array, layer: int = 0) -> mx.array:
+    def row_logits(self, output: mx.array, layer: int = 0) -> mx.array:
         """Return the logits, (n, candidates) float32, of the token after rows of a layer, from outputs (n, width)."""
         return self._output(self.networks[layer].norm(output)).astype(mx.float32)
 
@@ -304,7 +304,7 @@ class MtpMemory(ContextMemory):
                 caches = [LayerCache(_appending(buffer)) for buffer in buffers]
                 output = network.rows(embeddings[-rows:], taken, positions[-rows:], caches, mask)
             if network is not head.networks[-1] and rows:
-                given.write([output[None, None]], 0)
+                given.append_rows([output[None, None]], 0)
                 # A row reads the output of the row before it.
                 taken = head.recycled(given.view(given.first)[0][0, 0, :-1][-count:], layer)
             outputs.append(mx.pad(output, [(count - rows, 0), (0, 0)]) if rows < count else output)
@@ -312,7 +312,7 @@ class MtpMemory(ContextMemory):
         return everything if every else everything[-1:]
 
     @override
-    def state(self, root: Root) -> HeadState:
+    def root_state(self, root: Root) -> HeadState:
         return _MtpState(self._head, self, self.output_before(root), [], self._turned(root.position), root.later)
 
 
@@ -336,7 +336,7 @@ class _MtpState(ContextState):
     @override
     def logits(self) -> mx.array:
         outputs = mx.split(self.output, len(self.head.networks), axis=-1)
-        return self.head.logits(outputs[self.layer], self.layer)
+        return self.head.row_logits(outputs[self.layer], self.layer)
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
@@ -368,7 +368,7 @@ def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
     """Return the function that writes new rows into a buffer and returns all."""
 
     def extend(new: list[mx.array]) -> list[mx.array]:
-        buffer.write(new, 0)
+        buffer.append_rows(new, 0)
         return buffer.view(buffer.first)
 
     return extend

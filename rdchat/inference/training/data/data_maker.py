@@ -114,11 +114,11 @@ class ShardFolder:
     def __len__(self) -> int:
         return next(number for number in count() if not self._path(number).exists())
 
-    def read(self, number: int) -> list[TrainingConversation]:
+    def read_shard(self, number: int) -> list[TrainingConversation]:
         """Return the conversations of shard `number`, from 0."""
         return _conversations(self._path(number))
 
-    def append(self, made: Sequence[TrainingConversation]) -> None:
+    def append_shard(self, made: Sequence[TrainingConversation]) -> None:
         """Add a shard of at least one conversation; a crash leaves all of it or nothing."""
         tokens, facts = columns(made, self._dtype)
         temperatures = np.array([item.temperature for item in made], np.float64)
@@ -280,7 +280,7 @@ def hidden_states(
     model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
 ) -> Iterator[tuple[int, Halves]]:
     """Yield the index of each conversation with its (tokens, width) states; those of similar length share a call."""
-    model.hooks.read(reads)
+    model.hooks.record_states(reads)
     order = sorted(range(len(conversations)), key=lambda index: len(conversations[index].tokens))
     for group in batched(order, _STATE_SEQUENCES):
         width = len(conversations[group[-1]].tokens)
@@ -379,7 +379,7 @@ class DataMaker:
 
     def resume(self) -> list[list[TrainingConversation]]:
         """Continue after the last shard; return the existing shards."""
-        made = [self.shards.read(number) for number in range(len(self.shards))]
+        made = [self.shards.read_shard(number) for number in range(len(self.shards))]
         for shard in made:
             self._remember(shard)
         return made
@@ -410,7 +410,7 @@ class DataMaker:
         temperatures = [item.temperature for item in made]
         for _ in write_on(self.model, texts, [MAX_ANSWER_TOKENS] * len(made), temperatures, template.ends):
             yield answer_tokens(made)
-        self.shards.append(made)
+        self.shards.append_shard(made)
         self._remember(made)
 
     def _question(self, prompt: SeedPrompt) -> list[int]:

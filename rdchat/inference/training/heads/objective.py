@@ -69,7 +69,9 @@ class Standardization:
     scale: mx.array
 
     @classmethod
-    def of(cls, rows: npt.NDArray[np.floating], weights: npt.NDArray[np.number] | None = None) -> "Standardization":
+    def measure(
+        cls, rows: npt.NDArray[np.floating], weights: npt.NDArray[np.number] | None = None
+    ) -> "Standardization":
         """Measure mean and standard deviation of (n, width) rows, weighted with (n,) if given."""
         mean = np.average(rows, axis=0, weights=weights)
         scale = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
@@ -99,7 +101,7 @@ class Whitening:
     rows: mx.array
 
     @classmethod
-    def of(
+    def measure(
         cls,
         states: npt.NDArray[np.floating],
         table: npt.NDArray[np.floating],
@@ -114,10 +116,12 @@ class Whitening:
             counts: (vocabulary,) how often each token is read.
             rows: (candidates, hidden_size) output rows of the draft vocabulary.
         """
-        embeddings = Standardization.of(table, counts)
+        embeddings = Standardization.measure(table, counts)
         preconditioner = output_preconditioner(rows)
         embedded = embeddings(mx.array(table))
-        result = cls(Standardization.of(states), embeddings, embedded, preconditioner, mx.array(rows) @ preconditioner)
+        result = cls(
+            Standardization.measure(states), embeddings, embedded, preconditioner, mx.array(rows) @ preconditioner
+        )
         mx.eval(result.table, result.rows)
         return result
 
@@ -142,7 +146,7 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
 
     Args:
         head: Trained with this whitening; it has an input layer, a cell with weights, and tied output.
-        whitening: From `Whitening.of`.
+        whitening: From `Whitening.measure`.
     """
     weights = dict(tree_flatten(head.parameters()))
     for name, inputs in (("from_hidden", whitening.hidden), ("from_token", whitening.embeddings)):
@@ -286,7 +290,7 @@ class Objective:
         self.target = target
         self.recipe = recipe
         self.layers = layers
-        self.answers = Answers.of(data.conversations)
+        self.answers = Answers.concatenate(data.conversations)
         self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
@@ -299,7 +303,7 @@ class Objective:
         self._held_out_states: list[Halves] = []
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
 
-    def prepare(self) -> Generator[TrainingProgress]:
+    def read_data(self) -> Generator[TrainingProgress]:
         """Read all data once and make the head; yield progress after each conversation."""
         draw = np.random.default_rng(0)
         measured = list[Halves]()
@@ -307,7 +311,7 @@ class Objective:
             for share in self.windows.loading(window):
                 yield TrainingProgress(Phase.PREPARE, (window + share) / len(self.windows))
             start, stop = self.windows.span(window)
-            states = self.windows.load(window)
+            states = self.windows.read_states(window)
             self.teacher.fill(start, states[:, : self.rows.shape[1]], self.rows, self.target.curve)
             share_of_window = -(-_MEASURED_STATES * (stop - start) // len(self.answers))
             measured.append(states[draw.permutation(stop - start)[:share_of_window]])
@@ -326,7 +330,7 @@ class Objective:
     def _make_head(self, measured: npt.NDArray[np.float32]) -> None:
         embeddings = self.target.embeddings
         table = fetch(embeddings.embed(mx.arange(self.target.vocabulary_size)).astype(mx.float32))
-        self.whitening = Whitening.of(measured, table, self.counts, fetch(self.rows))
+        self.whitening = Whitening.measure(measured, table, self.counts, fetch(self.rows))
         mx.random.seed(self.recipe.seed)
         width = embeddings.width
         config = HeadConfig(width, len(self.vocabulary), width, width, target_layers=self.layers)
@@ -378,7 +382,7 @@ class Objective:
 
     def batch(self, window: int, roots: Roots) -> tuple[Inputs, Goals]:
         """Return the arguments of `loss` for some roots of a window."""
-        states = self.windows.load(window)[roots - self.windows.span(window)[0]]
+        states = self.windows.read_states(window)[roots - self.windows.span(window)[0]]
         return self.inputs(roots, states), self.goals(roots)
 
     def inputs(self, roots: Roots, states: Halves) -> Inputs:

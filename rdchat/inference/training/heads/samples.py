@@ -47,7 +47,7 @@ class Answers:
     greedy: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, conversations: Sequence[TrainingConversation], held_out_every: int = 15) -> "Answers":
+    def concatenate(cls, conversations: Sequence[TrainingConversation], held_out_every: int = 15) -> "Answers":
         """Concatenate the answers; one conversation of every `held_out_every`, by its number, is held out."""
         lengths = np.array([len(item.answer) for item in conversations], np.int32)
         out = [item.number % held_out_every == held_out_every - 1 for item in conversations]
@@ -115,7 +115,7 @@ class StateWindows:
         assert states is not None, "a window holds a conversation"
         self._loaded = window, states
 
-    def load(self, window: int) -> Halves:
+    def read_states(self, window: int) -> Halves:
         """Return the hidden states of a window, (tokens, width)."""
         for _ in self.loading(window):
             pass
@@ -144,7 +144,7 @@ class LogitCurve:
     logits: npt.NDArray[np.float32]
 
     @classmethod
-    def of(cls, model: LoadedModel, embeddings: TargetEmbeddings) -> "LogitCurve":
+    def measure(cls, model: LoadedModel, embeddings: TargetEmbeddings) -> "LogitCurve":
         """Measure the curve in one call of the target, with tokens from all of its vocabulary."""
         size = model.info.vocabulary_size
         tokens = mx.linspace(0, size - 1, min(_CURVE_TOKENS, size)).astype(mx.int32)

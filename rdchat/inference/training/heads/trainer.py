@@ -38,7 +38,7 @@ class Trainer:
         self._optimizer.init(objective.network.trainable_parameters())
         self._compile()
 
-    def run(self) -> Iterator[float | None]:
+    def train(self) -> Iterator[float | None]:
         """Train from the current step to the end; yield the loss of each step, in nats, and None while data is read."""
         for step, window, roots in self._batches():
             for _ in self.objective.windows.loading(window):
@@ -49,14 +49,14 @@ class Trainer:
             self.step = step + 1
             yield float(loss)
 
-    def save(self, path: Path) -> None:
+    def save_state(self, path: Path) -> None:
         """Write weights, optimiser state and step; see `atomic_file`."""
         parameters = self.objective.network.parameters()
         tensors = dict(tree_flatten({"head": parameters, "optimizer": self._optimizer.state}))
         with atomic_file(path) as temporary:
             mx.save_safetensors(str(temporary), tensors, {"step": str(self.step)})
 
-    def restore(self, path: Path) -> None:
+    def restore_state(self, path: Path) -> None:
         """Continue from a file written by `save`."""
         loaded: Any = mx.load(str(path), return_metadata=True)
         tensors, facts = loaded

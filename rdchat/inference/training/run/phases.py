@@ -66,7 +66,7 @@ def take_shipped(shards: ShardFolder, plan: TrainingPlan) -> None:
     if settings.prompts or settings.chat_questions:
         return
     shipped = read_answers(shipped_path(plan.binding.hash))
-    stored = [item for number in range(len(shards)) for item in shards.read(number)] if shipped else []
+    stored = [item for number in range(len(shards)) for item in shards.read_shard(number)] if shipped else []
     if stored != shipped[: len(stored)]:
         return
     missing = settings.tokens - answer_tokens(stored)
@@ -77,7 +77,7 @@ def take_shipped(shards: ShardFolder, plan: TrainingPlan) -> None:
         taken.append(item)
         missing -= len(item.answer)
     for start in range(0, len(taken), settings.sequences):
-        shards.append(taken[start : start + settings.sequences])
+        shards.append_shard(taken[start : start + settings.sequences])
 
 
 def make_data(
@@ -98,7 +98,7 @@ def make_data(
         for tokens in maker.make_shard():
             if pace.due():
                 yield progress(total + tokens)
-        made.append(maker.shards.read(len(made)))
+        made.append(maker.shards.read_shard(len(made)))
         total += answer_tokens(made[-1])
         yield progress(total)
     while total - answer_tokens(made[-1]) >= limit:
@@ -132,14 +132,14 @@ def train_head(
     def read_states(numbers: range) -> Iterator[tuple[int, Halves]]:
         return hidden_states(model, conversations[numbers.start : numbers.stop], plan.reads)
 
-    model.hooks.read(plan.reads)
+    model.hooks.record_states(plan.reads)
     data = TrainingData(conversations, read_states, plan.budget.window_tokens)
     vocabulary_size = model.info.vocabulary_size
     embeddings = TargetEmbeddings(model.network, vocabulary_size)
-    target = Target(embeddings, LogitCurve.of(model, embeddings), vocabulary_size)
+    target = Target(embeddings, LogitCurve.measure(model, embeddings), vocabulary_size)
     objective = Objective(target, data, plan.settings.recipe, plan.reads.layers)
     pace = Pace(now)
-    for progress in objective.prepare():
+    for progress in objective.read_data():
         if pace.due():
             yield progress
     trainer = Trainer(objective)
@@ -152,7 +152,7 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
     if checkpoint.exists():
         try:
             read_header(checkpoint)
-            trainer.restore(checkpoint)
+            trainer.restore_state(checkpoint)
         except ModelError as error:
             _LOG.warning("The training starts again: %s", error)
     first = trainer.step
@@ -160,13 +160,13 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
     saved = now()
     evaluated = -math.inf
     losses: list[float] = []
-    for loss in trainer.run():
+    for loss in trainer.train():
         if loss is not None and not math.isfinite(loss):
             raise ModelError("The training failed: its loss is no longer a number.", "Try another seed.")
         losses += [] if loss is None else [loss]
         last = trainer.step == trainer.total
         if last or now() - saved > _SAVE_EVERY:
-            trainer.save(checkpoint)
+            trainer.save_state(checkpoint)
             saved = now()
         if pace.due() or last:
             accuracy: tuple[float, ...] = ()
@@ -184,13 +184,13 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
                     (trainer.total - trainer.step) / steps_per_s if steps_per_s else None,
                 )
             except GeneratorExit:  # In a pause no step is lost.
-                trainer.save(checkpoint)
+                trainer.save_state(checkpoint)
                 raise
             losses = []
 
 
 def _check_answers(name: str, conversations: Sequence[TrainingConversation]) -> None:
-    answers = Answers.of(conversations)
+    answers = Answers.concatenate(conversations)
     trained = ~answers.held_out
     if len(np.unique(answers.tokens[trained])) <= TEACHER_TOKENS or not (answers.left[trained] > 0).any():
         raise ModelError(

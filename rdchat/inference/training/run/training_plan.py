@@ -151,12 +151,12 @@ class RunRecord:
         """Return the tokens around a question, with those that end a turn."""
         return Template(self.before, self.after, model.end_tokens)
 
-    def write(self, folder: Path) -> None:
+    def write_record(self, folder: Path) -> None:
         """Write the record to a training's folder; see `write_json`."""
         write_json(folder / _FILE, asdict(self))
 
     @classmethod
-    def read(cls, folder: Path, model: LoadedModel) -> "RunRecord | None":
+    def read_record(cls, folder: Path, model: LoadedModel) -> "RunRecord | None":
         """Return the record in a folder; None where no training has begun.
 
         Raises:
@@ -258,7 +258,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     reads = HiddenReads(spread_layers(model))
     width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
-    binding = TargetBinding.of(model.info)
+    binding = TargetBinding.for_model(model.info)
     _check_out(settings.out, binding)
     trainings = paths.cache_dir() / "training" / f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
     budget = make_budget(model, width, settings.tokens, settings.sequences, anyway=settings.anyway)
@@ -296,7 +296,7 @@ def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
     name = model.info.name
     if problem := cannot_verify(model):  # It also finds out whether the trunk returns states.
         raise ModelError(problem, _ANOTHER)
-    model.hooks.read(reads)
+    model.hooks.record_states(reads)
     model.network(mx.array([[0]]))
     if model.hooks.hidden is None:
         raise ModelError(f"{name} does not provide the hidden states that a drafter reads.", _ANOTHER)
@@ -341,4 +341,4 @@ def _read_record(folder: Path, binding: TargetBinding, model: LoadedModel, resum
             f"A training for {binding.name} with the same seed and prompts has already begun.",
             f"Continue it with --resume, use another --seed, or delete {folder}.",
         )
-    return RunRecord.read(folder, model)
+    return RunRecord.read_record(folder, model)

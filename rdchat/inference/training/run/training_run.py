@@ -66,7 +66,7 @@ def held_out_questions(
     """Return questions of conversations that were not used in training."""
     before = len(template.before)
     after = len(template.after)
-    held_out = [item for item in conversations if Answers.of([item]).held_out[0]]
+    held_out = [item for item in conversations if Answers.concatenate([item]).held_out[0]]
     texts = [model.decode(item.tokens[before : item.answer_start - after]).strip() for item in held_out]
     return [Prompt(text) for text in texts if text][:_EVALUATED]
 
@@ -152,7 +152,7 @@ def _decode(session: ChatSession, prompt: Prompt, draft: DraftSettings, max_toke
 def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:
     """Return the old drafter's name and folder, and why it cannot draft; an empty name without one."""
     try:
-        binding = TargetBinding.of(model.info)
+        binding = TargetBinding.for_model(model.info)
         folder = resolve_drafter(named) if named is not None else search_drafters(binding.hash).folder
         if folder is None:
             return "", None, ""
@@ -180,9 +180,9 @@ class DrafterTraining:
         self._plan = plan
         self._now = now
         self._record = plan.record
-        model.hooks.read(plan.reads)
+        model.hooks.record_states(plan.reads)
 
-    def run(self) -> Generator[TrainingProgress]:
+    def train(self) -> Generator[TrainingProgress]:
         """Continue from the end of the last run to the end of the training.
 
         Raises:
@@ -198,7 +198,7 @@ class DrafterTraining:
         try:
             # The phases save when they are closed: before the lock is released.
             with lock, device_errors("for this training"), closing(self._phases()) as phases:
-                self._record.write(folder)
+                self._record.write_record(folder)
                 yield from phases
         except (RdchatError, MemoryError):
             raise
@@ -235,7 +235,7 @@ class DrafterTraining:
             trained, steps = yield from train_head(self._model, self._plan, conversations, run_folder, self._now)
             write_drafter(drafter, trained, "")
             record.trained[key] = steps
-            record.write(self._plan.folder)
+            record.write_record(self._plan.folder)
         questions = held_out_questions(self._model, record.template(self._model), conversations)
         evaluation = yield from evaluate(self._model, questions, drafter, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)

@@ -49,7 +49,7 @@ class TowerWeights:
         """Return the weights below a prefix."""
         return TowerWeights(self._arrays, self._prefix + prefix)
 
-    def parts(self, prefix: str) -> list["TowerWeights"]:
+    def layer_weights(self, prefix: str) -> list["TowerWeights"]:
         """Return the weights of layers, whose numbers follow a prefix."""
         start = self._prefix + prefix
         numbers = {int(name.removeprefix(start).partition(".")[0]) for name in self._arrays if name.startswith(start)}
@@ -152,7 +152,7 @@ def gemma4_rows(
     across, down = tower["patch_embedder.position_embedding_table"]
     x = tower.linear("patch_embedder.input_proj", (2 * (patches - 0.5)).astype(across.dtype))
     x += (down[:high, None] + across[:broad]).reshape(x.shape)
-    layers = tower.parts("encoder.layers.")[: settings.get("num_hidden_layers")]
+    layers = tower.layer_weights("encoder.layers.")[: settings.get("num_hidden_layers")]
     size = layers[0]["self_attn.q_norm.weight"].size
     column_and_row = np.indices((high, broad))[::-1].reshape(2, -1).T
     turned = rotation(column_and_row, size, _GEMMA_THETA, parts=2)
@@ -210,11 +210,11 @@ def qwen_rows(
     width = x.shape[-1]
     x += _resized(weights.table("pos_embed", width), row, column)
     turned = rotation(np.stack([row, column], -1), width // heads, _QWEN_THETA)
-    mergers = weights.parts("deepstack_merger_list.")
+    mergers = weights.layer_weights("deepstack_merger_list.")
     merged = width * merge**2
     deep = []
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
-    for number, block in enumerate(weights.parts("blocks.")[: settings.get("depth")]):
+    for number, block in enumerate(weights.layer_weights("blocks.")[: settings.get("depth")]):
         q, k, v = block.linear("attn.qkv", block.norm("norm1", x)).reshape(-1, 3, heads, width // heads).swapaxes(0, 1)
         x += block.linear("attn.proj", attend(turned(q), turned(k), v))
         x += block.linear("mlp.linear_fc2", nn.gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
@@ -328,7 +328,7 @@ def _squares(
 def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, evaluate: _Evaluate) -> mx.array:
     """Return what the layers make of patches, (n, width)."""
     heads = settings.get("num_attention_heads", 16)
-    for layer in weights.parts("encoder.layers.")[: settings.get("num_hidden_layers")]:
+    for layer in weights.layer_weights("encoder.layers.")[: settings.get("num_hidden_layers")]:
         inner = layer.norm("layer_norm1", x)
         q, k, v = (layer.linear(f"self_attn.{name}_proj", inner).reshape(len(x), heads, -1) for name in "qkv")
         x += layer.linear("self_attn.out_proj", attend(q, k, v))

@@ -91,7 +91,7 @@ class JobFolder:
     def path(self) -> Path:
         return paths.data_dir() / "training"
 
-    def read(self) -> StoredTraining | None:
+    def read_training(self) -> StoredTraining | None:
         """Return the training that was begun; None without one, or where it cannot be read any more.
 
         Where the app ended between taking the drafter and removing the rest, the rest is removed now.
@@ -103,11 +103,11 @@ class JobFolder:
         comparison = self._comparison()
         if comparison is not None and not (self.path / DRAFTER).exists():
             with suppress(OSError, RdchatError):
-                self.remove(record)
+                self.remove_training(record)
             return None
         return record, self._points(), comparison, _data_bytes(record) if comparison is not None else 0
 
-    def write(self, record: TrainingRecord) -> None:
+    def keep_training(self, record: TrainingRecord) -> None:
         """Keep a training.
 
         Raises:
@@ -117,7 +117,7 @@ class JobFolder:
         make_folder(self.path)
         write_json(self.path / _RECORD, asdict(record))
 
-    def clear(self) -> None:
+    def remove_files(self) -> None:
         """Remove the files of an earlier training; a file that cannot be removed is written over.
 
         Without a record there are only files that a training made.
@@ -125,7 +125,7 @@ class JobFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         _remove_data()
 
-    def take(self, record: TrainingRecord) -> Path:
+    def take_drafter(self, record: TrainingRecord) -> Path:
         """Move the trained drafter to the person's own ones; return its folder there.
 
         Raises:
@@ -139,7 +139,7 @@ class JobFolder:
         (self.path / DRAFTER).rename(folder)
         return folder
 
-    def remove(self, record: TrainingRecord) -> None:
+    def remove_training(self, record: TrainingRecord) -> None:
         """Remove the files of a training, and its data where nothing else needs it.
 
         Raises:
@@ -256,7 +256,7 @@ class TrainingControl(QObject):
         self.hint = ""
         self.data_bytes = 0
         self._held = False
-        self._side.do(self._folder.read, self._on_read)
+        self._side.do(self._folder.read_training, self._on_read)
 
     @property
     def order(self) -> TrainingOrder | None:
@@ -268,13 +268,13 @@ class TrainingControl(QObject):
         """The folder of the training."""
         return self._folder.path
 
-    def start(self, order: TrainingOrder) -> None:
+    def start_training(self, order: TrainingOrder) -> None:
         """Start a training."""
         if self.state is TrainingState.NOTHING:
             self.points = []
             self.comparison = None
             self.data_bytes = 0
-            self._side.do(self._folder.clear)  # Some files could perhaps not be removed before.
+            self._side.do(self._folder.remove_files)  # Some files could perhaps not be removed before.
             self.record = TrainingRecord(replace(order, seed=secrets.randbelow(_SEEDS)))
             self._go_on()
 
@@ -283,7 +283,7 @@ class TrainingControl(QObject):
         if self.state in {TrainingState.PAUSED, TrainingState.FAILED}:
             self._go_on()
 
-    def pause(self) -> None:
+    def pause_training(self) -> None:
         """Have the process save and end; `changed` follows."""
         if self.state in {TrainingState.STARTING, TrainingState.TRAINING} and self._job is not None:
             self._keep(paused=True)
@@ -296,12 +296,12 @@ class TrainingControl(QObject):
         if self._job is not None and self._job.held is not held:
             self._job.hold(held)
 
-    def take(self) -> None:
+    def take_drafter(self) -> None:
         """Put the finished drafter among the person's own; `taken` follows."""
         record = self.record
         if self.state is TrainingState.FINISHED and record is not None:
             self._set_state(TrainingState.ENDING)
-            self._side.do(lambda: self._folder.take(record), self._on_moved)
+            self._side.do(lambda: self._folder.take_drafter(record), self._on_moved)
 
     def discard(self) -> None:
         """End the training and remove all that it made."""
@@ -313,24 +313,24 @@ class TrainingControl(QObject):
         def remove() -> None:
             if child is not None:
                 child.close()
-            self._folder.remove(record)
+            self._folder.remove_training(record)
 
         self._set_state(TrainingState.ENDING)
         self._side.do(remove, self._on_removed)
 
-    def close(self) -> None:
+    def save_and_end(self) -> None:
         """Have the process save and end; the training can be resumed after the next start of the app."""
         if (child := self._take_child()) is not None:
             child.close(_END_S)
-        self._side.close()
-        self._main.close()
+        self._side.finish_work()
+        self._main.refuse_calls()
 
     def _take_child(self) -> ChildProcess | None:
         """Return the process and listen to it no more."""
         child = self._child
         self._child = None
         self._job = None
-        self._main.forget()
+        self._main.drop_callbacks()
         return child
 
     def _go_on(self) -> None:
@@ -383,7 +383,7 @@ class TrainingControl(QObject):
             self._side.do(child.close)
         match outcome:
             case Comparison():
-                self._side.do(self._folder.read, self._on_read)
+                self._side.do(self._folder.read_training, self._on_read)
             case CancelledError():
                 self._set_state(TrainingState.PAUSED)
             case ChildError():
@@ -416,7 +416,7 @@ class TrainingControl(QObject):
         record = self.record
         assert record is not None
         self.taken.emit(str(folder), record.model_folder)  # First: removing takes long, and the app may be quit.
-        self._side.do(lambda: self._folder.remove(record), self._on_removed)
+        self._side.do(lambda: self._folder.remove_training(record), self._on_removed)
 
     def _on_removed(self, outcome: RdchatError | None) -> None:
         self.record = None
@@ -431,7 +431,7 @@ class TrainingControl(QObject):
         assert self.record is not None
         record = replace(self.record, **values)  # type: ignore[arg-type]
         self.record = record
-        self._side.do(lambda: self._folder.write(record))
+        self._side.do(lambda: self._folder.keep_training(record))
 
     def _set_state(self, state: TrainingState, problem: str = "", hint: str = "") -> None:
         self.state = state

@@ -435,13 +435,13 @@ class TrainingPage(QWidget):
 
     def _press_main(self) -> None:
         if self._state is TrainingState.FINISHED:
-            self._training.take()
+            self._training.take_drafter()
         elif self._state in _RESUMABLE:
             self._training.resume()
         elif self._state is not TrainingState.NOTHING:
-            self._training.pause()
+            self._training.pause_training()
         elif (order := self.form.order()) is not None:
-            self._training.start(order)
+            self._training.start_training(order)
 
     def _ask_to_discard(self) -> None:
         text = "The drafter and its training data are deleted. This cannot be undone."

@@ -126,7 +126,7 @@ class BlockStream:
             if not complete and not final:
                 line = "" if fence.open.is_end(line) else line
                 return fence.blocks(line) if line or not fence.lines else []
-            ends = not complete or fence.open.add(line)
+            ends = not complete or fence.open.add_line(line)
             if not ends or not fence.lines:
                 update.blocks += fence.blocks("" if ends else line)
             fence.lines += 1

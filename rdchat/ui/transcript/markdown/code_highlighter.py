@@ -61,7 +61,7 @@ class GrowingCode:
         self._comments = dict[str, str]()
         self._comment_end = ""
 
-    def read(self, lines: list[str]) -> tuple[int, list[Line]]:
+    def read_lines(self, lines: list[str]) -> tuple[int, list[Line]]:
         """Return the number of the first line whose colours may be new now, and the parts of the lines from there."""
         if self._lexer is None and (lexer := _lexer(self._language)):
             self._lexer = lexer
@@ -201,10 +201,10 @@ class CodeHighlighter:
         if code.job is None and code.read <= _MAX_LINES and (added := lines(code.read)):
             code.read += len(added) if max(map(len, added)) <= _LONGEST_LINE else _MAX_LINES + 1
             if code.read <= _MAX_LINES:
-                code.job = _THREAD.do(lambda _job: code.lexer.read(added))
+                code.job = _THREAD.do(lambda _job: code.lexer.read_lines(added))
                 code.done = 0
 
-    def add(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
+    def add_code(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
         """Ask for a complete code block to be coloured; its lines are consecutive blocks from `first` on."""
         if language and len(lines) <= _MAX_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
             code = self._code(number, language, first)
@@ -224,7 +224,7 @@ class CodeHighlighter:
     def pending(self) -> bool:
         return any(code.job for code in self._codes.values())
 
-    def advance(self, colors: Colors, deadline: float) -> bool:
+    def colour_lines(self, colors: Colors, deadline: float) -> bool:
         """Colour lines until `deadline` (`time.perf_counter`), at least one; return whether more can be done at once.
 
         Formats of the layout are set, as QSyntaxHighlighter does: selections and text stay as they are.

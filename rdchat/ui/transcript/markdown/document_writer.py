@@ -106,7 +106,7 @@ class DocumentWriter:
         ends = [*(position.cut for position in self._positions[1:]), self._document.characterCount() - 1]
         return [(position.start, end) for position, end in zip(self._positions, ends, strict=False)]
 
-    def update(self, first: int, blocks: list[Block], more: bool) -> None:
+    def write_blocks(self, first: int, blocks: list[Block], more: bool) -> None:
         """Make the blocks from `first` on equal to `blocks`; with `more` to come, equal ones beyond them may stay."""
         same = 0
         old = self.blocks

@@ -227,7 +227,7 @@ class OpenFence:
         """Whether a line would close the block."""
         return len(self._open) == 1 and _closes(line, self.mark)
 
-    def add(self, line: str) -> bool:
+    def add_line(self, line: str) -> bool:
         """Take the next line, and return whether it closes the block."""
         mark, language = self._open[-1]
         opening = FENCE.match(line) if _is_markdown([language]) else None
@@ -258,7 +258,7 @@ def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     line = start + 1
     closed = False
     while line < end and not closed and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
-        closed = open_.add(state.getLines(line, line + 1, state.blkIndent, False))
+        closed = open_.add_line(state.getLines(line, line + 1, state.blkIndent, False))
         line += 1
     token.content = state.getLines(start + 1, line - closed, state.sCount[start], True)
     token.map = [start, line]

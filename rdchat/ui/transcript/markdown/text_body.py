@@ -77,9 +77,9 @@ class HitMarks:
         if matcher is not self.matcher:
             self.matcher = matcher
             self.current = -1
-            self.refresh()
+            self.mark_drawn()
 
-    def refresh(self) -> None:
+    def mark_drawn(self) -> None:
         """Mark what is drawn by now."""
         if not self.matcher and not self.hits:
             return
@@ -89,7 +89,7 @@ class HitMarks:
             self.current = -1
         self._paint()
 
-    def show(self, spans: Sequence[tuple[int, int]]) -> None:
+    def mark_parts(self, spans: Sequence[tuple[int, int]]) -> None:
         """Mark these parts of the document."""
         self.hits = list(spans[:_MAX_HITS])
         self.current = -1
@@ -222,10 +222,10 @@ class TextBody(OfflineBrowser):
         self._unread = bool(self._text)
         self.work = Work.READY if self._text else Work.NONE
 
-    def draw(self, deadline: float) -> Work:
+    def draw_until(self, deadline: float) -> Work:
         """Draw until the deadline, at least one step, and return what is left."""
         while self.work:
-            if self.advance(deadline) is not Work.READY or time.perf_counter() >= deadline:
+            if self.take_step(deadline) is not Work.READY or time.perf_counter() >= deadline:
                 break
         return self.work
 
@@ -233,7 +233,7 @@ class TextBody(OfflineBrowser):
     def is_rendered(self) -> bool:
         return bool(self._writer.blocks) or not self._text
 
-    def advance(self, deadline: float) -> Work:
+    def take_step(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
         self.work = self._step(deadline) if self._unread else self._finish(deadline)
         self.updateGeometry()
@@ -246,19 +246,19 @@ class TextBody(OfflineBrowser):
         anchor = cursor.anchor()
         position = cursor.position()
         self._first_changed = update.first
-        self._writer.update(update.first, update.blocks, update.more)
+        self._writer.write_blocks(update.first, update.blocks, update.more)
         self._natural = None
         self._restore_selection(anchor, position)
         for number in update.closed:
             if span := self._writer.code_spans.get(number):
                 first = self._writer.text_block(span.first)
                 lines = self._writer.code_lines(number)
-                self._highlighter.add(number, span.language, first, lines)
+                self._highlighter.add_code(number, span.language, first, lines)
         if span := self._writer.code_spans.get(update.open_code):
             lines_from = partial(self._writer.code_lines, update.open_code, end=update.settled)
             self._highlighter.grow(update.open_code, span.language, self._writer.text_block(span.first), lines_from)
         self._decorations.lay_out(update.first)
-        self.marks.refresh()
+        self.marks.mark_drawn()
         self._unread = update.more
         return Work.READY if update.more else self._finish(deadline)
 
@@ -277,7 +277,7 @@ class TextBody(OfflineBrowser):
 
     def _finish(self, deadline: float) -> Work:
         """Show the formulas that have been drawn by now, and colour code."""
-        ready = self._highlighter.advance(self._theme.colors, deadline)
+        ready = self._highlighter.colour_lines(self._theme.colors, deadline)
         left = Work.READY if ready else Work.WAITING if self._highlighter.pending else Work.NONE
         if not self._writer.undrawn:
             return left
@@ -428,7 +428,7 @@ class TextView(QWidget):
         self._timer.start(0)
 
     def _draw(self) -> None:
-        work = self.body.draw(time.perf_counter() + _SLICE_S)
+        work = self.body.draw_until(time.perf_counter() + _SLICE_S)
         if work is Work.NONE:
             self.drawn.emit()
         else:

@@ -76,24 +76,24 @@ class FormulaLibrary:
         if key not in self._jobs and not self._closed:
             if len(self._jobs) > _MAX_PICTURES:
                 del self._jobs[next(iter(self._jobs))]
-            self._jobs[key] = self._thread.do(lambda job: self._drawer.draw(tex, display, job.check))
+            self._jobs[key] = self._thread.do(lambda job: self._drawer.draw_formula(tex, display, job.check_cancelled))
         return not self._closed and self._jobs[key].ended
 
-    def find(self, tex: str, display: bool) -> Formula | None:
+    def find_picture(self, tex: str, display: bool) -> Formula | None:
         """Return a formula's picture; None before it is drawn, or if it cannot be."""
         return self._jobs[tex, display].result() if self.is_known(tex, display) else None
 
     def cannot_draw(self, tex: str, display: bool) -> bool:
         """Whether drawing it was tried and failed."""
-        return (tex, display) in self._jobs and self.is_known(tex, display) and self.find(tex, display) is None
+        return (tex, display) in self._jobs and self.is_known(tex, display) and self.find_picture(tex, display) is None
 
-    def close(self) -> None:
+    def end_drawing(self) -> None:
         """End the drawing. Idempotent."""
         self._closed = True
         for job in self._jobs.values():
             job.cancel()
-        self._thread.close()
-        self._drawer.close()
+        self._thread.wait_for_jobs()
+        self._drawer.end_child()
 
 
 FORMULAS = FormulaLibrary()
@@ -111,7 +111,7 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
     look.setProperty(_DISPLAY, run.display)
     look.setProperty(_SOURCE, run.text)
     look.setProperty(_SIZE, QFontInfo(text.font()).pixelSize() * _ENLARGED)
-    formula = FORMULAS.find(run.maths, run.display)
+    formula = FORMULAS.find_picture(run.maths, run.display)
     look.setProperty(_DRAWN, formula is not None)
     font = text.font()
     if formula:
@@ -177,7 +177,7 @@ class FormulaObject(QPyTextObject):
         rect = QRectF(rect)
         text = look.toCharFormat()
         run = run_of(text)
-        formula = FORMULAS.find(run.maths, run.display) if is_drawn(text) else None
+        formula = FORMULAS.find_picture(run.maths, run.display) if is_drawn(text) else None
         color = text.foreground().color()
         if formula is None:
             painter.setFont(text.font())
@@ -351,7 +351,7 @@ class TextFormats:
         width = 0.0
         for run in runs:
             metrics = self._code_metrics if run.code else self._bold_metrics if header or run.bold else self._metrics
-            formula = FORMULAS.find(run.maths, run.display) if run.maths else None
+            formula = FORMULAS.find_picture(run.maths, run.display) if run.maths else None
             if formula:
                 width += formula.width / UNITS * metrics.height()
                 continue

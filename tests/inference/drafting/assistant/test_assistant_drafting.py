@@ -109,7 +109,7 @@ def state_after(head: BoundAssistant, cache: KVCache, root: Root) -> HeadState:
     memory = head.memory()
     assert isinstance(memory, AssistantMemory)
     memory.use_cache(cache)
-    return memory.state(root)
+    return memory.root_state(root)
 
 
 PATHS = [[0], [0, 1], [0, 2, 4], [0, 2]]
@@ -120,7 +120,7 @@ def test_a_branch_gives_the_rows_that_a_plain_text_gives(path: list[int], tmp_pa
     """While the round is open, and after its commit; rows of rejected nodes and padding are not seen."""
     model = shared_gemma()
     head = stored(assistant_folder(tmp_path), model)
-    model.hooks.read(head.reads)
+    model.hooks.record_states(head.reads)
     text = [int(token) for token in np.random.default_rng(0).integers(3, 31, 2 * WINDOW)]
     tokens, parents = [7, 8, 9, 10, 11], [-1, 0, 0, 1, 2]
     tree = PackedTree(
@@ -163,12 +163,12 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
     shaped, prompt = with_beams(request, BeamShape(3, 4), False), model.encode_chat(request.messages, False)
     replies: list[list[Any]] = []
     for ahead in (True, False):
-        model.hooks.read(head.reads)
+        model.hooks.record_states(head.reads)
         drafter = HeadDrafter(model, head, head.memory(), prompt, request=shaped, ledger=Ledger())
         monkey: Any = drafter
         if not ahead:
             monkey.drafts_ahead = lambda limit: False
-        search, pools = drafter.search, list[Any]()
+        search, pools = drafter.search_draft, list[Any]()
         monkey.search = lambda root, shape, search=search, pools=pools: pools.append(search(root, shape)) or pools[-1]
         *_, end = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
         assert isinstance(end, ReplyEnd)
@@ -225,7 +225,7 @@ def test_rounds_behind_a_long_text_copy_no_buffer(ahead: bool, tmp_path: Path) -
         layer.update_and_fetch(*(mx.random.normal((1, 2, rows, 32 if layer._window is None else 16)) for _ in range(2)))
         mx.eval(layer.state)
     cache.tokens = prompt[:-1]
-    model.hooks.read(head.reads)
+    model.hooks.record_states(head.reads)
     request = ask(temperature=0, max_tokens=9)
     drafter = HeadDrafter(
         model, head, head.memory(), prompt, request=with_beams(request, CHAIN, False), ledger=Ledger()

@@ -34,7 +34,7 @@ class Golden:
         memory = self.head.memory()
         memory.use_cache(cache)
         assert self.model.hooks.hidden is not None
-        return memory.state(Root(self.text[root], root, self.model.hooks.hidden[0, -1]))
+        return memory.root_state(Root(self.text[root], root, self.model.hooks.hidden[0, -1]))
 
 
 @pytest.fixture(params=CASES)
@@ -44,7 +44,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 
 def read(model: LoadedModel, head: BoundAssistant, cache: KVCache, tokens: list[int]) -> mx.array:
     """Have the target read tokens; return the logits after the last one."""
-    model.hooks.read(head.reads)
+    model.hooks.record_states(head.reads)
     logits: mx.array = model.network(mx.array([tokens]), cache=cache.layers)[0, -1]
     cache.tokens += tokens
     return logits

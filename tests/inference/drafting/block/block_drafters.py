@@ -215,9 +215,9 @@ class BlockPair:
         self, request: GenerationRequest, shape: BeamShape, branch: bool = False, prompt: list[int] | None = None
     ) -> ReplyIterator:
         prompt = prompt or self.target.encode_chat(request.messages, continue_last=False)
-        self.target.hooks.read(self.head.reads)
+        self.target.hooks.record_states(self.head.reads)
         self.cache.keep_prefix_of(prompt)
-        self.memory.begin(prompt)
+        self.memory.begin_reply(prompt)
         asked = with_beams(request, shape, branch)
         drafter = HeadDrafter(self.target, self.head, self.memory, prompt, request=asked, ledger=Ledger())
         return ReplyIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
@@ -232,13 +232,13 @@ class BlockPair:
         tokens, held = text or self.cache.tokens, self.memory.positions
         assert held == list(range(len(held)))
         assert len(held) <= len(tokens)  # the last rounds' rows wait for the next draft
-        self.target.hooks.read(self.head.reads)
+        self.target.hooks.record_states(self.head.reads)
         self.target.network(mx.array([[*tokens, 1]]))
         hidden = self.target.hooks.hidden
         assert hidden is not None
         fresh = self.head.memory()
-        fresh.take(tokens, hidden[0, : len(tokens)], 0)
+        fresh.take_committed(tokens, hidden[0, : len(tokens)], 0)
         root = Root(7, len(tokens), hidden[0, len(tokens) - 1])
-        expected, found = fresh.state(root), self.memory.state(root)
+        expected, found = fresh.root_state(root), self.memory.root_state(root)
         np.testing.assert_allclose(np.array(found.logits()), np.array(expected.logits()), atol=2e-4)
         assert self.memory.positions == list(range(len(tokens)))

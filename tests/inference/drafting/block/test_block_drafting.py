@@ -96,9 +96,9 @@ def test_quantised_drafters_and_targets(family: str, bits: int) -> None:
     hidden = mx.random.normal((6, 128), key=mx.random.key(1))
     rows = []
     for one in (pair, floats):
-        one.memory.begin([1] * 6)
-        one.memory.take([1] * 6, hidden, 0)
-        rows.append(np.array(one.memory.state(Root(3, 6, hidden[5])).logits()).ravel())
+        one.memory.begin_reply([1] * 6)
+        one.memory.take_committed([1] * 6, hidden, 0)
+        rows.append(np.array(one.memory.root_state(Root(3, 6, hidden[5])).logits()).ravel())
     assert np.corrcoef(*rows)[0, 1] > (0.99 if bits == 8 else 0.8)
 
 
@@ -195,8 +195,8 @@ def test_each_beam_is_corrected_by_its_own_path(kind: dict) -> None:
     """Beams that grow from one another, in any order, have the logits that their paths have alone."""
     pair = BlockPair.of(shared_llama(), **kind)
     hidden = mx.random.normal((5, 64), key=mx.random.key(0))
-    pair.memory.take([1] * 5, hidden, 0)
-    state = pair.memory.state(Root(4, 5, hidden[4]))
+    pair.memory.take_committed([1] * 5, hidden, 0)
+    state = pair.memory.root_state(Root(4, 5, hidden[4]))
     wide = state.after(mx.array([0, 0, 0]), mx.array([6, 7, 8])).after(mx.array([2, 0, 2]), mx.array([9, 10, 11]))
     found = np.array(wide.logits())
     for row, path in enumerate(((8, 9), (6, 10), (8, 11))):
@@ -223,13 +223,13 @@ def test_what_a_causal_block_does_not_need_is_not_computed(
     """Each drafted token has the logits that it has in a whole block."""
     pair = BlockPair.of(shared_llama(), **kind)
     hidden = mx.random.normal((5, 64), key=mx.random.key(0))
-    pair.memory.take([1] * 5, hidden, 0)
+    pair.memory.take_committed([1] * 5, hidden, 0)
     most, block, rows = pair.head.max_drafted, pair.head.network.block, list[int]()
     monkeypatch.setattr(
         BlockNetwork, "block", lambda _self, x, *others: (rows.append(x.shape[0]), block(x, *others))[1]
     )
     drafted = min(drafted, most)
-    whole, cut = (pair.memory.state(Root(4, 5, hidden[4], drafted=count)) for count in (None, drafted))
+    whole, cut = (pair.memory.root_state(Root(4, 5, hidden[4], drafted=count)) for count in (None, drafted))
     for token in range(drafted):
         np.testing.assert_allclose(np.array(cut.logits()), np.array(whole.logits()), atol=1e-5)
         if token + 1 < drafted:
@@ -242,8 +242,8 @@ def test_xpress_reads_the_token_before_the_root() -> None:
 
     def logits(text: list[int], at: int = 5) -> np.ndarray:
         memory = BlockPair.of(shared_llama(), **XPRESS).memory
-        memory.take(text, mx.random.normal((5, 64), key=mx.random.key(0)), 0)
-        return np.array(memory.state(Root(4, at, mx.zeros(64))).logits())
+        memory.take_committed(text, mx.random.normal((5, 64), key=mx.random.key(0)), 0)
+        return np.array(memory.root_state(Root(4, at, mx.zeros(64))).logits())
 
     assert np.abs(logits([1, 1, 1, 1, 6]) - logits([1, 1, 1, 1, 7])).max() > 1e-3
     np.testing.assert_array_equal(logits([1, 1, 1, 1, 6]), logits([3, 3, 3, 3, 6]))
@@ -270,8 +270,8 @@ class InOrder(HeadState):
 
 class InOrderMemory(BlockMemory):
     @override
-    def state(self, root: Root) -> HeadState:
-        return InOrder(super().state(root))
+    def root_state(self, root: Root) -> HeadState:
+        return InOrder(super().root_state(root))
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9}, {"temperature": 0.9, "top_k": 6}], ids=str)
@@ -283,7 +283,7 @@ def test_the_order_of_a_steps_candidates_does_not_matter(sampling: dict, width: 
     root, scorer = Root(4, 5, hidden[4]), PathScorer(SamplingParams(**sampling), 7, pair.head.vocabulary)
     pools = []
     for memory in (pair.memory, InOrderMemory(pair.head)):
-        memory.take([1] * 5, hidden, 0)
+        memory.take_committed([1] * 5, hidden, 0)
         shape = BeamShape(width, 5)
         pools.append(search(pair.head, memory, scorer, root, shape=shape, level_size=2 * width if width > 1 else 1))
     np.testing.assert_array_equal(np.array(pools[0].tokens), np.array(pools[1].tokens))
@@ -294,7 +294,7 @@ def test_windows_move_along_a_block() -> None:
     """The last row of a block does not see what the first one just sees."""
     pair = BlockPair.of(shared_llama(), **KINDS[5])
     hidden = mx.random.normal((9, 64), key=mx.random.key(0))
-    pair.memory.take([1] * 9, hidden, 0)
+    pair.memory.take_committed([1] * 9, hidden, 0)
     pair.memory.catch_up(Root(4, 9, hidden[8]))
     mask = pair.memory._mask(Root(4, 9, hidden[8]), 6, False)
     assert isinstance(mask, mx.array)
@@ -309,10 +309,10 @@ def test_a_draft_leaves_nothing_in_the_memory() -> None:
     """The block's own rows are written behind the text's, and must not be taken for text by the next draft."""
     pair = BlockPair.of(shared_llama(), markov=Markov.VANILLA)
     hidden = mx.random.normal((9, 64), key=mx.random.key(0))
-    pair.memory.begin([1] * 9)
-    pair.memory.take([1] * 9, hidden, 0)
+    pair.memory.begin_reply([1] * 9)
+    pair.memory.take_committed([1] * 9, hidden, 0)
     root = Root(4, 9, hidden[8])
-    first, again = (np.array(pair.memory.state(root).logits()) for _ in range(2))
+    first, again = (np.array(pair.memory.root_state(root).logits()) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert pair.memory.positions == list(range(9))
 
@@ -322,12 +322,12 @@ def test_text_with_a_gap_keeps_its_positions() -> None:
     model = shared_llama()
     gapped, behind, moved = (BlockPair.of(model).memory for _ in range(3))
     hidden = mx.random.normal((12, 64), key=mx.random.key(0))
-    gapped.take([1] * 4, hidden[:4], 0)
-    moved.take([1] * 4, hidden[:4], 0)
+    gapped.take_committed([1] * 4, hidden[:4], 0)
+    moved.take_committed([1] * 4, hidden[:4], 0)
     for memory, start in ((gapped, 8), (behind, 8), (moved, 4)):
-        memory.take([1] * 4, hidden[8:], start)
+        memory.take_committed([1] * 4, hidden[8:], start)
     drafts = [
-        np.array(memory.state(Root(4, end, hidden[11])).logits())
+        np.array(memory.root_state(Root(4, end, hidden[11])).logits())
         for memory, end in ((gapped, 12), (behind, 12), (moved, 8))
     ]
     assert gapped.positions == [0, 1, 2, 3, 8, 9, 10, 11]

@@ -55,8 +55,8 @@ def test_a_block_is_drafted_as_the_reference_drafts_it(name: str, tmp_path: Path
         position = int(tensors[f"position.{number}"].item())
         token = int(tensors[f"root.{number}"].item())
         hidden = tensors["hidden"]
-        memory.take([1] * (position - done), hidden[done:position], done)
-        state, done = memory.state(Root(token, position, hidden[position - 1])), position
+        memory.take_committed([1] * (position - done), hidden[done:position], done)
+        state, done = memory.root_state(Root(token, position, hidden[position - 1])), position
         expected, drafted = np.array(tensors[f"logits.{number}"]), np.array(tensors[f"tokens.{number}"])
         assert len(drafted) == head.max_drafted
         for depth, (row, chosen) in enumerate(zip(expected, drafted, strict=True)):

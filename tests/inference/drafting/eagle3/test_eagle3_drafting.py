@@ -79,15 +79,15 @@ def test_a_drafter_that_was_fitted_to_a_reply_drafts_all_of_it(shape: BeamShape)
     prompt = model.encode_chat(request.messages, continue_last=False)
     text = [*prompt, *plain(model, request).token_ids]
     head = bound(model, hidden_size=128, own_embeddings=True, draft_vocabulary_size=31)
-    model.hooks.read(head.reads)
+    model.hooks.record_states(head.reads)
     model.network(mx.array([text]))
     features = model.hooks.hidden[0]
     outputs, wanted = [], []
     for place in range(len(prompt), len(text) - 1):
         memory = head.memory()
-        memory.begin(text[:place])
-        memory.take(text[:place], features[:place], 0)
-        state = memory.state(Root(text[place], place, features[place - 1]))
+        memory.begin_reply(text[:place])
+        memory.take_committed(text[:place], features[:place], 0)
+        state = memory.root_state(Root(text[place], place, features[place - 1]))
         for token in text[place + 1 : place + 5]:
             outputs.append(np.array(head.network.norm(state.output[0])))
             wanted.append(20.0 * np.eye(31)[token])

@@ -20,16 +20,16 @@ def test_a_level_has_the_logits_of_each_of_its_paths_alone(kind: str) -> None:
     head = bound(shared_llama(), **KINDS[kind])
     text, features = features_of_a_text()
     memory = head.memory()
-    memory.begin(text[:-1])
-    memory.take(text[:-1], features, 0)
+    memory.begin_reply(text[:-1])
+    memory.take_committed(text[:-1], features, 0)
     root = Root(text[-1], 12, features[-1])
     levels = [([0, 0, 0], [3, 8, 9]), ([0, 2, 0, 1], [4, 4, 7, 3]), ([3, 1], [5, 6]), ([1, 0], [2, 2])]
-    state, paths = memory.state(root), [[]]
+    state, paths = memory.root_state(root), [[]]
     for beams, tokens in levels:
         state = state.after(mx.array(beams), mx.array(tokens))
         paths = [[*paths[beam], token] for beam, token in zip(beams, tokens, strict=True)]
         for row, path in zip(state.logits(), paths, strict=True):
-            alone = memory.state(root)
+            alone = memory.root_state(root)
             for token in path:
                 alone = alone.after(mx.array([0]), mx.array([token]))
             np.testing.assert_allclose(np.array(row), np.array(alone.logits()[0]), atol=1e-5)
@@ -42,9 +42,9 @@ def test_rows_out_of_a_window_change_nothing_and_those_within_do() -> None:
     for changed in (None, 5, 10):
         own = features if changed is None else mx.where(mx.arange(12)[:, None] == changed, 9.0, features)
         memory = head.memory()
-        memory.begin(text[:-1])
-        memory.take(text[:-1], own, 0)
-        state = memory.state(Root(text[-1], 12, own[-1]))
+        memory.begin_reply(text[:-1])
+        memory.take_committed(text[:-1], own, 0)
+        state = memory.root_state(Root(text[-1], 12, own[-1]))
         below = state.after(mx.array([0, 0]), mx.array([3, 4]))
         logits.append((np.array(state.logits()), np.array(below.logits())))
     (plainly, far, near) = logits
@@ -61,9 +61,9 @@ def test_nothing_waits_for_the_device_inside_a_draft(kind: str) -> None:
 
     def draft(features: mx.array, beams: mx.array, tokens: mx.array) -> mx.array:
         memory = head.memory()
-        memory.begin(text[:-1])
-        memory.take(text[:-1], features, 0)
-        state = memory.state(Root(text[-1], 12, features[-1]))
+        memory.begin_reply(text[:-1])
+        memory.take_committed(text[:-1], features, 0)
+        state = memory.root_state(Root(text[-1], 12, features[-1]))
         for _ in range(3):
             state = state.after(beams, tokens + mx.argmax(state.logits()[0]))
         return state.logits()
@@ -83,8 +83,8 @@ def test_a_quantised_copy_is_near_the_floats(bits: int, tables: dict[str, Any]) 
     for each in (0, bits):
         head = bound(model, each, inner_size=128, heads=8, head_size=16, **tables)
         memory = head.memory()
-        memory.take(text[:-1], features, 0)
-        logits.append(np.array(memory.state(Root(text[-1], 12, features[-1])).logits()))
+        memory.take_committed(text[:-1], features, 0)
+        logits.append(np.array(memory.root_state(Root(text[-1], 12, features[-1])).logits()))
         packed = head.network.layers[0].mlp.down_proj.weight.dtype == mx.uint32
         assert packed == bool(each)
     error = np.abs(logits[0] - logits[1]).max() / np.abs(logits[0]).max()

@@ -33,14 +33,14 @@ class Chat:
     def __init__(self, **changes: Any) -> None:
         self.model = shared_llama()
         self.head = bound(self.model, **changes)
-        self.model.hooks.read(self.head.reads)
+        self.model.hooks.record_states(self.head.reads)
         self.memory = Eagle3Memory(self.head)
         self.cache = KVCache(self.model.network)
 
     def begin(self, request: GenerationRequest, shape: BeamShape = TREE) -> ReplyIterator:
         prompt = self.model.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
-        self.memory.begin(prompt)
+        self.memory.begin_reply(prompt)
         asked = with_beams(request, shape, False)
         drafter = HeadDrafter(self.model, self.head, self.memory, prompt, request=asked, ledger=Ledger())
         return ReplyIterator(ReplyJob.fresh(self.model, prompt, request, self.cache), drafter)
@@ -53,21 +53,21 @@ class Chat:
         """
         held = len(self.cache.tokens)
         text = [*self.cache.tokens, 5, 6]
-        self.model.hooks.read(self.head.reads)
+        self.model.hooks.record_states(self.head.reads)
         self.model.network(mx.array([text]))
         features = self.model.hooks.hidden[0]
         fresh = Eagle3Memory(self.head)
-        fresh.begin(text)
-        fresh.take(text, features, 0)
+        fresh.begin_reply(text)
+        fresh.take_committed(text, features, 0)
         if gap is not None:  # another token is behind it
             fresh.catch_up(Root(7, len(text), features[-1]))
-            fresh.begin([*text[: gap + 1], 1 + text[gap + 1]])
-            fresh.begin(text)
-            fresh.take(text[gap + 1 :], features[gap + 1 :], gap + 1)
-        self.memory.begin(text)
-        self.memory.take(text[held:], features[held:], held)
+            fresh.begin_reply([*text[: gap + 1], 1 + text[gap + 1]])
+            fresh.begin_reply(text)
+            fresh.take_committed(text[gap + 1 :], features[gap + 1 :], gap + 1)
+        self.memory.begin_reply(text)
+        self.memory.take_committed(text[held:], features[held:], held)
         root = Root(7, len(text), features[-1])
-        states = [memory.state(root) for memory in (self.memory, fresh)]
+        states = [memory.root_state(root) for memory in (self.memory, fresh)]
         assert self.memory.positions == fresh.positions == [place for place in range(len(text)) if place != gap]
         for mine, wanted in zip(self.memory.buffers, fresh.buffers, strict=True):
             for rows, expected in zip(mine.view(0), wanted.view(0), strict=True):
@@ -137,9 +137,9 @@ def test_another_root_at_the_same_place_is_computed_anew() -> None:
     head = bound(shared_llama())
     text, features = features_of_a_text()
     memory = head.memory()
-    memory.begin(text[:-1])
-    memory.take(text[:-1], features, 0)
-    found = [np.array(memory.state(Root(token, 12, features[-1])).logits()) for token in (4, 9, 4)]
+    memory.begin_reply(text[:-1])
+    memory.take_committed(text[:-1], features, 0)
+    found = [np.array(memory.root_state(Root(token, 12, features[-1])).logits()) for token in (4, 9, 4)]
     np.testing.assert_allclose(found[0], found[2], atol=1e-5)
     assert np.abs(found[0] - found[1]).max() > 1e-3
     assert memory.positions == list(range(12))
@@ -149,11 +149,11 @@ def test_a_draft_does_not_copy_the_committed_rows() -> None:
     """Each level copied all of them."""
     head, rows = bound(shared_llama(), heads=4, head_size=64), 4096
     memory = head.memory()
-    memory.begin([1] * rows)
-    memory.take([1] * rows, mx.random.normal((rows, 64), key=mx.random.key(0)), 0)
+    memory.begin_reply([1] * rows)
+    memory.take_committed([1] * rows, mx.random.normal((rows, 64), key=mx.random.key(0)), 0)
 
     def drafted(token: int) -> mx.array:
-        state = memory.state(Root(token, rows, mx.zeros(64)))
+        state = memory.root_state(Root(token, rows, mx.zeros(64)))
         for _ in range(3):
             state = state.after(mx.array([0, 0]), mx.array([3, 4]))
         return state.logits()

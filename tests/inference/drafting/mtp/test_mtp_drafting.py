@@ -82,7 +82,7 @@ def test_another_reading_than_the_likeliest_must_be_clearly_better(
     assert isinstance(drafters.head, BoundMtpHead)
     drafters.read_as(dict(zip(READINGS, wrong, strict=True)))
     assert drafters.head.reading == chosen
-    assert f"It {chosen.text}: {facts}" in drafters.head.facts
+    assert f"It {chosen.description}: {facts}" in drafters.head.facts
 
 
 @pytest.mark.slow
@@ -111,9 +111,9 @@ def test_rows_behind_an_image_have_the_positions_that_the_target_gives_them(monk
 
     monkeypatch.setattr(MtpNetwork, "rows", noting)
     memory, hidden = head.memory(), mx.ones((len(prompt), head.networks[0].norm.weight.shape[0]))
-    memory.begin(prompt.tokens)
+    memory.begin_reply(prompt.tokens)
     memory.use_cache(fresh(model, prompt))
-    memory.take(prompt.tokens, hidden, 0)
-    memory.state(Root(9, len(prompt), hidden[-1])).after(mx.array([0, 0]), mx.array([3, 4]))
+    memory.take_committed(prompt.tokens, hidden, 0)
+    memory.root_state(Root(9, len(prompt), hidden[-1])).after(mx.array([0, 0]), mx.array([3, 4]))
     # Rows of text before text, at tokens 0, 1, 15, 21 and 22; then two beams at token 23.
     assert turned == [0, 1, 7, 11, 12, 13, 13]

@@ -31,7 +31,7 @@ def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_pat
     layers = (golden_folder(case) / "model.safetensors").read_bytes()
     hub.add(ORIGINAL, {"config.json": json.dumps(golden_config(case)).encode(), "model.safetensors": layers})
     name = model.info.name
-    target = IncompleteModel.of(ModelCard(name, name, "", model.info.path))
+    target = IncompleteModel.read_model(ModelCard(name, name, "", model.info.path))
     folder = run(begin_drafter(plan_part(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL)))
     assert inspect_drafter(folder) is HeadKind.MTP
     assert load_drafter(folder, model) is not None

@@ -60,7 +60,7 @@ def reference(head: BoundMtpHead, hidden: mx.array, following: list[int], drafte
         mask = mx.tril(mx.ones((count, count), mx.bool_))
         caches = [LayerCache(lambda own: own) for _ in range(network.caches)]
         output = network.rows(head.embed(mx.array(tokens)), hidden, range(layer, layer + count), caches, mask)
-        logits.append(head.logits(output[-1:], layer))
+        logits.append(head.row_logits(output[-1:], layer))
         hidden = head.recycled(output, layer)
         tokens = [*tokens[1:], *drafted[layer : layer + 1]]
     return np.array(mx.concatenate(logits))
@@ -88,9 +88,9 @@ def test_a_chain_has_the_logits_of_transformers() -> None:
     golden = np.load(folder / "expected.npz")
     hidden, following, chain = (golden[name] for name in ("hidden", "following", "chain"))
     memory, tokens = head.memory(), [0, *following[:-1].tolist()]
-    memory.begin(tokens)
-    memory.take(tokens, mx.array(hidden), 0)
-    state = memory.state(Root(int(following[-1]), len(following), mx.array(hidden[-1])))
+    memory.begin_reply(tokens)
+    memory.take_committed(tokens, mx.array(hidden), 0)
+    state = memory.root_state(Root(int(following[-1]), len(following), mx.array(hidden[-1])))
     # The tables are those of the target's own golden case.
     np.testing.assert_allclose(levels(state, chain[:-1].tolist()), golden["chain_logits"], atol=2e-4)
     assert golden["chain_logits"].argmax(axis=1).tolist() == chain.tolist()
@@ -108,15 +108,15 @@ def test_each_layer_drafts_one_token_in_turn(case: str, layers: int, reading: Re
         memories = [head.memory(), head.memory()]
         tokens = [0, *following[: rows - 1]]
         for memory in memories:
-            memory.begin(tokens)
-        memories[0].take(tokens, hidden[:rows], 0)
+            memory.begin_reply(tokens)
+        memories[0].take_committed(tokens, hidden[:rows], 0)
         for row in range(rows):
-            memories[1].take(tokens[row : row + 1], hidden[row : row + 1], row)
+            memories[1].take_committed(tokens[row : row + 1], hidden[row : row + 1], row)
             if row < rows - 1:
-                levels(memories[1].state(Root(following[row], row + 1, hidden[row])), drafted)
+                levels(memories[1].root_state(Root(following[row], row + 1, hidden[row])), drafted)
         expected = reference(head, hidden[:rows], following[:rows], drafted)
         for memory in memories:
-            state = memory.state(Root(following[rows - 1], rows, hidden[rows - 1]))
+            state = memory.root_state(Root(following[rows - 1], rows, hidden[rows - 1]))
             np.testing.assert_allclose(levels(state, drafted), expected, atol=2e-4)
 
 
@@ -127,14 +127,14 @@ def test_beams_do_not_see_each_other(case: str, tmp_path: Path) -> None:
     hidden, following = text()
     memory = head.memory()
     tokens = [0, *following[:-1]]
-    memory.begin(tokens)
-    memory.take(tokens, hidden, 0)
+    memory.begin_reply(tokens)
+    memory.take_committed(tokens, hidden, 0)
     root = Root(following[-1], ROWS, hidden[-1])
-    beams = memory.state(root)
+    beams = memory.root_state(root)
     for chosen, drafted in (([0, 0, 0], [3, 7, 11]), ([2, 0, 0], [4, 5, 6]), ([1, 0, 2], [8, 9, 10])):
         beams = beams.after(mx.array(chosen), mx.array(drafted))
     for beam, chain in enumerate(([3, 5, 8], [11, 4, 9], [3, 6, 10])):
-        alone = levels(memory.state(root), chain)[-1]
+        alone = levels(memory.root_state(root), chain)[-1]
         np.testing.assert_allclose(np.array(beams.logits())[beam], alone, atol=2e-4)
 
 

@@ -61,13 +61,13 @@ def write_layer(model: LoadedModel, folder: Path) -> None:
     weights = mx.load(str(FOLDER / "model.safetensors"))
     assert isinstance(weights, dict)
     config = json.loads((FOLDER / "config.json").read_bytes())
-    bound = config | {BINDING: {"target": asdict(TargetBinding.of(model.info))}}
+    bound = config | {BINDING: {"target": asdict(TargetBinding.for_model(model.info))}}
     write_drafter(folder, PublishedDrafter(bound, weights), "")
 
 
 def head_of(session: ChatSession, mode: Mode) -> BoundMtpHead:
     """Load what a mode drafts with; return its layer."""
-    session.load_drafters(DraftSettings(mode), lambda _: None)
+    session.load_for_mode(DraftSettings(mode), lambda _: None)
     session.drafters.auto.look_up_costs()
     head = session.drafters.auto.available.head
     assert head is not None
@@ -100,14 +100,14 @@ def test_the_reading_that_drafts_best_is_found_kept_and_shown(tmp_path: Path, mo
     assert (head.reading, head.facts) == (READINGS[0], "")
     before = drafted(session)
     while head.facts == "":
-        assert session.idle()
+        assert session.work_while_idle()
     assert head.reading == TRAINED
-    assert head.facts.startswith(f"It {TRAINED.text}: ")
+    assert head.facts.startswith(f"It {TRAINED.description}: ")
     after = drafted(session)
     assert after.accepted > before.accepted
     again = ChatSession(model)
     found = head_of(again, Mode.AUTO)
     assert (found.reading, found.facts) == (TRAINED, head.facts)
-    told = {option.mode: option.reason for option in again.draft_options(DraftSettings(Mode.DRAFTER)).modes}
+    told = {option.mode: option.reason for option in again.possible_modes(DraftSettings(Mode.DRAFTER)).modes}
     assert head.facts in told[Mode.DRAFTER]
     assert head.facts in told[Mode.AUTO]

@@ -68,14 +68,14 @@ def folder_of_layers(model: LoadedModel, case: str, tensors: Tensors, **changes:
     """Write what `rdchat models mtp` fetches: the original's configuration and its MTP tensors, bound to the model."""
     folder = paths.drafters_dir() / f"{case} layers"
     folder.mkdir(parents=True)
-    bound = {BINDING: {"target": asdict(TargetBinding.of(model.info))}}
+    bound = {BINDING: {"target": asdict(TargetBinding.for_model(model.info))}}
     (folder / "config.json").write_text(json.dumps(golden_config(case) | bound | changes))
     mx.save_safetensors(str(folder / "model-00001.safetensors"), dict(tensors))
     return folder
 
 
 def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> ModeOption:
-    options = session.draft_options(DraftSettings(mode, drafter=drafter)).modes
+    options = session.possible_modes(DraftSettings(mode, drafter=drafter)).modes
     return next(each for each in options if each.mode is mode)
 
 

@@ -53,8 +53,8 @@ def make(model: LoadedModel, folder: Path, batches: int, **options: Any) -> list
     for number in numbers:
         counts = list(making.make_shard())
         assert counts == sorted(counts)
-        assert counts[-1] == answer_tokens(shards.read(number))
-    return [shards.read(number) for number in numbers]
+        assert counts[-1] == answer_tokens(shards.read_shard(number))
+    return [shards.read_shard(number) for number in numbers]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def whole(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(folder: Path, batches: int) -> list[list[TrainingConversation]]:
     """Return the first batches of a folder."""
     shards = ShardFolder(folder, len(ALPHABET))
-    return [shards.read(number) for number in range(batches)]
+    return [shards.read_shard(number) for number in range(batches)]
 
 
 def test_the_template_is_found_around_the_question(model: LoadedModel) -> None:

@@ -51,7 +51,7 @@ class Task:
 
     def prepared(self) -> Objective:
         objective = self.objective()
-        assert len(list(objective.prepare())) == 60
+        assert len(list(objective.read_data())) == 60
         assert len(objective.windows) == 2
         return objective
 

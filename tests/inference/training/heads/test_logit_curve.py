@@ -26,7 +26,7 @@ def test_the_teacher_says_what_the_target_says(name: str, monkeypatch: pytest.Mo
     family, options = families.TREES[name]
     model = loaded(families.network_of(family, options))
     embeddings = TargetEmbeddings(model.network, families.VOCABULARY)
-    curve = LogitCurve.of(model, embeddings)
+    curve = LogitCurve.measure(model, embeddings)
     tokens = mx.array([[5, 80, 7, 240, 17]])
     probs = np.array(mx.softmax(model.network(tokens)[0].astype(mx.float32), axis=-1))
     states = np.array(model.hooks.hidden[0].astype(mx.float32))

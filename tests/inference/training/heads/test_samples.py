@@ -68,8 +68,8 @@ def test_windows_cover_the_used_tokens_of_all_conversations_in_order() -> None:
     assert list(windows.loading(0)) == [0.5, 1.0]
     assert list(windows.loading(0)) == [], "it is loaded"
     assert [windows.span(window) for window in range(len(windows))] == [(0, 3), (3, 6)]
-    assert windows.load(0)[:, 0].tolist() == [10, 11, 12]
-    assert windows.load(1)[:, 0].tolist() == [13, 20, 21]
+    assert windows.read_states(0)[:, 0].tolist() == [10, 11, 12]
+    assert windows.read_states(1)[:, 0].tolist() == [13, 20, 21]
 
 
 def test_a_conversation_larger_than_a_window_has_one_of_its_own() -> None:
@@ -95,7 +95,7 @@ def test_the_draft_vocabulary_holds_the_most_frequent_answer_tokens() -> None:
         TrainingConversation(0, [90, 90, 90, 5, 5, 7, 7, 7, 3], 3, 0.0),
         TrainingConversation(14, [90, 8, 8, 8, 8], 1, 0.0),
     ]
-    answers = Answers.of(items, held_out_every=15)
+    answers = Answers.concatenate(items, held_out_every=15)
     assert draft_vocabulary(answers, 2).tolist() == [5, 7]
     assert draft_vocabulary(answers, 9).tolist() == [3, 5, 7]
 
@@ -103,5 +103,5 @@ def test_the_draft_vocabulary_holds_the_most_frequent_answer_tokens() -> None:
 def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
     folder = ShardFolder(tmp_path, 2**17)
     item = TrainingConversation(4, [100_000, 1], 1, 0.5)
-    folder.append([item])
-    assert folder.read(0) == [item]
+    folder.append_shard([item])
+    assert folder.read_shard(0) == [item]

@@ -38,7 +38,7 @@ def test_a_rule_is_learnt() -> None:
     trainer = Task(quick()).trainer()
 
     before = tokens_per_call(trainer)
-    losses = [loss for loss in trainer.run() if loss is not None]
+    losses = [loss for loss in trainer.train() if loss is not None]
     assert np.mean(losses[-30:]) < np.mean(losses[:30])
     assert trainer.step == trainer.total == len(losses)
     assert before < 1.3 < 2.8 < tokens_per_call(trainer)
@@ -50,16 +50,16 @@ def test_a_resumed_training_ends_in_the_same_weights(stop: int, tmp_path: Path) 
     """Dropout, the optimiser's moments and the order of samples included."""
     task = Task(quick(epochs=2))
     whole = task.trainer()
-    list(whole.run())
+    list(whole.train())
     first = task.trainer()
-    for _ in first.run():
+    for _ in first.train():
         if first.step == stop:
             break
-    first.save(tmp_path / "state.safetensors")
+    first.save_state(tmp_path / "state.safetensors")
     second = task.trainer()
-    second.restore(tmp_path / "state.safetensors")
+    second.restore_state(tmp_path / "state.safetensors")
     assert second.step == stop
-    list(second.run())
+    list(second.train())
     for (name, expected), (_, found) in zip(
         tree_flatten(whole.objective.network.parameters()),
         tree_flatten(second.objective.network.parameters()),
@@ -72,6 +72,6 @@ def test_another_seed_trains_other_weights() -> None:
     heads = []
     for seed in (1, 2):
         trainer = Task(quick(epochs=1, seed=seed)).trainer()
-        list(trainer.run())
+        list(trainer.train())
         heads.append(trainer.objective.network.output.weight)
     assert not mx.array_equal(*heads).item()

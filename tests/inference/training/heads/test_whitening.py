@@ -12,14 +12,14 @@ HIDDEN, CANDIDATES = 6, 9
 
 def test_standardised_rows_have_mean_0_and_deviation_1() -> None:
     rows = np.random.default_rng(0).normal(3, [1, 50, 0.1], size=(400, 3))
-    standard = np.array(Standardization.of(rows)(mx.array(rows.astype(np.float32))))
+    standard = np.array(Standardization.measure(rows)(mx.array(rows.astype(np.float32))))
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-4)
     np.testing.assert_allclose(standard.std(axis=0), 1, rtol=1e-2)
 
 
 def test_a_dimension_that_never_changes_is_not_blown_up() -> None:
     rows = np.stack([np.arange(8.0), np.full(8, 5.0)], axis=1)
-    assert np.isfinite(np.array(Standardization.of(rows)(mx.array(rows.astype(np.float32))))).all()
+    assert np.isfinite(np.array(Standardization.measure(rows)(mx.array(rows.astype(np.float32))))).all()
 
 
 def test_preconditioned_rows_have_a_second_moment_of_one() -> None:
@@ -35,7 +35,7 @@ def test_a_folded_head_says_the_same_of_the_targets_own_numbers() -> None:
     states = draw.normal(1, [2, 9, 0.3] * 4, (50, 12)).astype(np.float32)
     table = draw.normal(-1, 3, (20, HIDDEN)).astype(np.float32)
     rows = draw.normal(0, 4, (CANDIDATES, HIDDEN)).astype(np.float32)
-    whitening = Whitening.of(states, table, np.arange(20), rows)
+    whitening = Whitening.measure(states, table, np.arange(20), rows)
     mx.random.seed(4)
     head = RecurrentHead(HeadConfig(HIDDEN, CANDIDATES, exit_size=7, state_size=8, target_layers=(0,)))
     folded = fold_weights(head, whitening)

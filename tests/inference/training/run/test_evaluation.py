@@ -23,7 +23,9 @@ def test_every_question_is_decoded_with_every_setup(tmp_path_factory: pytest.Tem
     model, folder = tiny_llama(0), tmp_path_factory.mktemp("drafter") / "drafter"
     mx.random.seed(0)
     head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
-    write_drafter(folder, StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.of(model.info)).written(), "card")
+    write_drafter(
+        folder, StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.for_model(model.info)).written(), "card"
+    )
     events, run = 0, evaluate(model, PROMPTS, folder, ManualClock())
     while True:
         try:

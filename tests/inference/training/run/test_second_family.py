@@ -50,7 +50,7 @@ def trained(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDCHAT_CACHE_DIR", str(place / "cache"))
         began = time.monotonic()
-        phases = [progress.phase for progress in training(model, place / "out", False).run()]
+        phases = [progress.phase for progress in training(model, place / "out", False).train()]
         (place / "seconds").write_text(f"{time.monotonic() - began:.0f}")
     assert list(dict.fromkeys(phases)) == list(Phase)
     return place
@@ -72,13 +72,13 @@ class FrequentNext(Drafter):
         chain = [root]
         for _ in range(min(4, limit)):
             chain.append(int(self._following[chain[-1]]))
-        return Draft(PackedTree.of(PrefixTree.from_beams([chain])))
+        return Draft(PackedTree.pack(PrefixTree.from_beams([chain])))
 
 
 def next_tokens(cache: Path) -> dict[str, np.ndarray]:
     """Return the most frequent next token of the training's own data: whatever the last one is, and by the last one."""
     shards = ShardFolder(next(cache.glob("training/*/*/shards")), len(ALPHABET))
-    answers = Answers.of([item for number in range(len(shards)) for item in shards.read(number)])
+    answers = Answers.concatenate([item for number in range(len(shards)) for item in shards.read_shard(number)])
     pairs = np.zeros((len(ALPHABET), len(ALPHABET)), np.int64)
     inside = (answers.left > 0) & ~answers.held_out
     np.add.at(pairs, (answers.tokens[inside], answers.tokens[np.flatnonzero(inside) + 1]), 1)

@@ -120,7 +120,7 @@ def test_a_resumed_training_needs_room_only_for_the_data_that_it_lacks(
 def begin(model: LoadedModel, settings: TrainingSettings) -> TrainingPlan:
     """Run a training up to its first event."""
     plan = make_plan(model, settings, resume=False)
-    events = DrafterTraining(model, plan).run()
+    events = DrafterTraining(model, plan).train()
     next(events)
     events.close()
     return plan
@@ -239,7 +239,9 @@ def test_an_output_folder_that_cannot_be_written_to(model: LoadedModel, settings
 
 def test_an_older_drafter_of_the_same_model_may_be_replaced(model: LoadedModel, settings: TrainingSettings) -> None:
     head = RecurrentHead(HeadConfig(32, 20, exit_size=16, state_size=16))
-    write_drafter(settings.out, StoredDrafter(head, mx.arange(20), TargetBinding.of(model.info)).written(), "card")
+    write_drafter(
+        settings.out, StoredDrafter(head, mx.arange(20), TargetBinding.for_model(model.info)).written(), "card"
+    )
     make_plan(model, settings, resume=False)
     config = json.loads((settings.out / "config.json").read_text())
     config["target"]["hash"] = "0" * 64

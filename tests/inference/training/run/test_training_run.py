@@ -79,7 +79,7 @@ def finished(quick: None, model: LoadedModel, tmp_path_factory: pytest.TempPathF
 def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[TrainingProgress]:
     """Go on with a training, up to the first event of a phase."""
     events = []
-    run = DrafterTraining(model, make_plan(model, settings, resume=True)).run()
+    run = DrafterTraining(model, make_plan(model, settings, resume=True)).train()
     for event in run:
         events.append(event)
         if event.phase is until:
@@ -172,7 +172,7 @@ def test_answers_that_ship_are_taken_before_any_is_made(
 
 def all_conversations(folder: Path) -> list[TrainingConversation]:
     shards = ShardFolder(folder / "shards", len(ALPHABET))
-    return [item for number in range(len(shards)) for item in shards.read(number)]
+    return [item for number in range(len(shards)) for item in shards.read_shard(number)]
 
 
 @pytest.mark.slow
@@ -256,12 +256,12 @@ def test_an_old_drafter_that_is_gone_is_told_of_and_the_new_one_is_measured(
 
 def test_two_processes_cannot_train_into_one_folder(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = make_plan(model, settings, resume=True)
-    first = DrafterTraining(model, plan).run()
+    first = DrafterTraining(model, plan).train()
     next(first)
     with pytest.raises(StorageLockedError, match="Another rdchat is using the training data"):
-        next(DrafterTraining(model, plan).run())
+        next(DrafterTraining(model, plan).train())
     first.close()
-    next(DrafterTraining(model, plan).run())
+    next(DrafterTraining(model, plan).train())
 
 
 @pytest.mark.slow
@@ -280,7 +280,7 @@ def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
     (tmp_path / "cache").mkdir()
     with small_disk(tmp_path / "cache", kibibytes=4096) as disk:
         monkeypatch.setattr("rdchat.inference.training.run.training_plan._SPARE_BYTES", 0)
-        run = DrafterTraining(model, make_plan(model, settings, resume=True)).run()
+        run = DrafterTraining(model, make_plan(model, settings, resume=True)).train()
         next(event for event in run if event.phase is phase)
         disk.fill()
         with pytest.raises(StorageFullError, match="the disk is full"):
@@ -306,7 +306,7 @@ def test_a_full_disk_leaves_an_older_drafter_whole(model: LoadedModel, finished:
         plan = make_plan(model, replace(other, out=out), resume=True)
         disk.fill()
         with pytest.raises(StorageFullError, match="the disk is full"):
-            list(DrafterTraining(model, plan).run())
+            list(DrafterTraining(model, plan).train())
         files = {"config.json", "model.safetensors", "card.md"}
         assert {path.name for path in out.iterdir()} == files
         kept = load_drafter(out, model).network
@@ -317,7 +317,7 @@ def test_a_full_disk_leaves_an_older_drafter_whole(model: LoadedModel, finished:
 def test_a_loss_that_is_no_number_ends_the_training(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Trainer, "run", lambda *_a, **_o: iter([float("nan")]))
+    monkeypatch.setattr(Trainer, "train", lambda *_a, **_o: iter([float("nan")]))
     with pytest.raises(ModelError, match="its loss is no longer a number"):
         train(model, settings)
     assert not settings.out.exists()

@@ -21,4 +21,4 @@ def models_window(qtbot: QtBot, window: MainWindow, hub: HubServer) -> Iterator[
     models_window.show_page(models_window.discover)
     qtbot.waitExposed(models_window)
     yield models_window
-    window.windows.close()
+    window.windows.end_background_work()

@@ -276,7 +276,7 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
     assert [download.companion for download in models.downloads.all()] == [ASSISTANT]
     first = share(*models.downloads.going()) or 0
     hub.holds_at = 500_000  # in the drafter
-    qtbot.waitUntil(lambda: models.downloads.find(ASSISTANT) is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: models.downloads.find_download(ASSISTANT) is not None, timeout=WAIT_MS)
     qtbot.waitUntil(lambda: "603 KB" in row.state.text(), timeout=WAIT_MS)
     assert (row.main.text(), row.other.text()) == ("Pause", "Cancel")
     assert len(models.downloads.all()) == 1
@@ -334,14 +334,14 @@ def test_a_pair_is_paused_resumed_and_cancelled_as_one(
     qtbot.waitUntil(lambda: row.main.text() == "Resume", timeout=WAIT_MS)
     hub.holds_at = 550_000  # in the drafter, also where the first part was sent twice
     qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: models.downloads.find(ASSISTANT) is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: models.downloads.find_download(ASSISTANT) is not None, timeout=WAIT_MS)
     drafter = files_of_drafter()["model.safetensors"]
     qtbot.waitUntil(lambda: bool(hub.starts(drafter)), timeout=WAIT_MS)
     qtbot.mouseClick(row.other, Qt.MouseButton.LeftButton)  # Cancel
     words = answer(qtbot, page.window(), "Remove")
     assert f"{ASSISTANT}. The model stays." in words
     qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
-    assert models.downloads.find(ASSISTANT) is None
+    assert models.downloads.find_download(ASSISTANT) is None
     (finished,) = models.downloads.all()
     assert (finished.companion, finished.problem, finished.state) == ("", "", "finished")
 

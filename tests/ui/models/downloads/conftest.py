@@ -23,7 +23,7 @@ def models(hub: HubServer, chat: Chat) -> Iterator[Models]:
     controller = chat.controller
     models = Models(controller, ModelSources())
     yield models
-    models.close()
+    models.end_services()
 
 
 @pytest.fixture

@@ -33,12 +33,12 @@ def running(qapp: QApplication, qtbot: QtBot) -> Iterator[tuple[App, ScriptedEng
     store = ConversationStore(paths.database_path())
     app = App(qapp, store, SettingsStore(paths.settings_path()), lambda: engine)
     with qtbot.waitExposed(app.window):
-        app.start()
+        app.open_window()
     try:
         yield app, engine
     finally:
         app.window.close()
-        assert app.finish()
+        assert app.end_app()
         app.window.deleteLater()
 
 
@@ -70,7 +70,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         sign = sign_of(app)
         assert not sign.isVisible()
         models = app.window.windows.model_services
-        models.downloads.start(Download(NAME))
+        models.downloads.start_download(Download(NAME))
         qtbot.waitUntil(lambda: sum(each.done_bytes for each in models.downloads.going()) > 50_000, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip(), timeout=WAIT_MS)
         assert sign.isVisible()
@@ -103,7 +103,7 @@ def test_what_fails_behind_the_window_is_told_until_it_is_seen(
 ) -> None:
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
-        app.window.windows.model_services.downloads.start(Download("some-org/nothing"))
+        app.window.windows.model_services.downloads.start_download(Download("some-org/nothing"))
         qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
         press(qtbot, banners(app)[words], "Show")
@@ -119,7 +119,7 @@ def test_a_drafter_that_fails_behind_the_window_is_told_until_it_is_seen(
     hub.add(NAME, small_files())
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
-        app.window.windows.model_services.downloads.start(Download(NAME))
+        app.window.windows.model_services.downloads.start_download(Download(NAME))
         qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
         press(qtbot, banners(app)[words], "Show")
@@ -130,7 +130,7 @@ def test_a_start_with_nothing_to_go_on_with_begins_nothing(
     qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The card of a larger model shows its download's row, and that builds them.
-    SettingsStore(paths.settings_path()).save(Settings(larger_model_declined=True))
+    SettingsStore(paths.settings_path()).save_settings(Settings(larger_model_declined=True))
     with running(qapp, qtbot) as (app, _):
         qtbot.waitUntil(lambda: app.controller.model_slot.info is not None, timeout=WAIT_MS)
         assert "model_services" not in app.window.windows.__dict__

@@ -52,7 +52,7 @@ def begin(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Mod
     """Start a download; return its row once bytes have come."""
     hub.add(NAME, small_files())
     hub.holds_at = holds_at
-    models.downloads.start(Download(NAME))
+    models.downloads.start_download(Download(NAME))
     qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
     (row,) = models_window.downloads.list.rows.values()
     if holds_at:
@@ -149,7 +149,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
 def test_of_what_is_not_here_nobody_asks(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    models.downloads.start(Download("some-org/nothing"))
+    models.downloads.start_download(Download("some-org/nothing"))
     qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
     (row,) = models_window.downloads.list.rows.values()
     say(qtbot, row, "Stopped")
@@ -164,7 +164,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
 ) -> None:
     files = small_files()
     hub.add(NAME, files, gated=True)
-    models.downloads.start(Download(NAME))
+    models.downloads.start_download(Download(NAME))
     qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
     (row,) = models_window.downloads.list.rows.values()
     say(qtbot, row, "Stopped")
@@ -196,7 +196,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
 
 def delete(qtbot: QtBot, models_window: ModelsWindow, models: Models, model: ModelCard) -> object:
     with qtbot.waitSignal(models.removal.removed, timeout=WAIT_MS) as told:
-        models.removal.ask(model, lambda question: models.removal.remove(question, pytest.fail))
+        models.removal.ask_about(model, lambda question: models.removal.delete_model(question, pytest.fail))
     return told.args[1]
 
 
@@ -244,7 +244,7 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
     models_window.show_page(models_window.installed)
     hub.add(NAME, small_files())
     hub.holds_at = 100_000
-    models.downloads.start(Download(NAME, is_model=False))
+    models.downloads.start_download(Download(NAME, is_model=False))
     share = re.compile(r"Downloads  ·  [1-9]\d*\W?%")
     qtbot.waitUntil(lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None, timeout=WAIT_MS)
     hub.holds_at = None
