@@ -182,7 +182,7 @@ class Drafters:
             return str(error)
 
     def prepare_job(self, job: ReplyJob) -> tuple[ReplyJob, Drafter | None]:
-        """Return a reply's job with its drafter, and the drafter; call it only after `load` returned None.
+        """Return a reply's job with its drafter, and the drafter; call it only after `load_drafter` returned None.
 
         In mode `off` there is none.
         """

@@ -149,8 +149,8 @@ class ChatSession:
         caches: The KV caches of earlier conversations.
         disk: Keeps caches on disk, for requests that name a folder.
         cache: The KV cache of the last reply.
-        plain_replies: So many more replies are plain where drafting is not compiled yet, except on a GPU; then `idle`
-            compiles it.
+        plain_replies: So many more replies are plain where drafting is not compiled yet, except on a GPU; then
+            `work_while_idle` compiles it.
     """
 
     def __init__(
@@ -325,8 +325,8 @@ class ChatSession:
     def warm_up(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
         """Run the network once, load the usual mode's drafters, and compile what a plain reply needs.
 
-        `idle` runs what is compiled already, until there is a reply: a device may compile for each process. A GPU
-        compiles there what is missing too, since its first reply drafts.
+        `work_while_idle` runs what is compiled already, until there is a reply: a device may compile for each process.
+        A GPU compiles there what is missing too, since its first reply drafts.
         """
         with device_errors(f"to run {self.model.info.name}"):
             cache = KVCache(self.model.network)

@@ -92,7 +92,7 @@ class Connection:
         self.tools: dict[str, dict[str, Any]] | None = None
         self.failure: RdchatError | None = None
         self.refusals: dict[int | None, str] = {}
-        # `run` sets these before they are used.
+        # `serve` sets these before they are used.
         self._task: asyncio.Task[Any]
         self._dispatcher: JSONRPCDispatcher
         self._report: Callable[[dict[str, Any]], object]

@@ -73,7 +73,7 @@ class RunningServers:
 
         self._running[own.name] = running
         try:
-            await running.run(report)
+            await running.serve(report)
         finally:
             running.failure = running.failure or RdchatError(f"The server {own.name} was stopped.")
             if self._running.get(own.name) is running:
@@ -98,12 +98,12 @@ class RunningServers:
             raise RdchatError(f"The server {server} does not run.", "Try again.")
         _check(running, tool)
         try:
-            result: Fields = await running.call(tool["name"], json.loads(arguments))
+            result: Fields = await running.call_tool(tool["name"], json.loads(arguments))
         except SessionEndedError as ended:
             # A server that has no such session did not run the call, so it is repeated, once.
             await running.renew_session(ended)
             _check(running, tool)
-            result = await running.call(tool["name"], json.loads(arguments))
+            result = await running.call_tool(tool["name"], json.loads(arguments))
         return result
 
 

@@ -30,7 +30,7 @@ class Job[T]:
 
     Args:
         on_progress: Called on the worker's thread with progress.
-        on_end: Called once on the worker's thread, with the result or the RdchatError. Not after `forget`.
+        on_end: Called once on the worker's thread, with the result or the RdchatError. Not after `cancel_silently`.
 
     Attributes:
         on_hold: Called after each `hold`.
@@ -198,7 +198,7 @@ class SerialThread:
             work: Called on the thread with its job. Its exceptions become RdchatErrors.
             on_end: Called on the thread with the result or the error.
             on_progress: Called on the thread with progress.
-            may_stop: Whether `close` cancels it instead of waiting for it.
+            may_stop: Whether `wait_for_jobs` cancels it instead of waiting for it.
         """
         job: Job[T] = Job(on_progress, on_end)
         if self._closed:

@@ -117,14 +117,14 @@ def prompt(case: Case, tokenizers: Tokenizers) -> str:
     named: dict[str, Any] = {"anthropic": Messages(), "responses": Responses()}
     interface: Any = next((named[each] for each in named if f".{each}." in name), ChatCompletions())
     try:
-        made = interface.read(Fields(body))
+        made = interface.read_request(Fields(body))
         request = made.request(0, info, DraftSettings(), "p")
         if request.shape is not None:
             prompts.process.check_shape(request.shape)
         text = tokenizer.decode(prompts.encode_request(request, 100_000))
     except (ApiError, RdchatError) as error:
         return f"REFUSED {error}"
-    again = [interface.read(Fields(body)).request(0, info, DraftSettings(), "p").seed for _ in range(2)]
+    again = [interface.read_request(Fields(body)).request(0, info, DraftSettings(), "p").seed for _ in range(2)]
     seeds = "" if "seed" not in body else " SEEDS equal" if again[0] == again[1] else " SEEDS differ"
     shape = f" SHAPE {request.shape.kind.value} {request.shape.source[:300]}" if request.shape else ""
     return f"PROMPT {text!r}{shape}{seeds} IGNORED {','.join(made.ignored)}"

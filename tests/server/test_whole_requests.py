@@ -143,7 +143,7 @@ def _numbered(value: Any, numbers: Iterator[int]) -> Any:
 def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) -> None:
     body = _numbered(data.draw(BODIES[interface]), count())
     try:
-        made = INTERFACES[interface]().read(Fields(body))
+        made = INTERFACES[interface]().read_request(Fields(body))
         request = made.request(0, _INFO, DraftSettings(), "p")
     except (ApiError, RdchatError):
         return
@@ -176,7 +176,7 @@ def _with_word(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def _given_to_model(interface: str, body: dict[str, Any]) -> tuple[str, Any]:
-    made = INTERFACES[interface]().read(Fields(body))
+    made = INTERFACES[interface]().read_request(Fields(body))
     request = made.request(0, _INFO, DraftSettings(), "p")
     messages = [asdict(replace(each, images=())) for each in request.messages]
     return json.dumps(messages, ensure_ascii=False) + request.tools, made
@@ -298,7 +298,7 @@ def test_an_odd_value_in_any_place_is_read_or_refused(interface: str) -> None:
     for path in _nodes(body):
         for odd in _ODD_VALUES:
             with suppress(ApiError):
-                made = INTERFACES[interface]().read(Fields(_changed(body, path, odd)))
+                made = INTERFACES[interface]().read_request(Fields(_changed(body, path, odd)))
                 form = INTERFACES[interface]().format(made, "m", "1")
                 json.dumps(form.complete([_CHOICE]))
 

@@ -82,7 +82,7 @@ class ScriptedServers(QObject):
         self.tools[name] = tuple(replace(tool, **fields) for tool in self.tools[name])  # type: ignore[arg-type]
         self.changed.emit()
 
-    def call(
+    def call_tool(
         self, definition: ToolDefinition, arguments_json: str, on_end: Callable[[ToolResult | RdchatError], object]
     ) -> Job[ToolResult]:
         self.made.append((definition.full_name, arguments_json))

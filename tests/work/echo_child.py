@@ -23,13 +23,13 @@ def count_unheld(job, to):
     for number in range(to):
         job.report_progress(number)
         job.wait_while_held()
-        job.check()
+        job.check_cancelled()
     return to
 
 
 def wait(job):
     while True:
-        job.check()
+        job.check_cancelled()
         threading.Event().wait(0.005)
 
 

@@ -83,17 +83,17 @@ def test_a_job_that_is_replaced_holds_nothing_up_and_tells_nothing(thread):
 
     thread.do(slow, on_end=told.append, on_progress=told.append)
     assert begun.wait(60)
-    thread.forget()
+    thread.abandon_job()
     assert thread.do(lambda _job: "new", on_end=told.append).result() == "new"
     let_go.set()
-    thread.close()
+    thread.wait_for_jobs()
     assert told == ["new"]
 
 
 def test_a_job_that_was_forgotten_holds_nothing_up(thread):
     let_go = threading.Event()
     thread.do(lambda _job: let_go.wait(60))
-    thread.forget()
+    thread.abandon_job()
     assert thread.do(lambda _job: "next").result() == "next"
     let_go.set()
 
@@ -111,7 +111,7 @@ def test_a_job_that_is_cancelled_before_its_turn_does_not_run(thread):
 
 def test_after_closing_jobs_end_as_cancelled(thread):
     ended = thread.do(lambda _job: 1)
-    thread.close()
+    thread.wait_for_jobs()
     assert ended.result() == 1
     with pytest.raises(CancelledError):
         thread.do(lambda _job: 1).result()

@@ -183,8 +183,8 @@ def chat_frame(chat: FullChat, fallback_date: float) -> Frame:
 class ImportWriter:
     """Stores the chats that the process sends. They stay hidden until the last chat of their file is stored.
 
-    `take` and `end` are called on the thread that reads from the process; `take` returns when the frame is stored, so
-    the process reads no faster than that.
+    `store_frame` and `end_import` are called on the thread that reads from the process; `store_frame` returns when the
+    frame is stored, so the process reads no faster than that.
 
     Args:
         database: The store's database.

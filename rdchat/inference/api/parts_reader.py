@@ -230,5 +230,5 @@ class PartsReader:
         return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)
 
     def own(self, whole: Thoughts) -> Thoughts:
-        """Return the reply alone, of what `finish` returned."""
+        """Return the reply alone, of what `finish_reply` returned."""
         return whole.within([(self._begins_at, len(whole.text))])

@@ -166,7 +166,7 @@ class CacheLayout:
         mx.eval([leaf.state for leaf in leaves(cache.layers) if _has_all_rows(leaf)])
 
     def cut(self, cache: KVCache) -> None:
-        """Drop rows that `append` added behind the cache's tokens."""
+        """Drop rows that `append_rows` added behind the cache's tokens."""
         for leaf in leaves(cache.layers):
             if _has_all_rows(leaf):
                 leaf.trim(leaf.length - len(cache.tokens))
@@ -214,7 +214,7 @@ class CacheLayout:
             raise
 
     def read_segment(self, folder: Path, segment: Segment) -> list[mx.array] | None:
-        """Return a segment's arrays; None without its file, and where it is not exactly as `write` makes it.
+        """Return a segment's arrays; None without its file, and where it is not exactly as `write_segment` makes it.
 
         Such a file is removed.
         """

@@ -26,7 +26,7 @@ class Detokenizer:
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
-        new_control_offsets: Offsets in the text of the control tokens that the last `add` found.
+        new_control_offsets: Offsets in the text of the control tokens that the last `add_token` found.
     """
 
     def __init__(

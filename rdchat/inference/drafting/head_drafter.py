@@ -229,7 +229,7 @@ class HeadDrafter(Drafter):
         self.search_ahead(path, verified, self._settings.shape)
 
     def search_ahead(self, path: LazyPath, verified: Verified, shape: BeamShape) -> None:
-        """Queue the search below the last token of a running round; `search` uses it if the round ends that way."""
+        """Queue the search below the last token of a running round; `search_draft` uses it if the round ends so."""
         assert verified.hidden is not None
         shape = self._possible(shape)
         root = Root(path.token, path.start, verified.hidden[path.last], path.depth, path.tree.deepest, path.nodes)

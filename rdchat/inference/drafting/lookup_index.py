@@ -217,7 +217,7 @@ class Occurrences:
         return length
 
     def index_runs(self) -> None:
-        """Index the runs that end before the last token, which has no successor yet. `find` does it too.
+        """Index the runs that end before the last token, which has no successor yet. `positions` does it too.
 
         Those before a part of an image have none either.
         """

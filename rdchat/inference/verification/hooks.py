@@ -56,8 +56,8 @@ class ModelHooks:
         attention: The attention of verify calls.
         states: The layers with recurrent or convolutional state.
         gives_positions: Whether there are rope modules.
-        hidden: (1, n, width): the hidden states of the last call, as `read` requested; at first the trunk's output.
-            None before the first call.
+        hidden: (1, n, width): the hidden states of the last call, as `record_states` requested; at first the trunk's
+            output. None before the first call.
         gives_trunk: Whether `trunk` is recorded.
         trunk: (1, n, width): the trunk's output in the last call; None without a hook.
         depths: Positions of packed tokens within `packed`; else None.

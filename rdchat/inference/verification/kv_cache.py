@@ -25,7 +25,9 @@ from rdchat.inference.verification.round_cache import (
 )
 from rdchat.inference.verification.state_round import TreePaths
 
-Operation = IntEnum("Operation", "DROP BEGIN COMMIT ROLLBACK TRIM MARK REMEMBER STEP_BACK COMPACT START_AT")
+Operation = IntEnum(
+    "Operation", "DROP OPEN_ROUND CLOSE_ROUND ROLLBACK TRIM MARK_STATE REMEMBER STEP_BACK COMPACT START_AT"
+)
 """What happens to a cache between two calls; all but `DROP` are methods of `KVCache`."""
 
 
@@ -195,24 +197,24 @@ class KVCache:
             leaves: Of a tree: upper bound of the number of leaves.
         """
         tree = None if depths is None or ancestors is None else (depths, ancestors, deepest, leaves)
-        self._report(Operation.BEGIN, tree=tree)
+        self._report(Operation.OPEN_ROUND, tree=tree)
         paths = TreePaths(*tree) if tree and self.has_state else None
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
-                cache.begin(paths)
+                cache.open_round(paths)
             else:
-                cache.begin(depths, ancestors)
+                cache.open_round(depths, ancestors)
 
     def mark_state(self) -> None:
         """Note the state after each call of a round with one row a call, so that a part of them can be committed."""
-        self._report(Operation.MARK)
+        self._report(Operation.MARK_STATE)
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
-                cache.mark()
+                cache.mark_state()
 
     @property
     def can_commit_part(self) -> bool:
-        """Whether `commit` can keep fewer rows than were fed; see `RoundArraysCache`."""
+        """Whether `close_round` can keep fewer rows than were fed; see `RoundArraysCache`."""
         return all(cache.can_commit_part for cache in self._leaves if isinstance(cache, RoundArraysCache))
 
     def close_round(self, path: list[int]) -> None:
@@ -220,10 +222,10 @@ class KVCache:
 
         These must be all that were fed unless `can_commit_part`.
         """
-        self._report(Operation.COMMIT, *path)
+        self._report(Operation.CLOSE_ROUND, *path)
         rows = RoundRows.for_path(path)
         for cache in self._leaves:
-            cache.commit(rows)
+            cache.close_round(rows)
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
@@ -262,7 +264,7 @@ class KVCache:
 
     def repeat(self, operation: Operation, arguments: Sequence[int]) -> None:
         """Carry out an operation that another rank's cache reported."""
-        if operation is Operation.COMMIT:
+        if operation is Operation.CLOSE_ROUND:
             self.close_round([*arguments])
         else:
             getattr(self, operation.name.lower())(*arguments)

@@ -388,7 +388,7 @@ class RoundArraysCache(stock.ArraysCache):
         self._marked = []
 
     def mark_state(self) -> None:
-        """Note the state after a call of one row, so that `commit` can end with it."""
+        """Note the state after a call of one row, so that `close_round` can end with it."""
         self._marked.append(list(self.cache))
 
     def compact(self) -> None:
@@ -398,7 +398,7 @@ class RoundArraysCache(stock.ArraysCache):
 
     @property
     def can_commit_part(self) -> bool:
-        """Whether `commit` can keep fewer rows than were fed: by marks, or where hooks recorded the one call."""
+        """Whether `close_round` can keep fewer rows than were fed: by marks, or where hooks recorded the one call."""
         return bool(self._marked) or (self.round is not None and self.round.is_complete(self.cache))
 
     def close_round(self, rows: RoundRows) -> None:
@@ -415,7 +415,7 @@ class RoundArraysCache(stock.ArraysCache):
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
-        self.commit(RoundRows.for_path([]))
+        self.close_round(RoundRows.for_path([]))
 
 
 def round_cache(cache: Any) -> Any:

@@ -202,7 +202,7 @@ class StateRound:
     ) -> tuple[mx.array, mx.array]:
         """Return the outputs, (1, rows, ...), and the state that a recurrence makes of rows, and record its inputs.
 
-        In a tree, and with sums, the state is a placeholder: `after` computes that of the accepted rows.
+        In a tree, and with sums, the state is a placeholder: `after_rows` computes that of the accepted rows.
 
         Args:
             rows: Its inputs by row, each (1, rows, ...).

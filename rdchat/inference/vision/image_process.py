@@ -98,11 +98,11 @@ class ImageProcess:
             processor: A key of `PROCESSORS`.
             settings: The model's settings for images.
             max_tokens: At most so many tokens, where the processor can choose; None for the model's own limit.
-            name: See `look`.
+            name: See `check_image`.
             waiting: See `Waiting`.
 
         Raises:
-            ImageRefusedError: As in `look`.
+            ImageRefusedError: As in `check_image`.
             ModelError: If the settings are invalid.
         """
         more = {"processor": processor, "settings": dict(settings), "max_tokens": max_tokens}
@@ -114,7 +114,7 @@ class ImageProcess:
         """Return an image as PNG without metadata, scaled down where it is larger than `size`, width and height.
 
         Raises:
-            ImageRefusedError: As in `look`.
+            ImageRefusedError: As in `check_image`.
         """
         return self._request("draw", path, name, waiting, lambda _, out: out.read_bytes(), size=size)
 

@@ -69,9 +69,9 @@ def prepare(
 
     Args:
         _job: Not used.
-        path: See `look`.
-        name: See `look`.
-        out: See `look`.
+        path: See `check_image`.
+        name: See `check_image`.
+        out: See `check_image`.
         processor: A key of `PROCESSORS`.
         settings: See `Processor`.
         max_tokens: See `Processor`.

@@ -39,7 +39,7 @@ class MainThread(QObject):
     def bring(self, callback: Callback, *, once: bool = False) -> Callback:
         """Return a function for any thread that calls `callback` on the main thread, at most once if `once` is set.
 
-        It does nothing after `forget` or `close`.
+        It does nothing after `drop_callbacks` or `refuse_calls`.
         """
         self._number += 1
         number = self._number

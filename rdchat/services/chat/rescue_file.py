@@ -33,7 +33,7 @@ class RescueFile:
         self._given_up = False
 
     def write_to(self, path: Path) -> None:
-        """Write the unsaved replies into a file of Markdown; `write` writes it once more at the end.
+        """Write the unsaved replies into a file of Markdown; `write_replies` writes it once more at the end.
 
         Raises:
             StorageFullError: If the disk is full.

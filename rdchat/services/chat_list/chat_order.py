@@ -72,7 +72,7 @@ class ChatOrder(QObject):
 
     Attributes:
         history: The undo steps since the app was started.
-        folders: The folders at the last `refresh`, by name.
+        folders: The folders at the last `read_folders`, by name.
     """
 
     changed = Signal()

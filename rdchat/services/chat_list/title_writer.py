@@ -83,7 +83,7 @@ class TitleWriter(QObject):
         self.quiet.stop()
 
     def _begin(self) -> None:
-        """Request the next title if the engine is idle; its end calls `wait` again."""
+        """Request the next title if the engine is idle; its end calls `wait_for_calm` again."""
         if self.writing or self._replies.state is not EngineState.IDLE or self._engine.measuring:
             return
         if (model := self._replies.model.info) is None or model.parameters < _MIN_PARAMETERS:

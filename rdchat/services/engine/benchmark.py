@@ -204,7 +204,7 @@ class RaceResult:
 
 
 class Race(Benchmark):
-    """A benchmark of one prompt; runs one race at a time. `finished`, `stopped` or `failed` follows `begin`."""
+    """A benchmark of one prompt; runs one race at a time. `finished`, `stopped` or `failed` follows `begin_race`."""
 
     finished = Signal(RaceResult)
     stopped = Signal()

@@ -312,7 +312,7 @@ class PendingFiles(QObject):
         self.changed.emit()
 
     def put_back(self, files: Iterable[PendingFile]) -> None:
-        """Put files that `clear` removed back into their message: it was not stored."""
+        """Put files that `remove_files` removed back into their message: it was not stored."""
         self._files |= {file.id: file for file in files}
         self.changed.emit()
 

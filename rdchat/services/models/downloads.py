@@ -32,7 +32,7 @@ class Downloads(QObject):
     for the person.
 
     A model with a suggested drafter that is not here is one download with it: the drafter's begins when the model is
-    here, and `all` and `find` return both as one, under the model's id.
+    here, and `all` and `find_download` return both as one, under the model's id.
 
     Args:
         tokens: The person's tokens.

@@ -18,7 +18,7 @@ from rdchat.work.job import Job
 
 
 class HubDrafters(ModelService):
-    """Searches for one model at a time; asks nothing before `search`.
+    """Searches for one model at a time; asks nothing before `search_hub`.
 
     Attributes:
         model: The model that was searched for last; empty before that.
@@ -62,7 +62,7 @@ class HubDrafters(ModelService):
 
 
 class PartSearch(ModelService):
-    """Looks for one model at a time; asks nothing before `look`.
+    """Looks for one model at a time; asks nothing before `ask_hub`.
 
     Args:
         tokens: The person's tokens.

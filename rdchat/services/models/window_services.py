@@ -16,12 +16,13 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
-from rdchat.services.models.file_actions import Removal, RemovalQuestion, Verification
+from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Machine, Model
 from rdchat.services.models.hub_drafters import HubDrafters, PartSearch
 from rdchat.services.models.hub_search import HubDetails, HubSearch
 from rdchat.services.models.library import Library
 from rdchat.services.models.macs import Macs
+from rdchat.services.models.removal import Removal, Verification
 from rdchat.services.models.service_base import DeviceMemory, ModelService, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl
 

@@ -19,7 +19,8 @@ from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.endpoint import HubError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
-from rdchat.services.models.file_actions import Removal, RemovalQuestion
+from rdchat.services.models.file_actions import RemovalQuestion
+from rdchat.services.models.removal import Removal
 from rdchat.ui.models.entries import Entry, short_name
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import Ground, ThemedLabel, tip_text

@@ -67,7 +67,7 @@ def note_reuse(drafter: HeadDrafter) -> list[bool]:
         reused.append(len(begun) == before)
         return pool
 
-    monkey.search = noted
+    monkey.search_draft = noted
     return reused
 
 

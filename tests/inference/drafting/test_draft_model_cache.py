@@ -143,10 +143,10 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
     for fed in range(240, 260):
         cache = RoundKVCache(window=8)
         cache.update_and_fetch(rows[:, :, :fed], rows[:, :, :fed])
-        cache.begin()
+        cache.open_round()
         for step in range(9):
             cache.update_and_fetch(-rows[:, :, step : step + 1], -rows[:, :, step : step + 1])
-        cache.commit(RoundRows.for_path([0, 1]))
+        cache.close_round(RoundRows.for_path([0, 1]))
         keys, _ = cache.update_and_fetch(rows[:, :, fed : fed + 1], rows[:, :, fed : fed + 1])
         assert np.array(keys)[0, 0, :, 0].tolist() == [*range(fed - 5, fed), 0, -1, fed]
 

@@ -99,7 +99,7 @@ class Reply:
             self.pools.append([pool.tokens, pool.parents, pool.scores])
             return pool
 
-        monkey.search = noted
+        monkey.search_draft = noted
         if not ahead:
             monkey.drafts_ahead = lambda limit: False
         self.iterator = ReplyIterator(ReplyJob.fresh(self.model, prompt, request), drafter)

@@ -67,12 +67,12 @@ def tree(*beams: list[int]) -> tuple[PrefixTree, tuple[mx.array, mx.array | None
 
 def begin(cache: object, shape: tuple[mx.array, mx.array | None]) -> None:
     for leaf in leaves([cache]):
-        leaf.begin(*shape)
+        leaf.open_round(*shape)
 
 
 def commit(cache: object, path: list[int]) -> None:
     for leaf in leaves([cache]):
-        leaf.commit(RoundRows.for_path(path))
+        leaf.close_round(RoundRows.for_path(path))
 
 
 def test_the_worked_example_of_update_and_fetch() -> None:
@@ -260,15 +260,15 @@ def test_a_growth_holds_one_layers_old_and_new_buffers_at_a_time() -> None:
 
 def test_state_is_put_back_by_reference_and_kept_after_a_commit() -> None:
     cache = RoundArraysCache([mx.array([1.0]), None])
-    cache.begin()
+    cache.open_round()
     cache[0] = mx.array([2.0])
     cache[1] = mx.array([3.0])
     cache.rollback()
     assert cache[0].item() == 1
     assert cache[1] is None
-    cache.begin()
+    cache.open_round()
     cache[0] = mx.array([5.0])
-    cache.commit(RoundRows.for_path([0, 1, 2]))
+    cache.close_round(RoundRows.for_path([0, 1, 2]))
     assert cache[0].item() == 5
 
 
@@ -276,12 +276,12 @@ def test_state_goes_back_to_a_call_that_was_marked() -> None:
     cache = RoundArraysCache([mx.array([1.0])])
     for count, expected in enumerate((1, 2, 3, 4)):
         cache.cache = [mx.array([1.0])]
-        cache.begin()
+        cache.open_round()
         for value in (2.0, 3.0, 4.0):
             cache[0] = mx.array([value])
-            cache.mark()
+            cache.mark_state()
         assert cache.can_commit_part
-        cache.commit(RoundRows.for_path([*range(count)]))
+        cache.close_round(RoundRows.for_path([*range(count)]))
         assert cache[0].item() == expected
         assert not cache.can_commit_part
 

@@ -67,7 +67,7 @@ def test_images_of_any_size_become_the_rows_of_their_tokens(
     ids = [token if word == "\1" else 5 for word in prompt.replace(pixels, "\0\1\0").split("\0") if word]
     changed, spans = with_images(ids, token, images, family)
     prompt = rows.prompt(changed, spans, seen)
-    call = prompt.call(0, len(changed), lambda tokens: mx.zeros((len(tokens), 64)))
+    call = prompt.rows_for_call(0, len(changed), lambda tokens: mx.zeros((len(tokens), 64)))
     assert call is not None
     at = [index for index, each in enumerate(changed) if each < 0]
     found = np.array(call.embeddings[0])[at] * prompt.scale

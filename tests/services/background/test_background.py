@@ -77,7 +77,7 @@ def test_replaceable_work_tells_in_between_and_its_end(qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: len(came) == 3)
     assert came == [1, 2, "end"]
     assert not task.busy
-    task.close()
+    task.finish_work()
 
 
 def test_only_the_latest_task_counts(qtbot: QtBot) -> None:

@@ -138,7 +138,7 @@ def test_a_load_in_the_window(shared: SharedEngine, slot: ModelSlot, engine: Scr
     qtbot.waitUntil(lambda: shared.model is not None, timeout=60_000)
     assert shared.model
     assert shared.model.name == "new"
-    slot.unload()
+    slot.unload_model()
     assert shared.model is None
 
 

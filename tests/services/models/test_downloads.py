@@ -402,7 +402,7 @@ def test_two_models_may_share_a_drafter(downloads: FollowedDownloads, monkeypatc
     monkeypatch.setattr(
         "rdchat.services.models.downloads.downloaded_with", lambda name, *_: own if name != DRAFTER else None
     )
-    for method in ("start", "pause", "discard"):
+    for method in ("start_download", "pause", "discard"):
         monkeypatch.setattr(process, method, lambda *_: Job())
     one, other = service.start_download(Download(NAME)), service.start_download(Download("org/other"))
     service._take(Download(NAME, state=DownloadState.FINISHED, folder="/snapshot"))

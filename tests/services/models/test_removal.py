@@ -23,7 +23,8 @@ from rdchat.hub.endpoint import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.library.original_source import make_part
-from rdchat.services.models.file_actions import Removal, RemovalQuestion, reason_not_to_delete
+from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
+from rdchat.services.models.removal import Removal
 from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer

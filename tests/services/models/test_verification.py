@@ -10,7 +10,8 @@ from rdchat.hub import known_files
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.file_actions import Verification, reason_not_to_verify
+from rdchat.services.models.file_actions import reason_not_to_verify
+from rdchat.services.models.removal import Verification
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only

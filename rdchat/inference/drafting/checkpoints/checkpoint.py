@@ -218,7 +218,7 @@ class Checkpoint:
         return self.lazy(names)
 
     def lazy(self, names: Collection[str]) -> dict[str, mx.array]:
-        """Return tensors as `read` does, without the check; `read` must have checked them."""
+        """Return tensors as `read_tensors` does, without the check; `read_tensors` must have checked them."""
         modules = {name: at for name, at in self.packed.items() if f"{name}.weight" in names}
         wanted = {*names, *(f"{name}.{part}" for name in modules for part in ("scales", "biases"))}
         tensors: dict[str, mx.array] = {}

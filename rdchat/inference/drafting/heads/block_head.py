@@ -158,7 +158,7 @@ class BlockMemory(ContextMemory):
         self.catch_up(root)
         head = self._head
         start = root.position
-        rows = head.config.rows(root.drafted)
+        rows = head.config.block_rows(root.drafted)
         block = range(start, start + rows)
         positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
         mask = cache(partial(self._mask, root))
@@ -198,7 +198,7 @@ class BlockMemory(ContextMemory):
 
     def _mask(self, root: Root, window: int | None, causal: bool) -> mx.array | str | None:
         """Return which rows the block's rows see, (block's rows, rows); see `Attention`."""
-        size = self._head.config.rows(root.drafted)
+        size = self._head.config.block_rows(root.drafted)
         first = self._first(root, window)
         held = list[int]()
         cut = False

@@ -347,9 +347,9 @@ class _Layer(DecoderLayer):
         rows, mask = extend(self.self_attn.rows(normal, positions))
         attended = self.self_attn(normal, positions, rows, mask)
         if convolved:
-            x = x + self.attention_conv.after(attended, kernel)
+            x = x + self.attention_conv.convolve(attended, kernel)
             normal, kernel = self.mlp_conv.before(self.post_attention_layernorm(x))
-            output: mx.array = x + self.mlp_conv.after(self.mlp(normal), kernel)
+            output: mx.array = x + self.mlp_conv.convolve(self.mlp(normal), kernel)
             return output
         return self.outputs(x, attended)
 
@@ -366,7 +366,7 @@ class Convolution(ShapedModule):
         self._taps = shapes["base_kernel"][1]
 
     def before(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the convolved input of the part, (n, hidden_size), and the weights for `after`."""
+        """Return the convolved input of the part, (n, hidden_size), and the weights for `convolve`."""
         projected = self.kernel_projection(x).reshape(x.shape[0], 2, self._taps, -1)
         return _convolved(x, projected[:, 0], self.base_kernel[0]), projected[:, 1]
 

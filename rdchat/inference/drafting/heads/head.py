@@ -95,7 +95,7 @@ class HeadMemory:
         """
 
     def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
-        """Take a round's tokens before the host knows which are committed; `take` or `keep` follows.
+        """Take a round's tokens before the host knows which are committed; `take_committed` or `keep` follows.
 
         Args:
             tokens: (root.latest + 1,) int32, lazy: the accepted path, its first token included. Those behind index
@@ -118,7 +118,7 @@ class HeadMemory:
         return 0
 
     def root_state(self, root: Root) -> HeadState:
-        """Return the state of a single beam with only the root; `take` must have had all tokens before it.
+        """Return the state of a single beam with only the root; `take_committed` must have had all tokens before it.
 
         If the root's position is lazy, `take_ahead` must have had it.
         """

@@ -262,7 +262,7 @@ class Goals(NamedTuple):
 
 
 class Objective:
-    """Data, loss and head of one training. Call `prepare` first; it also makes the head.
+    """Data, loss and head of one training. Call `read_data` first; it also makes the head.
 
     Args:
         target: The target model.

@@ -57,7 +57,7 @@ class Trainer:
             mx.save_safetensors(str(temporary), tensors, {"step": str(self.step)})
 
     def restore_state(self, path: Path) -> None:
-        """Continue from a file written by `save`."""
+        """Continue from a file written by `save_state`."""
         loaded: Any = mx.load(str(path), return_metadata=True)
         tensors, facts = loaded
         state: Any = tree_unflatten(list(tensors.items()))

@@ -126,7 +126,7 @@ class Work(IntEnum):
 
 
 class TextBody(OfflineBrowser):
-    """Shows growing or finished text. Nothing is drawn before `advance` is called, in bounded steps."""
+    """Shows growing or finished text. Nothing is drawn before `take_step` is called, in bounded steps."""
 
     # The person has moved the caret to a rectangle in this widget.
     caret_moved = Signal(QRect)

@@ -169,7 +169,7 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
         if not ahead:
             monkey.drafts_ahead = lambda limit: False
         search, pools = drafter.search_draft, list[Any]()
-        monkey.search = lambda root, shape, search=search, pools=pools: pools.append(search(root, shape)) or pools[-1]
+        monkey.search_draft = lambda *what, search=search, pools=pools: pools.append(search(*what)) or pools[-1]
         *_, end = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, request).token_ids

@@ -48,7 +48,7 @@ def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reading", share([(each,) for each in READINGS], 4), ids=lambda reading: reading.text)
+@pytest.mark.parametrize("reading", share([(each,) for each in READINGS], 4), ids=lambda reading: reading.description)
 def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tuple[bool, bool]) -> None:
     model = golden_target("glm4_moe")
     drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))
