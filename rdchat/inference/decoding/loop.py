@@ -22,15 +22,6 @@ def decode[Event](calls: "Calls[Event]", policy: "Policy") -> Iterator[Event]:
         yield from done.events
 
 
-def make_round[Draft, Checked, Event](verbs: "RoundVerbs[Draft, Checked, Event]") -> list[Event]:
-    """Make one target call with a draft; return an event for each token that it adds."""
-    draft = verbs.draft()
-    checked = verbs.verify(draft)
-    path, events = verbs.accept(checked)
-    verbs.commit(checked, path)
-    return events
-
-
 class AlwaysPlain:
     """The policy of the mode `off`: only plain steps, each queued before the token in front of it is read."""
 
@@ -99,23 +90,7 @@ class Calls[Event](Protocol):
         """Make a plain step; with `queue`, queue the call for its token before waiting for it."""
 
     def round(self) -> CallResult[Event]:
-        """Make a round: `make_round`."""
-
-
-class RoundVerbs[Draft, Checked, Event](Protocol):
-    """The parts of a round."""
-
-    def draft(self) -> Draft:
-        """Offer tokens that may follow the last one."""
-
-    def verify(self, draft: Draft) -> Checked:
-        """Have the target choose the token after each of them, in one call."""
-
-    def accept(self, checked: Checked) -> tuple[list[int], list[Event]]:
-        """Take the draft's path that the target chose, and one token more; return its nodes, and the events."""
-
-    def commit(self, checked: Checked, path: list[int]) -> None:
-        """Keep the path in the caches, and drop the rest."""
+        """Make a round: one call with a draft."""
 
 
 class Policy(Protocol):

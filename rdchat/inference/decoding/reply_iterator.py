@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.loop import AlwaysPlain, Call, CallResult, decode, make_round
+from rdchat.inference.decoding.loop import AlwaysPlain, Call, CallResult, decode
 from rdchat.inference.decoding.reductions import check_finite
 from rdchat.inference.decoding.reply import Reply, ReplyJob, thought_end
 from rdchat.inference.decoding.rounds import Rounds
@@ -207,7 +207,7 @@ class ReplyIterator:
     def round(self) -> CallResult[TokenEvent]:
         assert self._rounds is not None
         with self._ledger.stage(Stage.ROUND):
-            events = make_round(self._rounds)
+            events = self._rounds.make_round()
         return self._result(Call.ROUND, events, usual=self._rounds.usual and not self._resumed)
 
     def _result(

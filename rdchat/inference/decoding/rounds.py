@@ -59,7 +59,7 @@ class _Round:
 
 
 class Rounds:
-    """Makes the rounds of a reply; see `RoundVerbs` in `loop.py`.
+    """Makes the rounds of a reply.
 
     Args:
         job: Model, cache and request; the cache has rounds.
@@ -90,6 +90,14 @@ class Rounds:
         self._mask: mx.array | None = None
         self.usual = True
 
+    def make_round(self) -> list[TokenEvent]:
+        """Make one target call with a draft; return an event for each token that it adds."""
+        draft = self._draft()
+        checked = self._verify(draft)
+        path, events = self._accept(checked)
+        self._commit(checked, path)
+        return events
+
     def catch_up(self) -> None:
         """Prepare the cache for a plain step."""
         self._verifier.catch_up()
@@ -107,7 +115,8 @@ class Rounds:
         """Whether the drafter is still in use in this reply."""
         return self._dropped[self._drafter.name] < _MAX_DROPPED
 
-    def draft(self) -> Draft:
+    def _draft(self) -> Draft:
+        """Offer tokens that may follow the last one."""
         reply = self._reply
         root = reply.token_ids[-1]
         with self._ledger.stage(Stage.DRAFT):
@@ -133,7 +142,8 @@ class Rounds:
         self.usual = self.usual and allowed is draft
         return allowed
 
-    def verify(self, draft: Draft) -> _Round:
+    def _verify(self, draft: Draft) -> _Round:
+        """Have the target choose the token after each of them, in one call."""
         packed = draft.tree
         start = self._verifier.position + 1
         with self._ledger.stage(Stage.VERIFY):
@@ -178,7 +188,7 @@ class Rounds:
                 # A drafted token can spoil the rows before it: zero times a number that is not finite is none.
                 self._verifier.rollback()
                 self._mask = None if self._mask is None else self._mask[:1]
-                return self.verify(Draft(PackedTree.chain(packed.tokens[:1])))
+                return self._verify(Draft(PackedTree.chain(packed.tokens[:1])))
             check_finite(readable[0], self._model)
             # The next round begins where plain decoding would end.
             path = list(takewhile(lambda node: readable[node], path))
@@ -220,7 +230,7 @@ class Rounds:
             self._drafter.draft_ahead(path, verified)
         return [path.last, path.token]
 
-    def accept(self, checked: _Round) -> tuple[list[int], list[TokenEvent]]:
+    def _accept(self, checked: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
         reply = self._reply
         tree = checked.tree
@@ -250,7 +260,8 @@ class Rounds:
                 events[-1] = replace(events[-1], tree=round_tree(*shown, text_of=self._model.token_text))
             return path[: len(events)], events
 
-    def commit(self, checked: _Round, path: list[int]) -> None:
+    def _commit(self, checked: _Round, path: list[int]) -> None:
+        """Keep the path in the caches, and drop the rest."""
         with self._ledger.stage(Stage.COMMIT):
             fed = checked.tree.tokens[path].tolist()
             self._verifier.commit(fed, path)
