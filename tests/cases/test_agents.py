@@ -127,7 +127,7 @@ def recorded(agent: str) -> tuple[list[dict[str, Any]], list[Any]]:
     """Return the bodies of an agent's two requests, and what they are read as."""
     given = json.loads((AGENTS_FOLDER / f"{agent}.json").read_text())
     bodies = [given["first"], given["first"] | given["then"]]
-    return bodies, [INTERFACES[given["path"]]().read(Fields(body)) for body in bodies]
+    return bodies, [INTERFACES[given["path"]]().read_request(Fields(body)) for body in bodies]
 
 
 def asked_of_model(agent: str) -> list[GenerationRequest]:

@@ -303,6 +303,14 @@ def test_an_odd_value_in_any_place_is_read_or_refused(interface: str) -> None:
                 json.dumps(form.complete([_CHOICE]))
 
 
+@pytest.mark.parametrize(("named", "thought"), [("Also", "First\nAlso"), ("First", "First"), ("", "First")])
+def test_thoughts_in_parts_and_under_a_name_are_one_thought(named: str, thought: str) -> None:
+    message = {"role": "assistant", "content": [{"type": "thinking", "text": "First"}], "reasoning_content": named}
+    body = {"messages": [message, {"role": "user", "content": "Hi"}]}
+    made = ChatCompletions().read_request(Fields(body))
+    assert made.prompts[0].messages[0].thought == thought
+
+
 def test_json_that_a_tool_returned_is_whole() -> None:
     outputs: list[Any] = [{"type": "error", "status": "failed", "id": 5}, 5, True, [{"url": "a", "data": [1]}, [2]], []]
     items = [{"type": "function_call_output", "call_id": "c", "output": each} for each in outputs]

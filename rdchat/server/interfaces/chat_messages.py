@@ -158,7 +158,10 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
             calls = (*calls, ToolCall(former.read_text("name"), arguments_of(former.raw_value("arguments"))))
         # One thought under several names is one.
         names = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
-        thought = next(filter(None, (thought_of(fields.raw_value(name)) for name in names)), "") or thought_of(thoughts)
+        thought = next(filter(None, (thought_of(fields.raw_value(name)) for name in names)), "")
+        in_parts = thought_of(thoughts)
+        if in_parts not in thought:
+            thought = f"{in_parts}\n{thought}".rstrip("\n")
         return replace(message, tool_calls=calls, thought=thought)
     if role is Role.TOOL:
         return replace(message, tool_call_id=fields.read_text("tool_call_id", ""), name=fields.read_text("name", ""))

@@ -51,10 +51,10 @@ class HeldWork:
             self.end()
 
     def replace(self, work: Callable[[Any], Any], then: Any = None, failed: Any = None) -> None:
-        self.forget()
+        self.drop_jobs()
         self.do(lambda: work(None), then, failed)
 
-    def forget(self) -> None:
+    def drop_jobs(self) -> None:
         self.tasks.clear()
 
     def end(self) -> None:
@@ -86,7 +86,7 @@ class Places:
         settings = chat.controller.settings
         self.macs = Macs(settings, window)
         self.servers = RemoteServers(settings, window)
-        downloads: Any = SimpleNamespace(start=lambda _download: None)
+        downloads: Any = SimpleNamespace(start_download=lambda _download: None)
         plan: Any = SimpleNamespace(size=10, repository="org/original")
         tokens: Any = None
         self.search = PartSearch(tokens, lambda *_: plan, downloads, window)

@@ -109,10 +109,10 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     chat.say("Without")
     assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
     chats.chat.start_new()
-    options.refresh()
+    options.show_values()
     assert options.thinking.currentText() == "Model's default"
-    chats.chat.open(listed(chats)[0].id)
-    options.refresh()
+    chats.chat.open_chat(listed(chats)[0].id)
+    options.show_values()
     assert options.thinking.currentText() == "Off"
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
     assert chats.chat.conversation.thinking_choice is None

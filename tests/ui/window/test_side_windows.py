@@ -28,7 +28,7 @@ def _press(window: QWidget, keys: str | QKeySequence.StandardKey) -> None:
     QTest.keySequence(window, QKeySequence(keys))
 
 
-@pytest.mark.parametrize("name", share(["settings", "ledger", "benchmark", "drafting_help"], 2))
+@pytest.mark.parametrize("name", share(["settings", "ledger", "benchmark_window", "drafting_help"], 2))
 def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow, name: str) -> None:
     """Command-Option-L did nothing while the tokens window had the focus."""
     side = window.settings_window if name == "settings" else getattr(window.windows, name)

@@ -215,14 +215,24 @@ def test_words_name_chats_and_characters() -> None:
     assert many[-1] == "and 2 more replies"
 
 
-@pytest.mark.parametrize(
-    "part", share(["server", "earlier", "titles", "context", "chats", "recorder", "traces", "_engine"], 9)
-)
+CLOSING = {
+    "server": "end_server",
+    "earlier": "end_work",
+    "titles": "stop_writing",
+    "context": "end_threads",
+    "chats": "close_list",
+    "recorder": "end_replies",
+    "traces": "end_traces",
+    "_engine": "shutdown",
+}
+
+
+@pytest.mark.parametrize("part", share([*CLOSING], 9))
 def test_an_error_while_quitting_does_not_keep_the_text_from_being_rescued(
     locked: None, chat: Chat, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     closed = getattr(chat.controller, part)
-    name = "shutdown" if part == "_engine" else "close"
+    name = CLOSING[part]
     close = getattr(closed, name)
 
     def fail(*_arguments: object) -> None:
