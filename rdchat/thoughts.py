@@ -169,11 +169,11 @@ NOTHING_TOLD = Thoughts("", ())
 
 def openings() -> list[Opening]:
     """Return what can begin a thought at the start of a reply."""
-    found = [Opening(marker, end, end) for marker, end in _CLOSINGS.items()]
+    results = [Opening(marker, end, end) for marker, end in _CLOSINGS.items()]
     for marker, end, answer in _MESSAGES:
         again = f"<|start|>assistant{' ' * marker.startswith('to=')}{marker}"
-        found += [Opening(each, end, end + answer) for each in (marker, again)]
-    return found
+        results += [Opening(each, end, end + answer) for each in (marker, again)]
+    return results
 
 
 def markers_among(control: Collection[str]) -> frozenset[str]:
@@ -399,10 +399,10 @@ class Parting:
 
     def _blank_end(self, start: int) -> int:
         """Return where the blanks end that begin at a place; those that were read before are not read again."""
-        found = _BLANK.match(self._text, self._blank_ends.get(start, start))
-        assert found
-        self._blank_ends[start] = found.end()
-        return found.end()
+        result = _BLANK.match(self._text, self._blank_ends.get(start, start))
+        assert result
+        self._blank_ends[start] = result.end()
+        return result.end()
 
     def _part(self, start: int, end: int, *, to_thought: bool) -> None:
         if self.closed >= MOST_PARTS and not self._inside:

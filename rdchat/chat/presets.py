@@ -155,13 +155,13 @@ def _read_each[T](entries: Any, kind: str, read: Callable[[Any], T], wrong: list
     """Return what can be read of the entries of a list, which may be None; the others are named in `wrong`."""
     if len(entries or ()) > _MOST_ENTRIES:
         raise ModelError(f"it has more than {_MOST_ENTRIES:,} of one kind of entry.", "Split it into several files.")
-    found = list[T]()
+    results = list[T]()
     for number, entry in enumerate(entries or [], 1):
         try:
-            found.append(read(entry))
+            results.append(read(entry))
         except _DAMAGE:
             wrong.append(f"{kind} {number}")
-    return found
+    return results
 
 
 def _portable(preset: Preset) -> Preset:

@@ -191,8 +191,8 @@ class Settings:
         require(cache_bytes is None or cache_bytes >= 0, "memory for earlier chats", cache_bytes, "at least 0")
         idle = self.unload_after_minutes
         require(idle is None or idle >= 0, "minutes until the model is unloaded", idle, "at least 0")
-        kept = f"from 1 to {MAX_KEPT_GB}"
-        require(1 <= self.kept_caches_gb <= MAX_KEPT_GB, "GB of caches on disk", self.kept_caches_gb, kept)
+        allowed = f"from 1 to {MAX_KEPT_GB}"
+        require(1 <= self.kept_caches_gb <= MAX_KEPT_GB, "GB of caches on disk", self.kept_caches_gb, allowed)
         if self.seed is not None:
             check_seed(self.seed)
 
@@ -247,8 +247,8 @@ class SettingsStore:
         unread = ", ".join(name for name, items in self._unread.items() if items)
         if wrong or unread:
             reset = f"These were reset to their defaults: {', '.join(_as_text(name) for name in wrong)}."
-            kept = f"Some of these cannot be read and stay in the file: {unread}."
-            detail = " ".join(text for text, shown in ((reset, wrong), (kept, unread)) if shown)
+            unread_text = f"Some of these cannot be read and stay in the file: {unread}."
+            detail = " ".join(text for text, applies in ((reset, wrong), (unread_text, unread)) if applies)
             self.notice = Notice("Some settings could not be used", detail)
 
     def save_settings(self, settings: Settings) -> None:

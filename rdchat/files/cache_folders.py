@@ -60,17 +60,18 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(removed, ignore_errors=True)
 
 
-def remove_folders(top: Path, store: Path | None = None, kept: Callable[[], Iterable[str]] = tuple) -> None:
+def remove_folders(top: Path, store: Path | None = None, names_to_keep: Callable[[], Iterable[str]] = tuple) -> None:
     """Remove the folders of chats, and remains of interrupted removals and writes.
 
     Args:
         top: The folder of all chats.
         store: Only those of the chats in this file; None for all.
-        kept: Returns the names of folders that stay; called once the folders are listed, so that it knows new chats.
+        names_to_keep: Returns the names of folders that stay; called once the folders are listed, so that it knows new
+            chats.
     """
     ours = "" if store is None else _hash(store)
     folders = list(top.glob("*"))
-    spared = set(kept())
+    spared = set(names_to_keep())
     for folder in folders:
         if folder.name not in spared and folder.name.startswith((ours, _REMOVED)) and folder.is_dir():
             remove_folder(folder)

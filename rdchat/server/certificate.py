@@ -90,7 +90,7 @@ def _self_signed() -> str:
     name = socket.gethostname()[:64] or "rdchat"
     names = {"localhost", name, f"{name.partition('.')[0]}.local"}
     addresses = [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", "::1")]
-    places = [x509.DNSName(each) for each in sorted(names) if each.isascii()] + addresses
+    alternative_names = [x509.DNSName(each) for each in sorted(names) if each.isascii()] + addresses
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     certificate = (
@@ -101,7 +101,7 @@ def _self_signed() -> str:
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(begin + _VALID)
-        .add_extension(x509.SubjectAlternativeName(places), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternative_names), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
     )

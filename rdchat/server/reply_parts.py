@@ -77,10 +77,10 @@ class ReplyParts:
 
     def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Part:
         choice = self._choice
-        told = end.told
+        parts = end.told
         choice.end = end
-        choice.thought = told.thought
-        choice.answer = told.answer
+        choice.thought = parts.thought
+        choice.answer = parts.answer
         if choice.thought:
             starts = self._starts[: len(end.token_ids)]
             counts = (bisect_left(starts, last) - bisect_left(starts, first) for first, last in self._thinking)
@@ -102,6 +102,6 @@ class ReplyParts:
         return Delta(self._choice.index, thought if self._request.show_thoughts else "", answer, tuple(tokens))
 
 
-def _rest(whole: str, sent: str) -> str:
+def _rest(text: str, sent: str) -> str:
     """Return what of a whole text was not sent; a thought that became the answer stays as it was sent."""
-    return whole.removeprefix(sent) if whole.startswith(sent) else ""
+    return text.removeprefix(sent) if text.startswith(sent) else ""

@@ -52,9 +52,9 @@ class SentImages:
         # The newest images are kept.
         for message in reversed(prompt.messages):
             sent = [image for image in message.images if isinstance(image, SentImage)]
-            kept = min(len(sent), MAX_MESSAGE_IMAGES, room)
-            room -= kept
-            oldest = len(sent) - kept
+            newest = min(len(sent), MAX_MESSAGE_IMAGES, room)
+            room -= newest
+            oldest = len(sent) - newest
             left_out |= {image.field for image in sent[:oldest]}
             seen = [_UNSEEN] * oldest + [self._seen(image, folder, waiting) for image in sent[oldest:]]
             messages.append(message.with_lines(seen))

@@ -118,8 +118,8 @@ class FolderReader:
             for inner, folders, names, descriptor in os.fwalk(".", dir_fd=folder):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
                 for name in sorted(names):
-                    place = PurePosixPath(path, inner, name)
-                    matches += (f"{place}{match}" for match in _matches(descriptor, name, text.lower()))
+                    position = PurePosixPath(path, inner, name)
+                    matches += (f"{position}{match}" for match in _matches(descriptor, name, text.lower()))
                     if len(matches) > _MAX_MATCHES or time.monotonic() > end:
                         return "\n".join([*matches[:_MAX_MATCHES], "[There may be more.]"])
         return "\n".join(matches) or "[Nothing was found.]"

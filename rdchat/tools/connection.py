@@ -220,22 +220,22 @@ class Connection:
             refusal = self.refusals.pop(number, None)
             if refusal == "":
                 raise SessionEndedError(self._server.name, session) from error
-            said = error.error
-        words = error_text(said.message, said.data)
+            details = error.error
+        text = error_text(details.message, details.data)
         # Servers may use the SDK's codes for errors of their own, so its words count. It quotes what it cannot parse.
-        is_quoted = said.code == types.PARSE_ERROR and words.startswith("Failed to parse ")
-        if not words or (is_quoted and self.too_long not in words):
+        is_quoted = details.code == types.PARSE_ERROR and text.startswith("Failed to parse ")
+        if not text or (is_quoted and self.too_long not in text):
             raise ValueError("not valid")
-        if words.startswith("SSE stream "):
+        if text.startswith("SSE stream "):
             raise ConnectionError("broken off")
-        if words == "Connection closed":
+        if text == "Connection closed":
             # The reason is known when all of the connection has ended. Otherwise, these are the server's words.
             await asyncio.wait([self._task], timeout=_END_S)
             if self._task.done() or self.failure is not None:
                 raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
-        if refusal and words in _STAND_INS:
+        if refusal and text in _STAND_INS:
             raise _AnsweredError(refusal)
-        raise _AnsweredError(self.short(error_text(refusal, words)))
+        raise _AnsweredError(self.short(error_text(refusal, text)))
 
     def end_with(self, what: str) -> None:
         """End the connection; only the first reason counts."""
@@ -385,16 +385,18 @@ class Connection:
         path = await self._path
         pipe = asyncio.subprocess.PIPE
         program, *arguments = self._server.command
-        found = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
-        if found is None:
+        result = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
+        if result is None:
             hint = "Install it, or give its full path. Settings > Tools shows where rdchat looks."
             raise RdchatError(
                 f"The program {self.short(program)} of the server {self._server.name} was not found.", hint
             )
-        kept = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("LC_")}
+        environment = {
+            name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("LC_")
+        }
         process = await asyncio.create_subprocess_exec(
-            found, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, limit=self.limits.message_bytes, cwd=Path.home(),
-            env={**kept, "PATH": path, **self._server.environment, **self._values}, start_new_session=True,
+            result, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, limit=self.limits.message_bytes, cwd=Path.home(),
+            env={**environment, "PATH": path, **self._server.environment, **self._values}, start_new_session=True,
         )  # fmt: skip
         self._guard.watch(process.pid)
         return process
@@ -441,9 +443,9 @@ class _Pipes(AbstractAsyncContextManager[Any]):
             if not self._messages:
                 self._garbage += bool(line.strip())
                 connection.note(b"(not a message) " + line)
-                if (b'"result"' in line or b'"error"' in line) and (found := _ANSWER.search(line)):
+                if (b'"result"' in line or b'"error"' in line) and (result := _ANSWER.search(line)):
                     text = connection.too_long if is_long else ""
-                    self._messages.append(error_answer(int(found[1] or found[2]), text))
+                    self._messages.append(error_answer(int(result[1] or result[2]), text))
         connection.end_with("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 

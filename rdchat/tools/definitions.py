@@ -307,8 +307,8 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
             secrets[name] = {each: value for each, value in values.items() if not _PLACEHOLDER.search(value)}
             if unknown := sorted(entry.keys() - _FIELDS):
                 problems.append(f"{label[:60]}: these were ignored: {', '.join(unknown)[:200]}.")
-        if places := _PLACEHOLDER.findall(json.dumps(entry, ensure_ascii=False)):
-            problems.append(f"{label[:60]}: fill this in: {', '.join(places)[:200]}.")
+        if placeholders := _PLACEHOLDER.findall(json.dumps(entry, ensure_ascii=False)):
+            problems.append(f"{label[:60]}: fill this in: {', '.join(placeholders)[:200]}.")
     return ImportedServers(tuple(servers.values()), secrets, tuple(problems))
 
 
@@ -341,14 +341,14 @@ def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
     texts = [command, url, *secrets.values(), *arguments]
     if not all(isinstance(text, str) and "\0" not in text for text in texts):
         raise InvalidSettingError("Its command, address, arguments, env or headers are not texts.")
-    words = [command]
+    argv = [command]
     if " " in command and not arguments and command[0] not in "/~":
         # Some lists have a whole command line in one text.
         try:
-            words = shlex.split(command)
+            argv = shlex.split(command)
         except ValueError as error:
             raise InvalidSettingError("Its command has a quotation mark without an end.") from error
-    server = ToolServer(name, (*words, *arguments) if command else (), url, secrets=tuple(secrets))
+    server = ToolServer(name, (*argv, *arguments) if command else (), url, secrets=tuple(secrets))
     if server.is_built_in:
         raise InvalidSettingError("Its command is rdchat's own.")
     return server, secrets

@@ -120,8 +120,8 @@ def parse_messages(text: bytes) -> list[types.JSONRPCMessage]:
         parts = data if isinstance(data, list) else [data]
         if len(parts) > _MAX_MESSAGES:
             return []
-        found = [_message(part) for part in parts if isinstance(part, dict)]
-        return [message for message in found if message is not None]
+        results = [_message(part) for part in parts if isinstance(part, dict)]
+        return [message for message in results if message is not None]
     return []
 
 

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from rdchat.chat.attachments.attached_file import FileRefusedError, printable_name
-from rdchat.chat.attachments.html_text import html_to_text, numeral, whole_number
+from rdchat.chat.attachments.html_text import attribute_number, html_to_text, numeral
 from rdchat.chat.attachments.kinds import refused
 
 # Styles may be based on each other in a circle.
@@ -94,12 +94,12 @@ class ListNumbers:
         for deeper in [each for each in counts if each > depth]:
             del counts[deeper]
         label = value_of(level, "lvlText")
-        for place, (above, each) in enumerate(sorted(levels.items()), start=1):
-            if f"%{place}" in label:
+        for position, (above, each) in enumerate(sorted(levels.items()), start=1):
+            if f"%{position}" in label:
                 count = counts.get(above, _start(each))
                 text = numeral(count, value_of(each, "numFmt"))
                 self.is_sure &= bool(text)
-                label = label.replace(f"%{place}", text or str(count))
+                label = label.replace(f"%{position}", text or str(count))
         return label
 
     def _place(self, paragraph: Element) -> tuple[str, str]:
@@ -125,12 +125,12 @@ def attributes_of(element: Element) -> dict[str, str]:
 
 def value_of(element: Element, path: str, default: str = "") -> str:
     """Return the value of a property below an element, or `default` without it."""
-    found = element.find(f"{{*}}{path}")
-    return default if found is None else attributes_of(found).get("val", "")
+    result = element.find(f"{{*}}{path}")
+    return default if result is None else attributes_of(result).get("val", "")
 
 
 def _start(level: Element, name: str = "start") -> int:
-    return whole_number(value_of(level, name))
+    return attribute_number(value_of(level, name))
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     # Anything can be wrong in a foreign file.
     except Exception as error:
         raise refused(_DAMAGED, name) from error
-    shown = set(_WORD.findall(result.value))
+    present = set(_WORD.findall(result.value))
     html = _ITEM.sub(r'<li label="\1">', _WORD.sub("", result.value)).replace("<li>", '<li label="-">')
     body = html_to_text(html.replace("\ufdd2", "").replace("\ufdd3", " "))
     headers, footers, drawings = (
@@ -260,7 +260,8 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     )
     text = "\n\n".join(each for each in (*headers, body, *drawings, *footers) if each.strip())
     inner = [each[5:] for each in members if not each.startswith(_PICTURES) and not each.endswith(_WORDLESS)]
-    lost = [word for place, word in enumerate(parts.words) if str(place) not in shown and re.search(r"\w", word)]
+    numbered = enumerate(parts.words)
+    lost = [word for number, word in numbered if str(number) not in present and re.search(r"\w", word)]
     has_signs_lost = any("unsupported character" in each.message for each in result.messages)
     notes = {
         "Its pictures were left out.": any(each.startswith(_PICTURES) for each in members),
@@ -329,7 +330,7 @@ def _chosen_entry(field: ElementTree.Element) -> str:
     """Return the entry that a field shows which is an old drop-down list."""
     entries = [attributes_of(each).get("val", "") for each in field.iter() if _name(each) == "listEntry"]
     usual = value_of(field, "ffData/{*}ddList/{*}default", "0")
-    chosen = whole_number(value_of(field, "ffData/{*}ddList/{*}result", usual), len(entries))
+    chosen = attribute_number(value_of(field, "ffData/{*}ddList/{*}result", usual), len(entries))
     return "".join(entries[chosen:][:1])
 
 

@@ -43,7 +43,7 @@ _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 _BACKTICKS = re.compile("`{3,}")
 
 
-def whole_number(text: str, default: int = 0) -> int:
+def attribute_number(text: str, default: int = 0) -> int:
     """Return the number in an attribute, or `default` where it has none."""
     return int(text) if text.isdecimal() and len(text) < 6 else default
 
@@ -83,7 +83,7 @@ class _Element:
 
     def number(self, name: str, default: int) -> int:
         """Return the number in an attribute."""
-        return whole_number(self.attributes.get(name) or "", default)
+        return attribute_number(self.attributes.get(name) or "", default)
 
     def span(self, name: str) -> int:
         """Return the number of columns or rows of a cell."""

@@ -55,10 +55,10 @@ class ImageFolder:
 
     def keep_only(self, digests: Iterable[str]) -> None:
         """Delete the files of all other images."""
-        kept = set(map(_name_of, digests))
+        names = set(map(_name_of, digests))
         with suppress(OSError):
             for path in self._folder.iterdir():
-                if path.name not in kept:
+                if path.name not in names:
                     path.unlink()
 
     def delete_files(self) -> None:

@@ -78,8 +78,8 @@ def conversations(rows: Rows, where: str, *parameters: object) -> list[Conversat
 
 def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
     """See `ConversationStore.chats_with_caches`."""
-    found = rows("SELECT id, created_at, own_options FROM conversations WHERE deleted_at IS NULL AND unlisted <> 1")
-    return [(chat_id, _date(created)) for chat_id, created, own in found if _own_options(own).keep_cache]
+    results = rows("SELECT id, created_at, own_options FROM conversations WHERE deleted_at IS NULL AND unlisted <> 1")
+    return [(chat_id, _date(created)) for chat_id, created, own in results if _own_options(own).keep_cache]
 
 
 def folder_from(row: Sequence[Any]) -> Folder:

@@ -181,15 +181,15 @@ class SearchReader:
                 hits.append(ChatHit(conversation_from(row), count, snippet))
             return SearchAnswer(query, tuple(hits), total, is_part)
 
-    def messages_with(self, conversation_id: int, words: str) -> MessageMatches:
+    def messages_with(self, conversation_id: int, text: str) -> MessageMatches:
         """Search the messages of one conversation. Raises sqlite3.Error."""
-        messages, parameters = _messages_with(words, _ALL)
+        messages, parameters = _messages_with(text, _ALL)
         if not parameters:
-            return MessageMatches(conversation_id, words)
+            return MessageMatches(conversation_id, text)
         sql = f"SELECT id FROM ({messages}) WHERE conversation_id = ?{len(parameters) + 1} ORDER BY id"
         with self._opened() as connection:
             ids = tuple(row[0] for row in connection.execute(sql, (*parameters, conversation_id)))
-        return MessageMatches(conversation_id, words, ids)
+        return MessageMatches(conversation_id, text, ids)
 
     def models(self) -> tuple[str, ...]:
         """Return the names of the models that wrote replies. Raises sqlite3.Error."""
@@ -271,7 +271,7 @@ def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
     if not phrases:
         return "", []
     # The last word may be incomplete: it has no blank behind.
-    words = " AND ".join(f'"{each.strip()}"{"" if each[-1] == " " else "*"}' for each in phrases)
+    pattern = " AND ".join(f'"{each.strip()}"{"" if each[-1] == " " else "*"}' for each in phrases)
     has_words = " AND ".join(f"instr(text, ?{number}) > 0" for number in range(2, len(phrases) + 2))
     newest = f"""
         SELECT rowid AS id FROM messages_index WHERE messages_index MATCH ?1
@@ -279,12 +279,12 @@ def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
             WHERE id < (SELECT indexed_from FROM search_state) AND {has_words}
         ORDER BY id DESC LIMIT {limit_count}
     """
-    found = f"({newest}) found CROSS JOIN messages m ON m.id = found.id WHERE m.{NOT_DELETED}"
+    result = f"({newest}) found CROSS JOIN messages m ON m.id = found.id WHERE m.{NOT_DELETED}"
     files = "SELECT rowid FROM files_index WHERE files_index MATCH ?1"
     cuts = "SELECT rowid FROM summaries_index WHERE summaries_index MATCH ?1"
     with_file = f"SELECT message_id FROM message_files WHERE id IN ({files})"
     others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({with_file}) OR id IN ({cuts})) AND {NOT_DELETED}"
-    return f"SELECT m.id, m.conversation_id FROM {found} UNION {others}", [words, *phrases]
+    return f"SELECT m.id, m.conversation_id FROM {result} UNION {others}", [pattern, *phrases]
 
 
 def check_index(connection: sqlite3.Connection) -> None:

@@ -57,8 +57,8 @@ def search_phrases(search: str, *, beginnings: bool = False) -> list[str]:
         search: Any text; quotes and operators have no special meaning. Words of punctuation alone are left out.
         beginnings: Whether every word may be incomplete, and not only the last one. Such a phrase has no blank behind.
     """
-    words = unicodedata.normalize("NFC", search[: 4 * _MAX_CHARACTERS])[:_MAX_CHARACTERS].split()[:_MAX_WORDS]
-    phrases = [phrase for phrase in map(index_text, words) if phrase.strip()]
+    parts = unicodedata.normalize("NFC", search[: 4 * _MAX_CHARACTERS])[:_MAX_CHARACTERS].split()[:_MAX_WORDS]
+    phrases = [phrase for phrase in map(index_text, parts) if phrase.strip()]
     return [phrase.rstrip() if beginnings or phrase is phrases[-1] else phrase for phrase in phrases]
 
 
@@ -80,24 +80,24 @@ class WordMatcher:
 
     def is_in(self, text: str) -> bool:
         """Return whether the text has every word."""
-        words = index_text(text)
-        return bool(self) and all(phrase in words for phrase in self._phrases)
+        indexed = index_text(text)
+        return bool(self) and all(phrase in indexed for phrase in self._phrases)
 
     def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
         """Return start and end of the words in the text, at most `limit`."""
-        words = index_text(text)
-        if not self or not self._any.search(words):
+        indexed = index_text(text)
+        if not self or not self._any.search(indexed):
             return []
         letters = list(pairwise(range(len(text) + 1)))
         if not text.isascii():
             letters = [(begin, end) for begin, end in _letters(text) for _ in _folded(text[begin:end])]
         # Where each sign of the index's text stands in the text; there, a blank is before each word.
-        found = _WORD.finditer(_plain(text))
-        places = [letters[place] for word in found for place in range(word.start() - 1, word.end())]
+        results = _WORD.finditer(_plain(text))
+        offsets = [letters[position] for word in results for position in range(word.start() - 1, word.end())]
         spans: list[tuple[int, int]] = []
-        for match in self._any.finditer(words):
-            begin = places[match.start() + 1][0]
-            end = places[match.end() - 1][1]
+        for match in self._any.finditer(indexed):
+            begin = offsets[match.start() + 1][0]
+            end = offsets[match.end() - 1][1]
             # One letter may stand for several words.
             if not spans or begin >= spans[-1][1]:
                 spans.append((begin, end))
@@ -118,10 +118,10 @@ def _plain(text: str) -> str:
 def _letters(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of each letter with the marks behind it."""
     begin = 0
-    for place, sign in enumerate(text):
-        if place and (not _continues(sign) or place - begin == _LONGEST_LETTER):
-            yield begin, place
-            begin = place
+    for position, sign in enumerate(text):
+        if position and (not _continues(sign) or position - begin == _LONGEST_LETTER):
+            yield begin, position
+            begin = position
     if text:
         yield begin, len(text)
 

@@ -125,10 +125,10 @@ def file_from(row: Sequence[Any]) -> AttachedFile:
 
 def file_text(rows: Rows, digest: str) -> str | None:
     """Return the text of a file, which is base64 for an image; None if it is lost."""
-    found = rows(_TEXT, digest)
-    if not found:
+    result = rows(_TEXT, digest)
+    if not result:
         return None
-    text, data = found[0]
+    text, data = result[0]
     # An image of an earlier version may have the digest of a text.
     return str(text) if text or data is None else base64.b64encode(data).decode()
 

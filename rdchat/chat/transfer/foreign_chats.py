@@ -218,12 +218,12 @@ class ForeignChat:
 
     def listed(self, data: Json, key: str) -> list[Json]:
         """Return the objects of a list in an object, without those that are damaged."""
-        found: list[Json] = []
+        results: list[Json] = []
         with self.skip_damaged("part"):
             for each in items(data.get(key), f"The field {key}"):
                 with self.skip_damaged("part"):
-                    found.append(mapping(each, f"A part of {key}"))
-        return found
+                    results.append(mapping(each, f"A part of {key}"))
+        return results
 
     def leave_out(self, data: Json, names: Mapping[str, str]) -> None:
         """Take fields out and count what they hold, by its names for people; an empty name is not mentioned."""
@@ -355,8 +355,9 @@ class ForeignChat:
         title, created, updated = (fields.pop(each, None) for each in names)
         self.count_rest(fields)
         prompt = self.system_prompt if self.system_prompt.strip() else None
-        about = Conversation(0, name(title) or "", date(created), date(updated), prompt, self._sampling(sampling))
-        return FullChat(about, self.take_messages(), texts=self.texts, without=self.without)
+        times = date(created), date(updated)
+        conversation = Conversation(0, name(title) or "", *times, prompt, self._sampling(sampling))
+        return FullChat(conversation, self.take_messages(), texts=self.texts, without=self.without)
 
     def _sampling(self, values: Json) -> SamplingParams | None:
         """Return the sampling parameters that rdchat can use; None without any."""

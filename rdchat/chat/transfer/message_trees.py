@@ -96,7 +96,7 @@ class MessageTree:
     joins: bool = False
     _nodes: dict[Key, _Node] = field(default_factory=dict)
     # For each node, the message that it became, or else the one above it.
-    _places: dict[Key, int | None] = field(default_factory=dict)
+    _indices: dict[Key, int | None] = field(default_factory=dict)
     # For names of messages that are not in the file, the message above those that have it as their parent.
     _missing: dict[str | None, int | None] = field(default_factory=dict)
     _texts: list[list[str]] = field(default_factory=list)
@@ -118,10 +118,10 @@ class MessageTree:
             is_own = isinstance(key, str) and key and key not in self._nodes
             self._nodes[key if is_own else len(self._nodes)] = self._read(each)
         self._place_all()
-        shown = self._places.get(current) if isinstance(current, str) else None
+        current_index = self._indices.get(current) if isinstance(current, str) else None
         messages = self.chat.messages
         for index, message in enumerate(messages):
-            activated = len(messages) if index == shown else message.activated
+            activated = len(messages) if index == current_index else message.activated
             text = joined(self._texts[index])
             messages[index] = replace(message, text=text, files=tuple(self._files[index]), activated=activated)
 
@@ -156,17 +156,17 @@ class MessageTree:
             path, step = self._path_from(key)
             if not path:
                 continue
-            above = self._places[step] if step in nodes else self._above(nodes[path[-1]], is_list)
+            above = self._indices[step] if step in nodes else self._above(nodes[path[-1]], is_list)
             for each in reversed(path):
                 above = self._place(nodes[each], above)
-                self._places[each] = above
+                self._indices[each] = above
 
     def _path_from(self, key: Key) -> tuple[list[Key], Key | None]:
         """Return a message and those above it that have no place yet, and what the last of them has as its parent."""
         path: list[Key] = []
         step: Key | None = key
-        while step in self._nodes and step not in self._places:
-            self._places[step] = None
+        while step in self._nodes and step not in self._indices:
+            self._indices[step] = None
             path.append(step)
             step = self._nodes[step].parent
         if step not in path:
@@ -174,7 +174,7 @@ class MessageTree:
         # A circle is cut above the message that comes first.
         end = path.index(step) + 1
         for each in path[end:]:
-            del self._places[each]
+            del self._indices[each]
         return path[:end], None
 
     def _above(self, node: _Node, is_list: bool) -> int | None:
@@ -216,9 +216,9 @@ class MessageTree:
 
 
 def _claude_chat(chat: ForeignChat, fields: Json) -> FullChat:
-    shown = fields.pop("current_leaf_message_uuid", None)
+    current = fields.pop("current_leaf_message_uuid", None)
     tree = MessageTree(chat, _claude_message, "parent_message_uuid", own="uuid")
-    tree.add_messages(fields.pop("chat_messages", None), shown)
+    tree.add_messages(fields.pop("chat_messages", None), current)
     return chat.finished_chat(fields, ("name", "created_at", "updated_at"), {})
 
 
@@ -226,10 +226,10 @@ def _claude_message(chat: ForeignChat, message: Json) -> Content:
     """Return a message's content: its blocks with the texts of its attachments and the names of its files."""
     role = role_of(message.pop("sender", None), _CLAUDE_ROLES)
     counted = chat.without.total()
-    whole = chat.take_text(message, "text")
+    full_text = chat.take_text(message, "text")
     text = chat.take_text(message, "content")
     # Where there are blocks, this is a copy of what can be shown of them.
-    texts = [text if text.strip() or chat.without.total() > counted else whole]
+    texts = [text if text.strip() or chat.without.total() > counted else full_text]
     for each in chat.listed(message, "attachments"):
         texts.append(attached_text(each.pop("file_name", None), chat.take_text(each, "extracted_content")))
     files = chat.listed(message, "files") + chat.listed(message, "files_v2")
@@ -313,9 +313,9 @@ def _open_webui_message(chat: ForeignChat, message: Json) -> Content:
     texts = [with_copy(_output(chat, output), text)]
     texts.append(chat.take_text(message, "files"))
     if role is Role.ASSISTANT and error:
-        words = error.get("content") if isinstance(error, dict) else error
+        message_text = error.get("content") if isinstance(error, dict) else error
         facts["status"] = MessageStatus.FAILED
-        facts["error"] = words if isinstance(words, str) else "It failed in Open WebUI."
+        facts["error"] = message_text if isinstance(message_text, str) else "It failed in Open WebUI."
     chat.leave_out(message, _LEFT_OUT)
     return role, joined(texts), facts
 

@@ -128,16 +128,16 @@ def read(data: Any) -> FullChat:
         names += [string(each, "Its folder") for each in items(fields.get("folder"), "Its folder")]
     traces: dict[int, bytes] = {}
     # For each message of the file, the one that it became, or else the one above it.
-    places: list[int | None] = []
+    ids: list[int | None] = []
     for each in items(fields.get("messages"), "Its list of messages"):
         last = len(chat.messages) - 1 if chat.messages else None
-        places.append(last)
+        ids.append(last)
         with chat.skip_damaged("message"):
             plain = dict(mapping(each, "A message"))
-            places[-1] = _above(chat, plain, places, last)
-            message = _message(chat, plain, len(chat.messages), places[-1])
+            ids[-1] = _above(chat, plain, ids, last)
+            message = _message(chat, plain, len(chat.messages), ids[-1])
             chat.messages.append(message)
-            places[-1] = message.id
+            ids[-1] = message.id
             if (trace := packed_trace(plain.get("trace"))) is not None:
                 traces[message.id] = trace
             chat.without.update(_lost(plain, message, trace))
@@ -148,11 +148,11 @@ def read(data: Any) -> FullChat:
     return FullChat(conversation, chat.take_messages(), traces, chat.texts, tuple(names[:_NESTED]), chat.without)
 
 
-def _above(chat: ForeignChat, data: Json, places: list[int | None], last: int | None) -> int | None:
+def _above(chat: ForeignChat, data: Json, ids: list[int | None], last: int | None) -> int | None:
     """Return the message above one: its parent, or the last one if that is damaged."""
     parent = data.get("parent", "")
-    if type(parent) is int and 0 <= parent < len(places) - 1:
-        return places[parent]
+    if type(parent) is int and 0 <= parent < len(ids) - 1:
+        return ids[parent]
     if parent is None and (last is None or data.get("role") == Role.USER):
         return None
     chat.without["damaged part"] += 1

@@ -61,8 +61,8 @@ class SourceFile:
     def image(self, pointer: str) -> bytes | None:
         """Return the data of an image by a chat's name for it, such as `sediment://file_1`; None if it is not there."""
         with suppress(UnreadableFileError):
-            found = self.find(pointer.rpartition("/")[2])
-            return None if found is None else found.read_content()
+            result = self.find(pointer.rpartition("/")[2])
+            return None if result is None else result.read_content()
         return None
 
     def read_content(self) -> bytes:

@@ -173,14 +173,14 @@ class ChatMessage:
         """Return both messages as one, with an empty line between their texts."""
         before = f"{self.content}\n\n" if self.content else ""
         moved = tuple(len(before) + offset for offset in later.own_control)
-        places = (*self.image_places, *(len(before) + place for place in later.image_places))
+        offsets = (*self.image_places, *(len(before) + position for position in later.image_places))
         return ChatMessage(
             self.role,
             before + later.content,
             self.own_control + moved,
             thought=later.thought or self.thought,
             images=self.images + later.images,
-            image_offsets=places if any(places) else (),
+            image_offsets=offsets if any(offsets) else (),
         )
 
     @property

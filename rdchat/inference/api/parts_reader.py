@@ -199,14 +199,14 @@ class PartsReader:
 
     def _call_in(self, text: str) -> tuple[int, bool]:
         """Return where a call begins in more of the answer, or may begin at its end, and whether its mark is whole."""
-        places = [(found.start(), found[0] in self._call_marks)] if (found := self._call.search(text)) else []
+        openings = [(result.start(), result[0] in self._call_marks)] if (result := self._call.search(text)) else []
         for head in _HEAD.finditer(text) if self._heads else ():
             written = "".join(head[1].split())
             is_whole = written.startswith(self._heads)
             if is_whole or (head.end(1) == len(text) and any(mark.startswith(written) for mark in self._heads)):
-                places.append((head.start(), is_whole))
+                openings.append((head.start(), is_whole))
                 break
-        return min(places, default=(len(text), False))
+        return min(openings, default=(len(text), False))
 
     def is_answer(self, text: str, offset: int) -> bool:
         """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""
@@ -229,6 +229,6 @@ class PartsReader:
         parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)
         return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)
 
-    def own(self, whole: Thoughts) -> Thoughts:
+    def own(self, thoughts: Thoughts) -> Thoughts:
         """Return the reply alone, of what `finish_reply` returned."""
-        return whole.within([(self._begins_at, len(whole.text))])
+        return thoughts.within([(self._begins_at, len(thoughts.text))])

@@ -293,9 +293,9 @@ class TimingCache:
         self._verifier.rollback()
         nodes = np.arange(MAX_ROWS)
         levels = np.log2(1 + nodes).astype(int)
-        found = np.where(nodes, likely[levels - 1, 1 + nodes - 2**levels], root)
+        result = np.where(nodes, likely[levels - 1, 1 + nodes - 2**levels], root)
         return {
-            count: PackedTree.pack(PrefixTree.from_tokens(found[:count], (nodes[:count] - 1) // 2)) for count in rows
+            count: PackedTree.pack(PrefixTree.from_tokens(result[:count], (nodes[:count] - 1) // 2)) for count in rows
         }
 
     def _read(self, tokens: list[int], start: int) -> None:

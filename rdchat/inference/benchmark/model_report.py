@@ -105,8 +105,8 @@ class ModelReport:
             if isinstance(event, BenchProgress):
                 left_s = max(self._start + self._seconds - monotonic(), 0)
                 # The rest is left out where the time ends first.
-                shown = event if event.left_s is None else replace(event, left_s=min(event.left_s, left_s))
-                yield f"Benchmark: {shown.done} of {shown.total}{shown.left_text}"
+                progress = event if event.left_s is None else replace(event, left_s=min(event.left_s, left_s))
+                yield f"Benchmark: {progress.done} of {progress.total}{progress.left_text}"
             elif isinstance(event, BenchRun):
                 runs.append(event)
             if self._is_late(1):

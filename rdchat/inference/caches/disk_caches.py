@@ -242,11 +242,11 @@ def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
         folder: The chat's, for one model.
         has_state: Whether a cache can only begin at an end.
     """
-    found = [
+    results = [
         each for each in (Segment.named(path.name) for path in folder.glob("*")) if each and 0 < each.end < len(prompt)
     ]
-    digests = digests_of(prompt, {each.end for each in found})
-    right = {(each.end, each.is_end): each for each in found if digests[each.end] == each.digest}
+    digests = digests_of(prompt, {each.end for each in results})
+    right = {(each.end, each.is_end): each for each in results if digests[each.end] == each.digest}
     blocks = list[Segment]()
     while (block := right.get((len(blocks) * ROWS + ROWS, False))) is not None:
         blocks.append(block)

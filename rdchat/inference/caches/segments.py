@@ -64,8 +64,8 @@ class Segment:
     @classmethod
     def named(cls, name: str) -> "Segment | None":
         """Return the segment with this name; None for other files."""
-        found = _NAME.fullmatch(name)
-        return found and cls(int(found[1]), found[2], found[3] == "end")
+        result = _NAME.fullmatch(name)
+        return result and cls(int(result[1]), result[2], result[3] == "end")
 
     @property
     def start(self) -> int:
@@ -83,12 +83,12 @@ def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
     data = np.array([*tokens], "<i8").tobytes()
     digest = hashlib.blake2b(digest_size=16)
     hashed = 0
-    found = {}
+    results = {}
     for end in sorted(ends):
         digest.update(data[8 * hashed : 8 * end])
-        found[end] = digest.hexdigest()
+        results[end] = digest.hexdigest()
         hashed = end
-    return found
+    return results
 
 
 class CacheLayout:

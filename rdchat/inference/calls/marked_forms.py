@@ -151,8 +151,8 @@ def mistral_end(text: str, tools: OfferedTools) -> int:
     with suppress(ValueError, RecursionError):
         if text.lstrip()[:1] == "[":
             end = value_end(text, after_blanks(text, 0))
-        while (found := _MISTRAL.match(text, end)) and found["name"] in tools.schemas:
-            end = value_end(text, found.end())
+        while (result := _MISTRAL.match(text, end)) and result["name"] in tools.schemas:
+            end = value_end(text, result.end())
     return 0 if text[end:].lstrip()[:1] in {*",:}]"} else end
 
 
@@ -165,10 +165,10 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
     calls = list[ToolCall]()
     at = 0
     while at < len(text.rstrip()):
-        if (found := head.match(text, at)) is None:
+        if (result := head.match(text, at)) is None:
             raise ValueError("text between the calls")
-        end = value_end(text, found.end())
-        calls.append(tools.make_call(found["name"], text[found.end() : end], found["id"] or ""))
+        end = value_end(text, result.end())
+        calls.append(tools.make_call(result["name"], text[result.end() : end], result["id"] or ""))
         at = after_blanks(text, end)
         if not text.startswith(mark, at):
             raise ValueError("a call without an end")
@@ -233,19 +233,19 @@ class Gemma:
         """Return the JSON of the object or the list at an offset, and where it ends."""
         is_object = text[at] == "{"
         closing = "}" if text[at] == "{" else "]"
-        found = list[tuple[str, str]]()
+        results = list[tuple[str, str]]()
         at = after_blanks(text, at + 1)
         while text[at] != closing:
             key = _KEY.match(text, at) if is_object else None
             if is_object and key is None:
                 raise ValueError("a value without a name")
             value, at = self._value(text, key.end() if key else at)
-            found.append((key[2] if key else str(len(found)), value))
+            results.append((key[2] if key else str(len(results)), value))
             at = after_blanks(text, at)
             if text[at] not in (",", closing):
                 raise ValueError("text between the values")
             at = after_blanks(text, at + 1) if text[at] == "," else at
-        return object_text(found) if is_object else f"[{', '.join(value for _, value in found)}]", at + 1
+        return object_text(results) if is_object else f"[{', '.join(value for _, value in results)}]", at + 1
 
 
 # Python
@@ -351,12 +351,12 @@ class TaggedForm:
         if not body.endswith(self.call_end):
             raise ValueError("a call without an end")
         body = body[: len(body) - len(self.call_end)]
-        found = list(self.argument.finditer(body))
-        starts = [*(each.start() for each in found), len(body)]
+        results = list(self.argument.finditer(body))
+        starts = [*(each.start() for each in results), len(body)]
         if body[: starts[0]].strip():
             raise ValueError("text between the arguments")
         values = []
-        for argument, end in zip(found, starts[1:], strict=True):
+        for argument, end in zip(results, starts[1:], strict=True):
             value, mark, behind = body[argument.end() : end].rpartition(self.argument_end)
             if not mark or behind.strip():
                 raise ValueError("an argument without an end")
@@ -366,7 +366,7 @@ class TaggedForm:
                 raise ValueError("a value on half a line")
             values = [each[1:-1] for each in values]
         arguments = list[tuple[str, str]]()
-        for each, value in zip(found, values, strict=True):
+        for each, value in zip(results, values, strict=True):
             key = each["name"].strip()
             arguments.append((key, self._value(name, key, each.groupdict().get("type"), value, tools)))
         return tools.make_call(name, arguments)
@@ -430,7 +430,7 @@ _KIMI_JSON = re.compile(
 
 def kimi_k3_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
     """Return the calls of Kimi K3, whose arguments are typed, or one JSON object."""
-    if (whole := _KIMI_JSON.fullmatch(text)) is None:
+    if (call := _KIMI_JSON.fullmatch(text)) is None:
         return _KIMI_CALL(text, tools)
-    members(whole[2])
-    return [tools.make_call(whole[1], whole[2])]
+    members(call[2])
+    return [tools.make_call(call[1], call[2])]

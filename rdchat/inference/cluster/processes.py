@@ -234,9 +234,9 @@ class RankProcesses:
         host = self.hosts[rank]
         match error:
             case ChildEndedError(status=status) if status == _SSH_FAILED and not host.is_this_mac:
-                said = one_line(self._children[rank].last_log)
-                hint = local_network_hint(said).strip() or f"Check that `ssh {host.ssh} true` works without a password."
-                return ModelError(f"ssh cannot reach {host.display_name}: {said}", hint)
+                line = one_line(self._children[rank].last_log)
+                hint = local_network_hint(line).strip() or f"Check that `ssh {host.ssh} true` works without a password."
+                return ModelError(f"ssh cannot reach {host.display_name}: {line}", hint)
             case ChildEndedError(status=status) if status == _NOT_FOUND:
                 return ModelError(
                     f"ssh finds no rdchat on {host.display_name}.", "Put the app into Applications there."

@@ -287,10 +287,10 @@ class Reply:
         if self._text.stopped:
             self._cut(self._text.held_tokens)
         self._reader.add_text(trailing)
-        whole = self._reader.finish_reply(self.finish_reason is FinishReason.EOS)
-        told = self._reader.own(whole)
-        self._check_answer(whole.answer)
-        calls, spans = self._tool_calls(told)
+        all_parts = self._reader.finish_reply(self.finish_reason is FinishReason.EOS)
+        own_parts = self._reader.own(all_parts)
+        self._check_answer(all_parts.answer)
+        calls, spans = self._tool_calls(own_parts)
         return ReplyEnd(
             self.request.request_id,
             self._text.text,
@@ -303,7 +303,7 @@ class Reply:
             self._job.drafter,
             self._job.kind,
             calls,
-            told.within(spans),
+            own_parts.within(spans),
             self._text.stop if self.finish_reason is FinishReason.STOP_STRING else "",
         )
 
@@ -317,15 +317,15 @@ class Reply:
                 return False
         return self._reader.is_answer(text, offset)
 
-    def _tool_calls(self, told: Thoughts) -> tuple[tuple[ToolCall, ...], Spans]:
+    def _tool_calls(self, parts: Thoughts) -> tuple[tuple[ToolCall, ...], Spans]:
         """Return the tool calls in the reply, and the ranges of its text without them."""
         request = self.request
         markers = self._job.model.info.tool_markers
         # The text of an answer with a format is data.
         if not request.tools or markers is None or request.shape is not None:
-            return (), ((0, len(told.text)),)
+            return (), ((0, len(parts.text)),)
         ended = self.finish_reason is FinishReason.EOS
-        return find_tool_calls(told.text, markers, self._parse, request.tools, answers=told.spans, ended=ended)
+        return find_tool_calls(parts.text, markers, self._parse, request.tools, answers=parts.spans, ended=ended)
 
     def _check_answer(self, answer: str) -> None:
         """Check what the grammar of the answer's shape does not enforce; an answer that was cut off is not checked.

@@ -272,9 +272,9 @@ class ThoughtLimit:
     def allowed(self) -> Words | None:
         if not (due := self._states[-1].due):
             return None if self._within is None else self._within.allowed()
-        words = np.zeros(self._words, np.uint32)
-        words[due[0] >> 5] = 1 << (due[0] & 31)
-        return words
+        bits = np.zeros(self._words, np.uint32)
+        bits[due[0] >> 5] = 1 << (due[0] & 31)
+        return bits
 
     def forced(self) -> list[int]:
         return [*self._states[-1].due] or ([] if self._within is None else self._within.forced())

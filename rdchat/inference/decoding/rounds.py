@@ -256,8 +256,8 @@ class Rounds:
             statistics = RoundStatistics(reply.counters.rounds, checked.drafted, accepted, len(events), len(tree))
             events[-1] = replace(events[-1], round=statistics)
             if checked.log_probs and reply.trace:
-                shown = tree, checked.drafters, checked.log_probs, path, int(checked.chosen[path[-1]])
-                events[-1] = replace(events[-1], tree=round_tree(*shown, text_of=self._model.token_text))
+                traced = tree, checked.drafters, checked.log_probs, path, int(checked.chosen[path[-1]])
+                events[-1] = replace(events[-1], tree=round_tree(*traced, text_of=self._model.token_text))
             return path[: len(events)], events
 
     def _commit(self, checked: _Round, path: list[int]) -> None:

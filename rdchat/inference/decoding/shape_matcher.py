@@ -106,9 +106,9 @@ class ShapeRules:
         return [int(token) for token in self._matcher.compute_ff_tokens()]
 
     def allowed(self) -> Words:
-        words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
-        return words
+        return bits
 
     def take(self, token: int) -> None:
         if not self._matcher.consume_token(token):

@@ -75,7 +75,7 @@ def find_tool_calls(
     strict = _Blocks(text, markers, read, offered, ended, heads)
     heads = []
     if isinstance(read, tagged.TaggedForm) and read.call_end:
-        heads = [found.start() for found in read.call.finditer(text)]
+        heads = [result.start() for result in read.call.finditer(text)]
     lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, heads)
     calls, spans = _find(strict, answers)
     if not calls:
@@ -109,35 +109,35 @@ def _json_heads(text: str, closing: str, tools: OfferedTools) -> list[int]:
     """Return where JSON begins that names an offered tool and ends directly before the mark that ends calls."""
     names = "|".join(map(re.escape, tools.schemas))
     head = re.compile(rf'\{{\s*"name"\s*:\s*"(?:{names})"')
-    found = list[int]()
+    results = list[int]()
     at = 0
     while closing and names and (begun := head.search(text, at)):
         at, ends_well = objects_end(text, begun.start())
         if ends_well and text.startswith(closing, at):
-            found.append(begun.start())
-    return found
+            results.append(begun.start())
+    return results
 
 
 def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Spans]:
     text = blocks.text
     written = [(first, last) for first, last in answers if text[first:last].strip()]
-    found = list[ToolCall]()
+    results = list[ToolCall]()
     cuts = list[tuple[int, int]]()
     for first, last in written:
         borders = _code_borders(text, first, last)
         for start, end, calls in blocks.between(first, last):
             # In code, or directly behind a backtick, it is quoted.
             if bisect_left(borders, start) % 2 == 0 and text[start - 1 : start] != "`":
-                found += calls
+                results += calls
                 cuts.append((start, end))
-    if not found and len(written) == 1 and (fence := _ONLY_FENCE.fullmatch(text, *written[0])) is not None:
+    if not results and len(written) == 1 and (fence := _ONLY_FENCE.fullmatch(text, *written[0])) is not None:
         inside = list(blocks._replace(heads=()).between(*fence.span(2)))
         if inside and not _without(text, [each[:2] for each in inside], *fence.span(2)):
-            found = [call for *_, calls in inside for call in calls]
+            results = [call for *_, calls in inside for call in calls]
             cuts = written
     if not written:
-        found = [call for *_, calls in blocks.between(0, len(text)) for call in calls]
-    return tuple(found), _without(text, cuts, 0, len(text)) if cuts else ((0, len(text)),)
+        results = [call for *_, calls in blocks.between(0, len(text)) for call in calls]
+    return tuple(results), _without(text, cuts, 0, len(text)) if cuts else ((0, len(text)),)
 
 
 def _without(text: str, cuts: Sequence[tuple[int, int]], first: int, last: int) -> Spans:
@@ -163,8 +163,8 @@ class _Blocks(NamedTuple):
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, int, list[ToolCall]]]:
         """Yield where each block of calls in a range begins and ends, with its calls."""
-        opened = _places(self.text, self.markers[0], first, last)
-        closed = _places(self.text, self.markers[1], first, last)
+        opened = _positions(self.text, self.markers[0], first, last)
+        closed = _positions(self.text, self.markers[1], first, last)
         begins = [(start, start + len(self.markers[0])) for start in opened]
         begins += [(head, head) for head in self.heads if first <= head < last]
         left = _MOST_IN_VAIN * (last - first)
@@ -209,9 +209,9 @@ class _Blocks(NamedTuple):
             yield following
 
 
-def _places(text: str, mark: str, first: int, last: int) -> list[int]:
+def _positions(text: str, mark: str, first: int, last: int) -> list[int]:
     """Return where a mark stands in a range; none for an empty mark."""
-    return [found.start() for found in re.compile(re.escape(mark)).finditer(text, first, last)] if mark else []
+    return [result.start() for result in re.compile(re.escape(mark)).finditer(text, first, last)] if mark else []
 
 
 def _code_borders(text: str, first: int, last: int) -> list[int]:
@@ -242,8 +242,8 @@ def _reader(parse: Parse | None) -> Reader:
 
 def _read_leniently(read: Reader, text: str, offered: OfferedTools) -> list[ToolCall]:
     """Read the first of several repaired texts that are calls."""
-    found = (_calls_in(each, read, offered) for each in (text, *repaired(text)))
-    calls = next(filter(None, found), [])
+    result = (_calls_in(each, read, offered) for each in (text, *repaired(text)))
+    calls = next(filter(None, result), [])
     if calls:
         _LOG.info("A tool call was read with its slips mended")
     return calls

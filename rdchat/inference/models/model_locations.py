@@ -261,8 +261,8 @@ def stored_capability(folder: Path, stamp: Stamp, setting: str | None = None) ->
     try:
         facts = cached_facts("verification", folder, stamp)
         tried = int(facts["inputs"]), dict(facts["errors"])
-        found = Capability(DraftKind(facts["kind"]), str(facts["reason"]), *tried)
-        return found if setting in {None, facts["setting"]} else None
+        result = Capability(DraftKind(facts["kind"]), str(facts["reason"]), *tried)
+        return result if setting in {None, facts["setting"]} else None
     except (KeyError, TypeError, ValueError):
         return None
 

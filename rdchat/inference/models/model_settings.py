@@ -141,9 +141,9 @@ class ModelSettings:
         caches = make_prompt_cache(network)
         windows = [getattr(cache, "max_size", getattr(cache, "chunk_size", 0)) for cache in caches]
         kinds = self.values.get("layer_types") or ["sliding"] * len(caches)
-        wanted = [window if str(kind).startswith(_WINDOW_KINDS) else 0 for kind in kinds]
+        expected = [window if str(kind).startswith(_WINDOW_KINDS) else 0 for kind in kinds]
         # Not every layer of a hybrid has a cache.
-        fits = windows == wanted or (len(windows) != len(wanted) and (window in windows or not any(wanted)))
+        fits = windows == expected or (len(windows) != len(expected) and (window in windows or not any(expected)))
         return length if fits else min(length, window, *filter(None, windows))
 
 
@@ -161,15 +161,15 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     model_type = str(config["model_type"])
     nested = config.get("text_config")
     model_class, arguments = model_classes(config)
-    found = mlx_lm_utils._decode_tagged_floats(kept("settings", folder, lambda: process.settings(config)))
-    values = found[-1]["values"] or text_config(config)
+    results = mlx_lm_utils._decode_tagged_floats(kept("settings", folder, lambda: process.settings(config)))
+    values = results[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
-    told = _told(config, {**values, **found[0]["values"]}, defaults)
-    if isinstance(nested, dict) or len(found) > 1:
+    settings = _told(config, {**values, **results[0]["values"]}, defaults)
+    if isinstance(nested, dict) or len(results) > 1:
         # Its type does not tell its class of arguments: it is told all.
-        told["text_config"] = _told((nested or {}) | tied, values, {})
+        settings["text_config"] = _told((nested or {}) | tied, values, {})
     read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(model_type, set())
-    unread = {key for facts in found for key, names in facts["changed"].items() if not read & {key, *names}}
+    unread = {key for facts in results for key, names in facts["changed"].items() if not read & {key, *names}}
     # What the text model does not have is for images; so is this value, which `Family.blocks_of` follows.
     unread &= values.keys()
     if values.get("use_bidirectional_attention") == "vision":
@@ -177,7 +177,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     if model_type == "gpt_bigcode" and values.get("activation_function") != "gelu":
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")
-    return ModelSettings(mlx_lm_utils._decode_tagged_floats(told), values, tuple(sorted(unread)))
+    return ModelSettings(mlx_lm_utils._decode_tagged_floats(settings), values, tuple(sorted(unread)))
 
 
 def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,18 +189,19 @@ def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[
         defaults: Of the arguments of mlx-lm's class.
     """
     known = "reads_share" in values
-    words = _rope_words(values)
+    derived = _rope_words(values)
     if known:
         others = _other_words(values)
-        words = others | {name: each for name, each in values.items() if each is not None or name not in others} | words
+        given = {name: each for name, each in values.items() if each is not None or name not in others}
+        derived = others | given | derived
     always = (_ALWAYS if defaults else _ALWAYS_IN_TEXT) if known else {}
-    told = dict(part)
-    for name in defaults or always | words:
-        if told.get(name) is None and name in words:
-            told[name] = words[name]
-        elif name in always and name not in told and defaults.get(name, _NEEDED) is _NEEDED:
-            told[name] = always[name]
-    return told | _own_words(told)
+    settings = dict(part)
+    for name in defaults or always | derived:
+        if settings.get(name) is None and name in derived:
+            settings[name] = derived[name]
+        elif name in always and name not in settings and defaults.get(name, _NEEDED) is _NEEDED:
+            settings[name] = always[name]
+    return settings | _own_words(settings)
 
 
 def _other_words(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,29 +210,29 @@ def _other_words(values: Mapping[str, Any]) -> dict[str, Any]:
     heads = values.get("num_attention_heads")
     head = values.get("head_dim") or (width // heads if width and heads else 0)
     share = (values.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
-    words = {"block_dim": width, "head_dim": head, "rotary_dim": int(head * share)}
-    words["n_inner"] = 4 * values.get("n_embd", 0)
-    words["intermediate_size"] = (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size")
-    words["is_moe_layer"] = [kind == "sparse" for kind in values.get("mlp_layer_types") or []]
-    words["num_experts"] = values.get("num_local_experts")
-    return {name: value for name, value in words.items() if value}
+    derived = {"block_dim": width, "head_dim": head, "rotary_dim": int(head * share)}
+    derived["n_inner"] = 4 * values.get("n_embd", 0)
+    derived["intermediate_size"] = (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size")
+    derived["is_moe_layer"] = [kind == "sparse" for kind in values.get("mlp_layer_types") or []]
+    derived["num_experts"] = values.get("num_local_experts")
+    return {name: value for name, value in derived.items() if value}
 
 
-def _own_words(told: Mapping[str, Any]) -> dict[str, Any]:
+def _own_words(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that a module reads in words of its own, under a name that the class has as well."""
-    kinds = told.get("layer_types") or []
-    match told.get("model_type"):
-        case "deepseek_v2" | "minicpm3" if not told.get("rope_scaling"):
+    kinds = settings.get("layer_types") or []
+    match settings.get("model_type"):
+        case "deepseek_v2" | "minicpm3" if not settings.get("rope_scaling"):
             # Their modules always scale; by 1 where nothing else is said.
             scaling = {"type": "yarn", "factor": 1.0, "long_factor": 1.0, "short_factor": 1.0}
-            return {"rope_scaling": scaling | {"original_max_position_embeddings": told["max_position_embeddings"]}}
+            return {"rope_scaling": scaling | {"original_max_position_embeddings": settings["max_position_embeddings"]}}
         case "exaone4" if "sliding_attention" in kinds:
             return {"sliding_window_pattern": "".join("L" if kind == "sliding_attention" else "G" for kind in kinds)}
         case "granitemoehybrid":
             return {"layer_types": [{"linear_attention": "mamba"}.get(kind, kind.split("_")[-1]) for kind in kinds]}
-        case "nemotron_h" if limits := told.get("time_step_limit"):
+        case "nemotron_h" if limits := settings.get("time_step_limit"):
             # Without its kernels for CUDA, transformers clips the steps at the other setting.
-            return {"time_step_limit": [max(limits[0], told.get("time_step_min") or 0.0), limits[1]]}
+            return {"time_step_limit": [max(limits[0], settings.get("time_step_min") or 0.0), limits[1]]}
     return {}
 
 
@@ -240,15 +241,15 @@ def _rope_words(values: Mapping[str, Any]) -> dict[str, Any]:
     ropes = values.get("rope_parameters")
     if not ropes:
         return {}
-    whole = ropes.get("full_attention") or next((rope for rope in ropes.values() if isinstance(rope, dict)), ropes)
-    theta = whole.get("rope_theta")
-    local = (ropes.get("sliding_attention") or whole).get("rope_theta")
-    words = dict.fromkeys(("rope_theta", "rotary_emb_base"), theta)
-    words |= dict.fromkeys(("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"), local)
-    words |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), whole.get("partial_rotary_factor", 1.0))
+    full = ropes.get("full_attention") or next((rope for rope in ropes.values() if isinstance(rope, dict)), ropes)
+    theta = full.get("rope_theta")
+    local = (ropes.get("sliding_attention") or full).get("rope_theta")
+    derived = dict.fromkeys(("rope_theta", "rotary_emb_base"), theta)
+    derived |= dict.fromkeys(("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"), local)
+    derived |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), full.get("partial_rotary_factor", 1.0))
     # Other kinds are put into the rope modules; this one also changes the scale of attention.
-    yarn = whole.get("rope_type") == "yarn"
-    return words | {"rope_scaling": {**whole, "type": "yarn"} if yarn else None}
+    yarn = full.get("rope_type") == "yarn"
+    return derived | {"rope_scaling": {**full, "type": "yarn"} if yarn else None}
 
 
 def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
@@ -261,15 +262,15 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
     if {part.get(key) for part in (config, text_config(config))} - {None} == {False}:
         return {key: False}
     files = weight_files(folder, entries_of(folder))
-    places = {name: (path, each) for path in files for name, each in read_header(path).items() if each.elements}
-    inputs = next((name for name in places if _INPUTS.search(name)), "")
-    outer = (name for name in places if name.endswith(".weight") and not re.search(r"\.\d+\.|embed_tokens", name))
-    height = places[inputs][1].shape[:-1] if inputs else None
-    rows = [name for name in outer if name != inputs and places[name][1].shape[:-1] == height]
+    tensors = {name: (path, each) for path in files for name, each in read_header(path).items() if each.elements}
+    inputs = next((name for name in tensors if _INPUTS.search(name)), "")
+    outer = (name for name in tensors if name.endswith(".weight") and not re.search(r"\.\d+\.|embed_tokens", name))
+    height = tensors[inputs][1].shape[:-1] if inputs else None
+    rows = [name for name in outer if name != inputs and tensors[name][1].shape[:-1] == height]
     if not rows:
         return {key: True} if inputs else {}
     modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
-    pairs = ([places.get(name + part) for name in modules] for part in ("weight", "scales", "biases"))
+    pairs = ([tensors.get(name + part) for name in modules] for part in ("weight", "scales", "biases"))
     return {key: bool(kept("tied rows", folder, lambda: all(_are_equal(*pair) for pair in pairs)))}
 
 

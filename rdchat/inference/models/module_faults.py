@@ -21,8 +21,8 @@ class _WeighedExperts:
 
     def __call__(self: Any, x: mx.array) -> Any:
         """Return (1, n, width)."""
-        kept = mx.topk(mx.softmax(self.router(x), axis=-1, precise=True), self.num_experts_per_tok, axis=-1)
-        return super().__call__(x) * kept.sum(axis=-1, keepdims=True)  # type: ignore[misc]
+        top = mx.topk(mx.softmax(self.router(x), axis=-1, precise=True), self.num_experts_per_tok, axis=-1)
+        return super().__call__(x) * top.sum(axis=-1, keepdims=True)  # type: ignore[misc]
 
 
 class _CorrectedExperts:
@@ -108,7 +108,7 @@ def _text_of(weights: dict[str, mx.array], prefix: str) -> dict[str, mx.array]:
 
 def _give(network: nn.Module, name: str, mixin: type) -> list[tuple[str, Any]]:
     """Put a class before the own one of all modules of a class; return them by name."""
-    found = [(place, module) for place, module in network.named_modules() if type(module).__name__ == name]
-    for _, module in found:
+    results = [(position, module) for position, module in network.named_modules() if type(module).__name__ == name]
+    for _, module in results:
         module.__class__ = type(name, (mixin, type(module)), {})
-    return found
+    return results

@@ -32,7 +32,7 @@ def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
     for name, parent in network.named_modules():
         for key, module in list(parent.items()):
             dims = 2 * module._freqs.size if hasattr(module, "_freqs") else getattr(module, "dims", 0)
-            layer = int(found[1]) if (found := _LAYER.search(name)) else 0
+            layer = int(result[1]) if (result := _LAYER.search(name)) else 0
             rope = ropes.get(kinds[layer] if layer < len(kinds) else "") if nested else ropes
             if "rope" not in key or not dims or not rope or not rope.get("rope_theta"):
                 continue

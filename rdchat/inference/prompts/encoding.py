@@ -49,10 +49,10 @@ def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], 
         is_system = turn["role"] == "system"
         pieces = ([piece] for piece in text.split(mark * 2))
         for values in (*pieces, *(_leaves(call["function"]) for call in turn.get("tool_calls", ()))):
-            found = [_end_of(value, prompt, ends[is_system], mark) for value in values]
-            if -1 in found:
+            results = [_end_of(value, prompt, ends[is_system], mark) for value in values]
+            if -1 in results:
                 return str(turn["role"])
-            ends[is_system] = max(found)
+            ends[is_system] = max(results)
     return ""
 
 
@@ -221,9 +221,9 @@ class PromptTokenizer:
         for only_images in (True, False):
             in_parts = partial(_in_parts, image=marks.image, only_images=only_images)
             try:
-                whole = self._render_hidden(in_parts(hidden), variables, pieces, marks)
+                rendered = self._render_hidden(in_parts(hidden), variables, pieces, marks)
                 prompt = self.render(in_parts(turns), variables)
-                return whole if lacking(prompt, turns, texts, marks.before) else prompt
+                return rendered if lacking(prompt, turns, texts, marks.before) else prompt
             except TemplateRefusedError as error:
                 refusals.append(error)
         raise refusals[0]
@@ -235,8 +235,8 @@ class PromptTokenizer:
         """
         prompt = self.render(hidden, variables)
         stand_in = f"{marks.before}{marks.after}(\\d+){marks.after}"
-        found = {int(number) for number in re.findall(stand_in, prompt)}
-        if len(found) < len(pieces) or lacking(prompt, hidden, [""] * len(hidden), marks.before):
+        results = {int(number) for number in re.findall(stand_in, prompt)}
+        if len(results) < len(pieces) or lacking(prompt, hidden, [""] * len(hidden), marks.before):
             raise _refusal("it leaves out a message, or a part of it")
         return re.sub(stand_in, lambda match: pieces[int(match[1])], prompt)
 
@@ -326,10 +326,10 @@ class PromptTokenizer:
             return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)
-        words = [text]
+        pieces = [text]
         if backend.pre_tokenizer is not None:
-            words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
-        return [token.id for word in words for token in backend.model.tokenize(word)]
+            pieces = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+        return [token.id for word in pieces for token in backend.model.tokenize(word)]
 
 
 def filled(prompt: str, placeholder: str, expanded: Sequence[str], mark: str) -> str:

@@ -177,12 +177,12 @@ def _with_short_ids(messages: Messages) -> Messages:
 def _with_results(messages: Messages) -> Messages:
     """Have the result of each call follow it; one that was not answered gets a result that says so."""
     # Where the results of each id stand, in order, and -1 for a message with calls of that id.
-    places = defaultdict[str, deque[int]](deque)
+    indices = defaultdict[str, deque[int]](deque)
     for at, message in enumerate(messages):
         if message.role is Role.TOOL:
-            places[message.tool_call_id].append(at)
+            indices[message.tool_call_id].append(at)
         for call_id in {call.call_id for call in message.tool_calls}:
-            places[call_id].append(-1)
+            indices[call_id].append(-1)
     changed = list[ChatMessage]()
     moved = set[int]()
     for at, message in enumerate(messages):
@@ -190,11 +190,11 @@ def _with_results(messages: Messages) -> Messages:
             continue
         changed.append(message)
         if message.role is Role.TOOL:
-            places[message.tool_call_id].popleft()
+            indices[message.tool_call_id].popleft()
         for call_id in {call.call_id for call in message.tool_calls}:
-            places[call_id].popleft()
+            indices[call_id].popleft()
         for call in message.tool_calls:
-            following = places[call.call_id]
+            following = indices[call.call_id]
             # A later call may have the same id.
             if following and following[0] >= 0:
                 moved.add(following[0])

@@ -83,15 +83,15 @@ def tokenizer_view(folder: Path) -> Iterator[Path]:
         yield view
 
 
-def _show(path: Path, place: Path) -> None:
+def _show(path: Path, folder: Path) -> None:
     """Link to a file; copy it without its byte order mark, if it has one."""
     check_file(path)
     with read_errors(path), opened(path) as file:
         is_marked = file.read(len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK
     if is_marked:
-        place.write_bytes(read_bytes(path).removeprefix(_BYTE_ORDER_MARK))
+        folder.write_bytes(read_bytes(path).removeprefix(_BYTE_ORDER_MARK))
     else:
-        place.symlink_to(path.resolve())
+        folder.symlink_to(path.resolve())
 
 
 def _write_configurations(folder: Path, view: Path) -> None:

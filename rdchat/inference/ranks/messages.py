@@ -58,19 +58,19 @@ _LOG = logging.getLogger(__name__)
 
 
 def send(
-    group: mx.distributed.Group, kind: Kind, words: Sequence[int] = (), *arrays: mx.array, waits: bool = False
+    group: mx.distributed.Group, kind: Kind, numbers: Sequence[int] = (), *arrays: mx.array, waits: bool = False
 ) -> None:
     """Queue a message of rank 0.
 
     Args:
         group: The ranks.
         kind: What it says.
-        words: Its first words.
+        numbers: Its first words.
         arrays: Int32 (n,), the other words, perhaps lazy.
         waits: Whether to wait until the other ranks have it, and so are done with the call before.
     """
-    count = len(words) + sum(array.size for array in arrays)
-    message = mx.concatenate([mx.array([_MAGIC, kind, count, *words], mx.int32), *arrays])
+    count = len(numbers) + sum(array.size for array in arrays)
+    message = mx.concatenate([mx.array([_MAGIC, kind, count, *numbers], mx.int32), *arrays])
     if (missing := _SIZE - message.size) > 0:
         message = mx.pad(message, (0, missing))
     parts = [message[:_SIZE], *([message[_SIZE:]] if message.size > _SIZE else [])]
@@ -94,12 +94,12 @@ def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
     Raises:
         RanksError: If it is none, since this rank computed something else than rank 0, or a rank was lost.
     """
-    magic, kind, count, *words = _sum_of(group, _SIZE)
+    magic, kind, count, *numbers = _sum_of(group, _SIZE)
     if magic != _MAGIC or kind not in Kind or not 0 <= count <= _MAX_WORDS:
         raise RanksError(f"Rank {group.rank()} lost step with rank 0.", "Load the model again.")
-    if (missing := count - len(words)) > 0:
-        words += _sum_of(group, missing)
-    return Kind(kind), words[:count]
+    if (missing := count - len(numbers)) > 0:
+        numbers += _sum_of(group, missing)
+    return Kind(kind), numbers[:count]
 
 
 @contextmanager
@@ -129,8 +129,8 @@ def timed_exchanges(timed: Callable[[], AbstractContextManager[None]]) -> Iterat
 
 def _sum_of(group: mx.distributed.Group, size: int) -> list[int]:
     with device_errors("between two calls"):
-        words: list[int] = fetch(mx.distributed.all_sum(mx.zeros((size,), mx.int32), group=group)).tolist()
-    return words
+        numbers: list[int] = fetch(mx.distributed.all_sum(mx.zeros((size,), mx.int32), group=group)).tolist()
+    return numbers
 
 
 def join(rank: int, addresses: Sequence[str], key: str) -> mx.distributed.Group:
@@ -265,7 +265,7 @@ class Leader:
         flags = hooks.depths is not None, bool(tree), hooks.attention.in_parts, hooks.states.recorded
         operations = self._operations[:]
         del self._operations[: len(operations)]
-        words = [
+        numbers = [
             number,
             first_offset(cache),
             tokens.size,
@@ -276,7 +276,7 @@ class Leader:
             *operations,
         ]
         with timed_exchanges(hooks.timed) if hooks.timed else nullcontext():
-            send(self._group, Kind.CALL, words, *arrays, waits=tokens.size > _MAX_DRAFT)
+            send(self._group, Kind.CALL, numbers, *arrays, waits=tokens.size > _MAX_DRAFT)
             output = plain(tokens, cache=cache)
         trunk = hooks.trunk
         hooks.trunk = None
@@ -297,10 +297,10 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
     """
     follower: Follower | None = None
     while True:
-        kind, words = receive(group)
+        kind, numbers = receive(group)
         if kind is Kind.CALL:
             assert follower is not None
-            follower.repeat_call(words)
+            follower.repeat_call(numbers)
             continue
         if kind is Kind.REST:
             unwire_memory()
@@ -316,12 +316,12 @@ def run(group: mx.distributed.Group, model: str | None, rest: Callable[[], objec
             return
         if kind is Kind.LOAD:
             folder = resolve_model(model, lambda _: None)
-            if check_sum(folder) != words[1]:
+            if check_sum(folder) != numbers[1]:
                 raise RanksError(
                     f"{folder.name} is not the same model on all Macs: their configurations differ.",
                     "Download it again on each of them.",
                 )
-            network = load_part(folder, [*Dtype][words[0]], part_of(folder, group))
+            network = load_part(folder, [*Dtype][numbers[0]], part_of(folder, group))
             follower = Follower(network, ModelHooks(network), group)
             meet(group)
 
@@ -342,14 +342,14 @@ class Follower:
         hooks.gives_trunk = True
         self._caches: dict[int, KVCache] = {}
 
-    def repeat_call(self, words: list[int]) -> None:
+    def repeat_call(self, numbers: list[int]) -> None:
         """Repeat one call; see `Leader` for the words of its message.
 
         Raises:
             RanksError: If the cache does not have the length that rank 0's has.
         """
-        number, length, count, has_positions, is_tree, in_parts, records, deepest, leaves, queued = words[:10]
-        rest = self._operate(words[10:], queued)
+        number, length, count, has_positions, is_tree, in_parts, records, deepest, leaves, queued = numbers[:10]
+        rest = self._operate(numbers[10:], queued)
         tokens = rest[:count]
         positions = rest[count : count + count * has_positions]
         parents = rest[-count:]
@@ -378,10 +378,10 @@ class Follower:
         hooks.trunk = None
         mx.async_eval(output if trunk is None else trunk, [layer.state for layer in layers or ()])
 
-    def _operate(self, words: list[int], count: int) -> list[int]:
+    def _operate(self, numbers: list[int], count: int) -> list[int]:
         """Carry out operations, `count` words; return the other words."""
-        operations = words[:count]
-        rest = words[count:]
+        operations = numbers[:count]
+        rest = numbers[count:]
         while operations:
             operation, number, size, *operations = operations
             arguments = operations[:size]

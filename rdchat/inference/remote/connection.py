@@ -166,9 +166,9 @@ class Connection:
                 )
         except (OSError, ExceptionGroup) as error:
             raise self._no_connection(error) from error
-        shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        presented = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.transport.abort()
-        return ssl.DER_cert_to_PEM_cert(shown)
+        return ssl.DER_cert_to_PEM_cert(presented)
 
     async def _unreachable(self, error: httpx2.ConnectError) -> NetworkError:
         """Return the error for a connection that was not made."""
@@ -217,26 +217,26 @@ class Connection:
     def _refusal(self, status: int, answer: object) -> RdchatError:
         """Return the error for a refusal, with the server's own words where it has some."""
         host = self.server.host
-        words = _words(answer)
+        reason = _words(answer)
         if status in {401, 403}:
             text = f"{host} refused the key." if self.key else f"{host} needs a key."
-            return ModelError(f"{text}{words}", "Add the server again, with the key that it has.")
+            return ModelError(f"{text}{reason}", "Add the server again, with the key that it has.")
         match answer:
             case {"error": {"code": "context_length_exceeded"}}:
-                return PromptTooLongError(f"This chat is too long for the model on {host}.{words}")
+                return PromptTooLongError(f"This chat is too long for the model on {host}.{reason}")
             case {"error": _} | {"message": _}:
                 pass
             case _ if status == 404:
-                return self.stranger(words)
+                return self.stranger(reason)
         if status in {429, 503}:
-            return NetworkError(f"{host} is busy.{words}", "Try again soon.")
+            return NetworkError(f"{host} is busy.{reason}", "Try again soon.")
         happened = "failed" if status >= 500 else f"refused the request ({status})"
-        return ModelError(f"{host} {happened}.{words}")
+        return ModelError(f"{host} {happened}.{reason}")
 
-    def stranger(self, words: str = "") -> ModelError:
+    def stranger(self, reason: str = "") -> ModelError:
         """Return the error for an answer that is not one of OpenAI's API, with its own words; see `_words`."""
         hint = f"Give the address up to /v1, such as {EXAMPLE}."
-        return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.{words}", hint)
+        return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.{reason}", hint)
 
 
 def _parsed(body: bytes) -> object:
@@ -245,14 +245,14 @@ def _parsed(body: bytes) -> object:
     return parsed_json(text) or text
 
 
-def _words(said: object) -> str:
+def _words(message: object) -> str:
     """Return a sentence with what a refusal says in a usual field, or else with all of it; no page of HTML."""
     for field in ("message", "error", "detail", "message", "msg"):
-        if isinstance(said, dict) and said.get(field):
-            said = said[field]
-    text = as_text(said)
-    words = "" if text.lstrip().startswith("<") else one_line(text)[:_MAX_QUOTED]
-    return f" It says: {words}" if words else ""
+        if isinstance(message, dict) and message.get(field):
+            message = message[field]
+    text = as_text(message)
+    line = "" if text.lstrip().startswith("<") else one_line(text)[:_MAX_QUOTED]
+    return f" It says: {line}" if line else ""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -98,8 +98,8 @@ def _model(listed: dict[str, Any]) -> RemoteModel | None:
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         return None
     lengths = [value for label in _LENGTHS if type(value := listed.get(label)) is int and 0 < value < UNKNOWN_LENGTH]
-    said = listed.get("thinking")
-    known = [each for each in ThinkingChoice if each in said] if isinstance(said, list) else [*ThinkingChoice]
+    thinking = listed.get("thinking")
+    known = [each for each in ThinkingChoice if each in thinking] if isinstance(thinking, list) else [*ThinkingChoice]
     return RemoteModel(
         name, (lengths or [UNKNOWN_LENGTH])[0], tuple(known), listed.get("owned_by") == "rdchat", _sees(listed)
     )
@@ -143,11 +143,11 @@ class RemoteEngine:
         server = find_server(self._servers(), named[0])
         on_progress(LoadProgress(f"Connecting to {server.name}", None))
         connection = Connection(server, key_of(server))
-        found = next((each for each in list_models(server, connection.key) if each.name == named[1]), None)
-        if found is None:
+        result = next((each for each in list_models(server, connection.key) if each.name == named[1]), None)
+        if result is None:
             raise ModelError(f"{server.name} has no model {named[1]} now.", "Choose another one from the menu.")
-        info = _info(server, found)
-        self._loaded = connection, found, info
+        info = _info(server, result)
+        self._loaded = connection, result, info
         return info
 
     def unload(self) -> int:

@@ -246,8 +246,8 @@ class RemoteReply:
             return self._answer.statistics
         ttft_ms = (self._text_at - self._begun_at) * 1000
         here_ms = (self._last_at - self._text_at) * 1000
-        said = self._answer.statistics
-        return replace(said, ttft_ms=ttft_ms, decode_ms=said.decode_ms or here_ms)
+        reported = self._answer.statistics
+        return replace(reported, ttft_ms=ttft_ms, decode_ms=reported.decode_ms or here_ms)
 
     def _receive(self) -> None:
         """Wait for the next event of the server, and make events of it."""
@@ -296,10 +296,10 @@ class RemoteReply:
         number = self._request.request_id
         text = answer.text
         self._reader.add_text(trailing, answer.offsets)
-        told = self._reader.own(self._reader.finish_reply(finish is FinishReason.EOS))
+        parts = self._reader.own(self._reader.finish_reply(finish is FinishReason.EOS))
         self._ready.append(
             ReplyEnd(number, text, tuple(answer.token_ids), trailing, finish, self.statistics, answer.mode,
-                     tool_calls=tuple(calls), told=told)
+                     tool_calls=tuple(calls), told=parts)
         )  # fmt: skip
 
 

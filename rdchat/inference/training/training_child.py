@@ -58,8 +58,8 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         folder: Folder for the drafter, the curve and the comparison.
         questions: The person's own questions, where the order includes them.
     """
-    asked = plain(TrainingOrder, order)
-    place = Path(folder)
+    training_order = plain(TrainingOrder, order)
+    path = Path(folder)
     held_s = 0.0
     os.nice(_NICENESS)
 
@@ -76,16 +76,16 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
         report(TrainingProgress(COMPARING, fraction, memory_bytes=_memory_bytes()))
 
     with keep_awake():
-        model = load_model(asked.model, Dtype(asked.dtype), show_loading)
+        model = load_model(training_order.model, Dtype(training_order.dtype), show_loading)
         unwire_memory()  # The window's process keeps its own model resident.
         show_loading(LoadProgress("Preparing", None))
-        make_folder(place)
-        plan = make_plan(model, settings_of(asked, place, tuple(questions)), resume=True)
+        make_folder(path)
+        plan = make_plan(model, settings_of(training_order, path, tuple(questions)), resume=True)
         memory_bytes = plan.budget.memory_bytes + model.info.weights_bytes
         facts = str(plan.folder), str(model.info.path), plan.resumed, plan.budget.disk_bytes, memory_bytes
         report(TrainingStart(*facts))
         training = DrafterTraining(model, plan, lambda: monotonic() - held_s)
-        with closing(JsonLines(place / CURVE)) as curve, closing(training.train()) as events:
+        with closing(JsonLines(path / CURVE)) as curve, closing(training.train()) as events:
             last_fraction = -1.0
             for event in events:
                 if event.loss is not None and (event.accuracy or (event.fraction or 0) - last_fraction >= 1 / _POINTS):
@@ -93,8 +93,8 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
                     curve.append_line({"fraction": event.fraction, "loss": event.loss, "accuracy": event.accuracy})
                 report(replace(event, memory_bytes=_memory_bytes()))
         show_comparing(0.0)
-        comparison = asdict(compare_drafters(model, place / DRAFTER, asked.old, show_comparing))
-        write_json(place / RESULT, comparison)
+        comparison = asdict(compare_drafters(model, path / DRAFTER, training_order.old, show_comparing))
+        write_json(path / RESULT, comparison)
         return comparison
 
 

@@ -87,7 +87,7 @@ class AttentionParts:
         The layers must have been called before.
         """
         metal = on_gpu() and mx.metal.is_available()
-        return metal and any(0 < most < rows for most in self._part_rows)
+        return metal and any(0 < limit < rows for limit in self._part_rows)
 
     def _attend(  # noqa: PLR0917  as mlx-lm's
         self,
@@ -114,14 +114,14 @@ class AttentionParts:
             (batch, heads, n, value_dim).
         """
         rows = queries.shape[2]
-        most = 0
+        limit = 0
         # A quantised cache has no fused kernel.
         if rows > 1 and not hasattr(cache, "bits"):
-            most = _rows_of_part(queries, keys, values)
-            self._part_rows.add(most)
-        if not self.in_parts or not 0 < most < rows:
+            limit = _rows_of_part(queries, keys, values)
+            self._part_rows.add(limit)
+        if not self.in_parts or not 0 < limit < rows:
             return _attention(queries, keys, values, cache, scale, mask, sinks)
-        count = -(-rows // most)
+        count = -(-rows // limit)
         parts = []
         for start, end in pairwise(rows * number // count for number in range(count + 1)):
             seen = keys.shape[2]

@@ -79,18 +79,18 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
     try:
         for cache in make_prompt_cache(network):
             round_cache(cache)
-        found = list[Capability]()
+        results = list[Capability]()
         errors = _Errors()
         kinds = Counter[DraftKind]()
-        while len(found) < _TRIALS and max(kinds.values(), default=0) < _INPUTS:
-            trial = _Trial(network, hooks, vocabulary_size, len(found), kinds[DraftKind.TREE])
-            found.append(_judge(trial))
+        while len(results) < _TRIALS and max(kinds.values(), default=0) < _INPUTS:
+            trial = _Trial(network, hooks, vocabulary_size, len(results), kinds[DraftKind.TREE])
+            results.append(_judge(trial))
             hooks.leave_out_logits(vocabulary_size)
-            kinds[found[-1].kind] += 1
+            kinds[results[-1].kind] += 1
             errors.add_errors(trial.errors)
-        middle = sorted(found, key=lambda each: [*DraftKind].index(each.kind))[len(found) // 2]
+        middle = sorted(results, key=lambda each: [*DraftKind].index(each.kind))[len(results) // 2]
         hooks.states.recorded = middle.kind in {DraftKind.TREE, DraftKind.CHAIN}
-        return replace(middle, inputs=len(found), errors=errors.medians())
+        return replace(middle, inputs=len(results), errors=errors.medians())
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
     except Exception as error:

@@ -193,8 +193,8 @@ def _blas_library() -> str:
     """Return the OpenBLAS from which MLX takes its matrix product (`host.prefer_fast_blas`); empty for MLX's own."""
     if host.MACOS or not hasattr(ctypes.CDLL(None), "cblas_sgemm"):
         return ""
-    words = Path("/proc/self/maps").read_text().split()
-    return next((word for word in words if "/libopenblas" in word), "")
+    fields = Path("/proc/self/maps").read_text().split()
+    return next((word for word in fields if "/libopenblas" in word), "")
 
 
 @overload

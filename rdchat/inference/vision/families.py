@@ -76,9 +76,9 @@ class Family:
         """Return the numbers of frequencies of `Seam`."""
         text = text_config(config)
         rope = text.get("rope_parameters") or text.get("rope_scaling")
-        found = rope.get("mrope_section") if isinstance(rope, Mapping) else None
+        result = rope.get("mrope_section") if isinstance(rope, Mapping) else None
         usual = [24, 20, 20] if str(config["model_type"]).startswith("qwen3_vl") else [11, 11, 10]
-        sections = found if isinstance(found, list) and [*map(type, found)] == [int] * 3 else usual
+        sections = result if isinstance(result, list) and [*map(type, result)] == [int] * 3 else usual
         return tuple(sections) if self.by_axis else ()
 
     def image_settings(self, folder: Path) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def states_vision(config: _Config) -> bool:
 def _fetched_tower(model: Path) -> Path | None:
     """Return the folder of the tower that was fetched for a model, the first by name; None without one."""
     # A tower is whole once it has a configuration.
-    found = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
-    return min((path.parent for path in found), default=None)
+    results = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
+    return min((path.parent for path in results), default=None)
 
 
 def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], str]:
@@ -227,10 +227,10 @@ def image_token(config: _Config) -> int:
     Raises:
         ModelError: If the configuration has none.
     """
-    found = config.get("image_token_id", config.get("image_token_index"))
-    if type(found) is not int:
+    result = config.get("image_token_id", config.get("image_token_index"))
+    if type(result) is not int:
         raise ModelError("The model's config.json has no token for images.", REFETCH_HINT)
-    return found
+    return result
 
 
 def _tiles(layout: Layout) -> str:

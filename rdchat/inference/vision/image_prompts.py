@@ -71,8 +71,8 @@ def with_images(
 
 def image_ids(key: str, count: int) -> list[int]:
     """Return the ids of an image's tokens, below -1: each depends on the hash of the pixels and on its place."""
-    words = np.frombuffer(hashlib.shake_128(key.encode()).digest(4 * count), "<u4")
-    return [-2 - int(word) % _IDS for word in words]
+    numbers = np.frombuffer(hashlib.shake_128(key.encode()).digest(4 * count), "<u4")
+    return [-2 - int(word) % _IDS for word in numbers]
 
 
 def positions_by_axis(spans: Sequence[ImageSpan], start: int, end: int) -> npt.NDArray[np.int32]:

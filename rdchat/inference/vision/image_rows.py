@@ -159,13 +159,13 @@ class ImageRows:
         self._family = vision.family
         self._settings = dict[str, Any]()
         self._weights: TowerWeights | None = None
-        self._kept = OrderedDict[str, SeenImage]()
+        self._recent = OrderedDict[str, SeenImage]()
 
     def stored_rows(self, key: str) -> SeenImage | None:
         """Return the rows of an image if they are kept."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._kept.get(key)
+        if key in self._recent:
+            self._recent.move_to_end(key)
+        return self._recent.get(key)
 
     def see(self, key: str, image: Prepared, waiting: Callable[[], None] = lambda: None) -> SeenImage:
         """Return the rows of an image.
@@ -179,8 +179,8 @@ class ImageRows:
             ModelError: If the tower's weights or settings are damaged.
             OutOfMemoryError: If there was not enough memory.
         """
-        if (kept := self.stored_rows(key)) is not None:
-            return kept
+        if (stored := self.stored_rows(key)) is not None:
+            return stored
 
         def evaluate(state: mx.array) -> None:
             mx.eval(state)
@@ -196,9 +196,9 @@ class ImageRows:
                 if is_device_error(error):
                     raise
                 raise ModelError(f"The vision part of {self._name} is damaged.", REFETCH_HINT) from error
-        self._kept[key] = seen
-        while len(self._kept) > 1 and _bytes(self._kept.values()) > self._limit:
-            self._kept.popitem(last=False)
+        self._recent[key] = seen
+        while len(self._recent) > 1 and _bytes(self._recent.values()) > self._limit:
+            self._recent.popitem(last=False)
         return seen
 
     def prompt(self, ids: Sequence[int], spans: Sequence[ImageSpan], images: Iterable[SeenImage]) -> "SeenPrompt":
@@ -219,11 +219,11 @@ class ImageRows:
         # Each token has as many patches.
         ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.pixel_tokens)
         tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
-        found = [
+        results = [
             tower(weights, self._settings, mx.array(tile), grid, evaluate)
             for tile, grid in zip(tiles, layout.grids, strict=True)
         ]
-        seen = _joined(SeenImage(*each) for each in found)
+        seen = _joined(SeenImage(*each) for each in results)
         if any(each.shape[-1] != self._vision.width for each in (seen.rows, *seen.deep)):
             raise ValueError("The features have another width than the rows")
         return seen

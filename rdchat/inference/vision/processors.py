@@ -74,44 +74,44 @@ class Processor(NamedTuple):
 
 def qwen_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
     """Return the layout for Qwen2-VL and later: about the size of the image, within the limits of pixels."""
-    side = _whole(settings, "patch_size", 14) * _whole(settings, "merge_size", 2)
-    least = _whole(settings, "min_pixels", _edge(settings, "size", "shortest_edge", 56 * 56))
-    most = _whole(settings, "max_pixels", _edge(settings, "size", "longest_edge", 28 * 28 * 1280))
+    side = _integer_setting(settings, "patch_size", 14) * _integer_setting(settings, "merge_size", 2)
+    minimum = _integer_setting(settings, "min_pixels", _edge(settings, "size", "shortest_edge", 56 * 56))
+    maximum = _integer_setting(settings, "max_pixels", _edge(settings, "size", "longest_edge", 28 * 28 * 1280))
     if max_tokens is not None:
-        most = min(most, max(least, max_tokens * side**2))
+        maximum = min(maximum, max(minimum, max_tokens * side**2))
     height, width = (max(each, math.ceil(max(width, height) / _LONGEST_RATIO)) for each in (height, width))
-    rows, columns = _grid(width, height, side, (least, most))
+    rows, columns = _grid(width, height, side, (minimum, maximum))
     return Layout(((rows, columns),), (columns * side, rows * side))
 
 
 def _grid(width: int, height: int, side: int, limits: tuple[int, int], fewest: int = 0) -> tuple[int, int]:
     """Return rows and columns of squares that have about the size of an image, within limits of pixels."""
-    least, most = limits
+    minimum, maximum = limits
     rows, columns = (max(fewest, round(each / side)) for each in (height, width))
-    if rows * columns * side**2 > most:
-        shrink = math.sqrt(height * width / most)
+    if rows * columns * side**2 > maximum:
+        shrink = math.sqrt(height * width / maximum)
         rows, columns = (max(1, math.floor(each / shrink / side)) for each in (height, width))
-    elif rows * columns * side**2 < least:
-        grow = math.sqrt(least / (height * width))
+    elif rows * columns * side**2 < minimum:
+        grow = math.sqrt(minimum / (height * width))
         rows, columns = (math.ceil(each * grow / side) for each in (height, width))
     return rows, columns
 
 
 def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, channels * frames * side * side) of a still image; all frames are the same."""
-    side = _whole(settings, "patch_size", 14)
-    merge = _whole(settings, "merge_size", 2)
+    side = _integer_setting(settings, "patch_size", 14)
+    merge = _integer_setting(settings, "merge_size", 2)
     ((rows, columns),) = layout.grids
     cut = _resized(rgb, layout.size, settings, _BICUBIC).reshape(rows, merge, side, columns, merge, side, 3)
     cut = cut.transpose(0, 3, 1, 4, 6, 2, 5)
     numbers = _normal(cut.reshape(-1, 3, side, side), settings, _CLIP_MEAN, _CLIP_STD)
-    frames = np.repeat(numbers[:, :, None], _whole(settings, "temporal_patch_size", 2, _MAX_FRAMES), axis=2)
+    frames = np.repeat(numbers[:, :, None], _integer_setting(settings, "temporal_patch_size", 2, _MAX_FRAMES), axis=2)
     return frames.reshape(len(frames), -1)
 
 
 def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
     """Return the layout for Idefics3 and SmolVLM: tiles, and one of the whole image, which `max_tokens` leaves out."""
-    grid = (_whole(settings, "token_side"),) * 2
+    grid = (_integer_setting(settings, "token_side"),) * 2
     edge = _edge(settings, "max_image_size", "longest_edge", 364)
     longest = min(_edge(settings, "size", "longest_edge", 4 * 364), _LONGEST_EDGE)
     if edge > _LONGEST_EDGE:
@@ -162,7 +162,7 @@ def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDA
 
 def gemma3_layout(_width: int, _height: int, settings: Settings, _max_tokens: int | None) -> Layout:
     """Return the layout for Gemma 3: every image is scaled to one square."""
-    side = _whole(settings, "token_side")
+    side = _integer_setting(settings, "token_side")
     return Layout(((side, side),), (_edge(settings, "size", "width", 224), _edge(settings, "size", "height", 224)))
 
 
@@ -173,18 +173,22 @@ def gemma3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArr
 
 def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
     """Return the layout for Gemma 4: as large as the tokens allow. The settings have fewer than the model can take."""
-    side = _whole(settings, "patch_size", 16) * _whole(settings, "pooling_kernel_size", 3)
-    most = min(max_tokens, _whole(settings, "max_soft_tokens", 280)) if max_tokens is not None else _GEMMA4_TOKENS
-    factor = math.sqrt(most * side**2 / (width * height))
+    side = _integer_setting(settings, "patch_size", 16) * _integer_setting(settings, "pooling_kernel_size", 3)
+    maximum = (
+        min(max_tokens, _integer_setting(settings, "max_soft_tokens", 280))
+        if max_tokens is not None
+        else _GEMMA4_TOKENS
+    )
+    factor = math.sqrt(maximum * side**2 / (width * height))
     rows, columns = (math.floor(factor * each / side) for each in (height, width))
     if 0 in {rows, columns}:
-        rows, columns = (max(1, min(each, most)) for each in (height // width, width // height))
+        rows, columns = (max(1, min(each, maximum)) for each in (height // width, width // height))
     return Layout(((rows, columns),), (columns * side, rows * side))
 
 
 def gemma4_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, side * side * channels)."""
-    squares = _squares(_resized(rgb, layout.size, settings, _BICUBIC), _whole(settings, "patch_size", 16))
+    squares = _squares(_resized(rgb, layout.size, settings, _BICUBIC), _integer_setting(settings, "patch_size", 16))
     return _flat(_normal(squares.transpose(0, 3, 1, 2), settings, (0.0,) * 3, (1.0,) * 3))
 
 
@@ -193,41 +197,41 @@ def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | N
 
     `max_tokens` limits both, each by itself.
     """
-    patch = _whole(settings, "encoder_patch_size", 16)
-    most = _whole(settings, "max_image_tokens", 256)
-    side = patch * _whole(settings, "downsample_factor", 2)
+    patch = _integer_setting(settings, "encoder_patch_size", 16)
+    maximum = _integer_setting(settings, "max_image_tokens", 256)
+    side = patch * _integer_setting(settings, "downsample_factor", 2)
     pixels = math.prod(max(patch, round(each / side) * side) for each in (width, height))
-    is_large = pixels > most * side**2 * _channels(settings, "max_pixels_tolerance", (2.0,))[0]
+    is_large = pixels > maximum * side**2 * _channels(settings, "max_pixels_tolerance", (2.0,))[0]
     split = is_large and _given(settings, "do_image_splitting", True)
     across, rows, columns = _nearest_tiles(width, height, side, settings, max_tokens) if split else (0, 0, 0)
-    most = min(most, max_tokens or most)
-    least = min(most, _whole(settings, "min_image_tokens", 64))
-    high, broad = _grid(width, height, side, (least * side**2, most * side**2), 1)
+    maximum = min(maximum, max_tokens or maximum)
+    minimum = min(maximum, _integer_setting(settings, "min_image_tokens", 64))
+    high, broad = _grid(width, height, side, (minimum * side**2, maximum * side**2), 1)
     # Those of a line of pixels would be too many.
-    broad = min(broad, max(most // high, 1))
-    high = min(high, most)
-    whole = ((high, broad),) if rows == 0 or _given(settings, "use_thumbnail", True) else ()
-    return Layout(((across, across),) * (rows * columns) + whole, (broad * side, high * side), (rows, columns))
+    broad = min(broad, max(maximum // high, 1))
+    high = min(high, maximum)
+    overview = ((high, broad),) if rows == 0 or _given(settings, "use_thumbnail", True) else ()
+    return Layout(((across, across),) * (rows * columns) + overview, (broad * side, high * side), (rows, columns))
 
 
 def _nearest_tiles(
     width: int, height: int, side: int, settings: Settings, max_tokens: int | None
 ) -> tuple[int, int, int]:
     """Return the tokens across a tile, and the rows and columns of tiles nearest to the shape of an image; or zeros."""
-    tile = _whole(settings, "tile_size", 512)
-    most = _whole(settings, "max_tiles", 10)
-    if tile % side or most > _MAX_TILES or most * tile**2 > _MAX_PIXELS:
-        raise _invalid("the size or number of tiles", (tile, most))
+    tile = _integer_setting(settings, "tile_size", 512)
+    maximum = _integer_setting(settings, "max_tiles", 10)
+    if tile % side or maximum > _MAX_TILES or maximum * tile**2 > _MAX_PIXELS:
+        raise _invalid("the size or number of tiles", (tile, maximum))
     if max_tokens is not None:
-        most = min(most, max_tokens // (tile // side) ** 2)
+        maximum = min(maximum, max_tokens // (tile // side) ** 2)
     best = (1, 1)
     nearest = math.inf
-    shapes = ((rows, columns) for rows in range(1, most + 1) for columns in range(1, most // rows + 1))
+    shapes = ((rows, columns) for rows in range(1, maximum + 1) for columns in range(1, maximum // rows + 1))
     for rows, columns in sorted(shapes, key=math.prod):
         apart = abs(width / height - columns / rows)
         count = rows * columns
         fits = apart < nearest or (apart == nearest and width * height > tile**2 * count / 2)
-        if fits and count >= _whole(settings, "min_tiles", 2):
+        if fits and count >= _integer_setting(settings, "min_tiles", 2):
             best = (rows, columns)
             nearest = apart
     return (tile // side, *best) if best != (1, 1) else (0, 0, 0)
@@ -236,13 +240,13 @@ def _nearest_tiles(
 def lfm2_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, side * side * channels), tile after tile, those of the whole image last."""
     rows, columns = layout.tiles
-    tile = _whole(settings, "tile_size", 512)
+    tile = _integer_setting(settings, "tile_size", 512)
     images = []
     if rows:
         images += [*_squares(_resized(rgb, (columns * tile, rows * tile), settings, _BILINEAR), tile)]
     if len(layout.grids) > rows * columns:
         images.append(_resized(rgb, layout.size, settings, _BILINEAR))
-    squares = np.concatenate([_squares(each, _whole(settings, "encoder_patch_size", 16)) for each in images])
+    squares = np.concatenate([_squares(each, _integer_setting(settings, "encoder_patch_size", 16)) for each in images])
     return _flat(_normal(squares.transpose(0, 3, 1, 2), settings))
 
 
@@ -311,10 +315,10 @@ def _channels(settings: Settings, key: str, usual: tuple[float, ...]) -> npt.NDA
         raise _invalid(key, value) from error
 
 
-def _whole(settings: Settings, key: str, usual: int | None = None, most: int = _MAX_NUMBER) -> int:
+def _integer_setting(settings: Settings, key: str, usual: int | None = None, maximum: int = _MAX_NUMBER) -> int:
     """Return a positive whole number of the settings."""
     value = _given(settings, key, usual)
-    if type(value) is not int or not 0 < value <= most:
+    if type(value) is not int or not 0 < value <= maximum:
         raise _invalid(key, value)
     return value
 
@@ -328,7 +332,7 @@ def _given(settings: Settings, key: str, usual: Any) -> Any:
 def _edge(settings: Settings, key: str, edge: str, usual: int) -> int:
     """Return a number of a size of the settings, such as `size` with `longest_edge`."""
     value = settings.get(key)
-    return _whole(value if isinstance(value, Mapping) else {edge: value}, edge, usual)
+    return _integer_setting(value if isinstance(value, Mapping) else {edge: value}, edge, usual)
 
 
 def _invalid(key: str, value: object) -> ModelError:

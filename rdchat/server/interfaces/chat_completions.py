@@ -106,7 +106,7 @@ class ChatCompletions(OpenAIInterface):
 
     def _log_probs(self, fields: Fields) -> int | None:
         requested = fields.flag("logprobs")
-        top = fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
+        top = fields.read_integer("top_logprobs", 0, MAX_LOG_PROBS)
         if top and not requested:
             raise wrong("top_logprobs", "needs `logprobs`: true.")
         return (top or 0) if requested else None
@@ -181,7 +181,7 @@ class Completions(OpenAIInterface):
         fields.refuse("each of the `n` replies is sent.", "best_of", neutral=(common["choices"],))
         return ReplyRequest(
             prompts=self._prompts(fields),
-            top_log_probs=fields.whole_number("logprobs", 0, MAX_LOG_PROBS),
+            top_log_probs=fields.read_integer("logprobs", 0, MAX_LOG_PROBS),
             shape=read_shape(fields.part("response_format")),
             **common,
             ignored=fields.unread(),

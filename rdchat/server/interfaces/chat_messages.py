@@ -58,11 +58,11 @@ def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Map
             yield _custom(given, namespace)
         case "namespace":
             name = given.read_text("name")
-            about = given.read_text("description", "")
+            description = given.read_text("description", "")
             inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
             if inner:
                 first = inner[0]["function"]
-                first["description"] = "\n".join(filter(None, (about, first["description"])))
+                first["description"] = "\n".join(filter(None, (description, first["description"])))
             else:
                 fields.ignored.append("tools.namespace")
             yield from inner

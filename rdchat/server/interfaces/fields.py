@@ -153,7 +153,7 @@ class Fields:
         """Return a list of objects; empty where it is absent."""
         return [self.inner(each, f"{field}[{at}]") for at, each in enumerate(self.items(field))]
 
-    def whole_number(self, field: str, low: int, high: int) -> int | None:
+    def read_integer(self, field: str, low: int, high: int) -> int | None:
         """Return a whole number; None where it is absent."""
         value = self.raw_value(field)
         if value is None:

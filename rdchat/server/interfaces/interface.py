@@ -72,7 +72,7 @@ def read_openai(fields: Fields) -> dict[str, Any]:
     common = read_common(fields, "stop", *SAMPLING)
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
     include_usage = fields.part("stream_options").flag("include_usage")
-    return common | {"choices": fields.whole_number("n", 1, 128) or 1, "include_usage": include_usage}
+    return common | {"choices": fields.read_integer("n", 1, 128) or 1, "include_usage": include_usage}
 
 
 class OpenAIInterface:

@@ -164,7 +164,7 @@ class Messages:
         if kind not in _THINKING:
             raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
         if kind == "enabled":
-            common["thinking_tokens"] = thinking.whole_number("budget_tokens", 0, MAX_TOKENS)
+            common["thinking_tokens"] = thinking.read_integer("budget_tokens", 0, MAX_TOKENS)
         return ReplyRequest(
             prompts=(prompt,),
             effort=read_thinking(fields, effort or _THINKING[kind]),

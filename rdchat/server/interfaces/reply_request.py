@@ -257,9 +257,9 @@ def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, An
     """
     for name in ("messages", "input"):
         fields.ignored += notes_in(fields.values.get(name), name)
-    seed = fields.whole_number("seed", -(2**63), 2**64 - 1)
+    seed = fields.read_integer("seed", -(2**63), 2**64 - 1)
     # As vLLM and as Qwen's API name it.
-    limits = [fields.whole_number(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
+    limits = [fields.read_integer(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
     return {
         "model": fields.read_text("model", ""),
         "sampling": _read_sampling(fields, *sampling) | {"stop": fields.stops(stop_field)},
@@ -274,13 +274,13 @@ def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, An
 def _read_sampling(fields: Fields, *names: str) -> dict[str, Any]:
     """Read the sampling values that a client gave, and its limit of tokens, as fields of `SamplingParams`."""
     given: dict[str, Any] = {name: value for name in names if (value := fields.number(name)) is not None}
-    top_k = fields.whole_number("top_k", -1, MAX_TOKENS)
+    top_k = fields.read_integer("top_k", -1, MAX_TOKENS)
     if top_k is not None:
         given["top_k"] = max(top_k, 0)
     if given.get("top_p") == 0:
         given["top_p"] = _BEST_TOKEN
     names_of_limit = ("max_completion_tokens", "max_output_tokens", "max_tokens")
-    limits = {name: fields.whole_number(name, -1, MAX_TOKENS) for name in names_of_limit}
+    limits = {name: fields.read_integer(name, -1, MAX_TOKENS) for name in names_of_limit}
     if 0 in limits.values():
         raise wrong(min(limits, key=lambda name: limits[name] != 0), "must be at least 1, or -1 for no limit.")
     limit = next((each for each in limits.values() if each is not None), -1)

@@ -110,10 +110,10 @@ def unsealed(item: Fields) -> str:
 class ResponseFormat:
     """Writes the one response to a request, as output items one after another if it is streamed."""
 
-    def __init__(self, request: ReplyRequest, model: str, reply_id: str, kept: KeptItems) -> None:
+    def __init__(self, request: ReplyRequest, model: str, reply_id: str, stored_items: KeptItems) -> None:
         self._request = request
         self._reply_id = reply_id
-        self._kept = kept
+        self._stored_items = stored_items
         head: dict[str, Any] = {
             "id": f"resp_{reply_id}",
             "object": "response",
@@ -240,7 +240,7 @@ class ResponseFormat:
                 item["encrypted_content"] = sealed(part["text"])
         item["status"] = status
         if self._request.keep_items:
-            self._kept.add_item(item)
+            self._stored_items.add_item(item)
         return text + self._event("response.output_item.done", **self._place, item=item)
 
     @property
@@ -269,11 +269,11 @@ class Responses(OpenAIInterface):
     """Reads requests and writes responses of `/v1/responses`; see `Interface`."""
 
     def __init__(self) -> None:
-        self._kept = KeptItems()
+        self._stored_items = KeptItems()
 
     def format(self, request: ReplyRequest, model: str, reply_id: str) -> ResponseFormat:
         """Return what writes the response; see `Interface.format`."""
-        return ResponseFormat(request, model, reply_id, self._kept)
+        return ResponseFormat(request, model, reply_id, self._stored_items)
 
     def read_request(self, fields: Fields) -> ReplyRequest:
         """Read a request; see `Interface.read_request`."""
@@ -287,7 +287,7 @@ class Responses(OpenAIInterface):
         reasoning = fields.part("reasoning")
         text = fields.part("text")
         reasoning.read_text("summary", "")
-        limit = reasoning.whole_number("max_tokens", 0, MAX_TOKENS)
+        limit = reasoning.read_integer("max_tokens", 0, MAX_TOKENS)
         if limit is not None:
             common["thinking_tokens"] = limit
         tools = read_tools(fields)
@@ -296,7 +296,7 @@ class Responses(OpenAIInterface):
             repeated[name] = {field: repeated[name].get(field, usual) for field, usual in _REPEATED[name].items()}
         listed = [{"type": "function", "strict": each["strict"]} | each["function"] for each in tools]
         return ReplyRequest(
-            prompts=(Prompt(tuple(_read_conversation(fields, self._kept))),),
+            prompts=(Prompt(tuple(_read_conversation(fields, self._stored_items))),),
             one_call=not fields.flag("parallel_tool_calls", default=True),
             top_log_probs=_read_log_probs(fields),
             seal_thoughts=_SEALED in fields.items("include"),
@@ -310,18 +310,18 @@ class Responses(OpenAIInterface):
 
 
 def _read_log_probs(fields: Fields) -> int | None:
-    top = fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
+    top = fields.read_integer("top_logprobs", 0, MAX_LOG_PROBS)
     included = fields.items("include")
     fields.ignored += [f"include.{each}" for each in included if each not in (_LOG_PROBS, _SEALED)]
     return top or 0 if top or _LOG_PROBS in included else None
 
 
-def _read_conversation(fields: Fields, kept: KeptItems) -> Iterator[ChatMessage]:
+def _read_conversation(fields: Fields, stored_items: KeptItems) -> Iterator[ChatMessage]:
     """Yield the instructions, and the messages of `input`; neighbouring items of the assistant are one message."""
     if instructions := fields.read_text("instructions", ""):
         yield ChatMessage(Role.SYSTEM, instructions)
     given = fields.raw_value("input")
-    items = [] if isinstance(given, str) else [kept.resolved(each) for each in fields.inners("input")]
+    items = [] if isinstance(given, str) else [stored_items.resolved(each) for each in fields.inners("input")]
     if given is None or given == []:
         raise wrong("input", "must be a text, or a list with at least one item.")
     if isinstance(given, str):

@@ -91,5 +91,5 @@ def is_own_address(text: str) -> bool:
 
 def _shown(text: str) -> str:
     """Return the beginning of a text without what cannot be seen, and without more than one empty line at a place."""
-    kept = (each for each in text if each in f"\n\t{_JOINERS}" or unicodedata.category(each) not in _HIDDEN)
-    return _EMPTY_LINES.sub("\n\n", "".join(kept))[:MAX_CHARACTERS].strip()
+    signs = (each for each in text if each in f"\n\t{_JOINERS}" or unicodedata.category(each) not in _HIDDEN)
+    return _EMPTY_LINES.sub("\n\n", "".join(signs))[:MAX_CHARACTERS].strip()

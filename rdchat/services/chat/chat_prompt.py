@@ -172,8 +172,8 @@ def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
 
 def ends_with_question(path: Sequence[Message]) -> bool:
     """Whether there is a question, or a result or a refusal of a call, to answer at the end of a path."""
-    said = (m for m in reversed(uncut(path)) if m.text.strip() or m.files or m.tool_calls or m.role is Role.TOOL)
-    last = next(said, None)
+    messages = (m for m in reversed(uncut(path)) if m.text.strip() or m.files or m.tool_calls or m.role is Role.TOOL)
+    last = next(messages, None)
     return last is not None and (last.role is not Role.ASSISTANT or last.runs_nothing)
 
 

@@ -77,7 +77,7 @@ class Replies(QObject):
         storage: StorageWatch,
         drafting: DraftControl,
         earlier: EarlierReplyIndex,
-        kept: KeptCacheControl,
+        caches: KeptCacheControl,
         *,
         tools: ChatTools,
     ) -> None:
@@ -87,7 +87,7 @@ class Replies(QObject):
         self.model = drafting.model
         self.drafting = drafting
         self._earlier = earlier
-        self._kept = kept
+        self._caches = caches
         self.recorder = ReplyRecorder(store, storage, self)
         self.traces = TraceRecorder(store, self)
         self.file_text = store.file_text
@@ -236,7 +236,7 @@ class Replies(QObject):
         seed = live.message.seed or 0
         continues = live.begins_at > 0
         earlier = self._earlier.index
-        kept = self._kept
+        caches = self._caches
         # The choice of thinking may have been made for another model, or for one without a switch.
         thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
         is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
@@ -256,7 +256,7 @@ class Replies(QObject):
                 shape=values.answer_shape,
                 tools=tools,
                 earlier=earlier,
-                keep=kept.folder(conversation),
+                keep=caches.folder(conversation),
                 image_cap=self._image_cap,
             )
 

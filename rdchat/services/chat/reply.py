@@ -134,16 +134,16 @@ class Reply:
         """
         message = self.message
         begins_at = self.begins_at
-        told = end.told if end else NOTHING_TOLD
+        parts = end.told if end else NOTHING_TOLD
         ended = replace(
             message,
-            text=message.text[:begins_at] + told.text,
-            thinking=replace(message.thinking, parts=_joined(message, begins_at, told)),
+            text=message.text[:begins_at] + parts.text,
+            thinking=replace(message.thinking, parts=_joined(message, begins_at, parts)),
             status=MessageStatus.COMPLETE,
             finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
         )
         if end is not None:
-            own_control = (begins_at + offset for offset in told.control)
+            own_control = (begins_at + offset for offset in parts.control)
             # Each part of a continued reply has a prefill: the counters would not add up.
             server = model.server if model else ""
             drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind, server)
@@ -164,11 +164,11 @@ class Reply:
         self.message = replace(self.message, status=status, error=error)
 
 
-def _joined(message: Message, begins_at: int, told: Thoughts) -> tuple[Part, ...]:
+def _joined(message: Message, begins_at: int, parts: Thoughts) -> tuple[Part, ...]:
     """Return the parts of a message from `begins_at` on as they are in the reply, which continues its last part."""
     before = [replace(part, end=min(part.end, begins_at)) for part in message.thinking.parts if part.start <= begins_at]
-    moved = [replace(part, start=part.start + begins_at, end=part.end + begins_at) for part in told.parts]
-    return (*before, *moved) if begins_at else told.parts
+    moved = [replace(part, start=part.start + begins_at, end=part.end + begins_at) for part in parts.parts]
+    return (*before, *moved) if begins_at else parts.parts
 
 
 def _with_ids(calls: Sequence[ToolCall], message_id: int) -> tuple[ToolCall, ...]:

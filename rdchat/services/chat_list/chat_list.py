@@ -181,8 +181,8 @@ class ChatList(QObject):
         with self.storage.reading():
             self._read_rows()
             if self.new_replies:
-                found = self.store.find_chats(list(self.new_replies))
-                self.new_replies = {each: None for each in self.new_replies if each in found}
+                results = self.store.find_chats(list(self.new_replies))
+                self.new_replies = {each: None for each in self.new_replies if each in results}
             if (chat := self.chat.stored_conversation) is not None:  # It may have been pinned, moved or renamed.
                 if (changed := self.store.find_chats([chat.id]).get(chat.id)) is not None:
                     self.chat.update_chat(changed)

@@ -105,7 +105,7 @@ def fitting_beginning(
     limit = max(int(room * _FILLED), 1)
     fits = 0
     over = len(full_text(file)) + 1
-    found: tuple[Part, TokenCount] | None = None
+    results: tuple[Part, TokenCount] | None = None
     size = min(max(int(limit * per_token), 1), over - 1)
     tries = 0
     while True:
@@ -113,12 +113,12 @@ def fitting_beginning(
         part = beginning(file, size)
         tokens = count(part)
         if tokens.tokens <= limit:
-            found = (part, tokens)
+            results = (part, tokens)
             fits = size
         else:
             over = size
         if over - fits <= max(fits // _NEAR, 1):
-            return found or (part, tokens)
+            return results or (part, tokens)
         # Near the size by the tokens so far: on its other side, where the text is even.
         likely = size * limit / max(tokens.tokens, 1)
         size = int(likely * (1 + 0.5 / _NEAR if fits == size else 1 - 0.5 / _NEAR))

@@ -215,14 +215,14 @@ class Downloads(QObject):
         self.changed.emit(download)
 
     def _forget(self, download: str) -> None:
-        gone = self._listed.pop(download)
+        removed = self._listed.pop(download)
         self._drafters.pop(download, None)
         # A drafter that was removed is no longer a part of the model's download. A model that is not here yet gets it
         # later, unless it is here.
         for model in self.models_of(download):
-            if DownloadState.FINISHED in {gone.state, self._listed[model].state}:
+            if DownloadState.FINISHED in {removed.state, self._listed[model].state}:
                 del self._drafters[model]
-        self.changed.emit(gone)
+        self.changed.emit(removed)
         self.removed.emit(download)
 
     def _take_left(self, left: tuple[Download, ...]) -> None:
@@ -280,8 +280,8 @@ class HubAccount(ModelService):
     def _do(self, busy: str, work: Callable[[Endpoint], _Found], then: Callable[[], object] = lambda: None) -> None:
         """Run work on the thread, unless other work runs."""
 
-        def end(found: _Found) -> None:
-            token, name = found
+        def end(result: _Found) -> None:
+            token, name = result
             source = token.source if token else None
             if name is not None or source is not self.source:
                 self.name = name or ""

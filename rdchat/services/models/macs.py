@@ -48,10 +48,10 @@ class Macs(QObject):
         """
         self._work.do(partial(found_host, name, address or None), partial(self._on_found, then), then)
 
-    def _on_found(self, then: Callable[[RdchatError | None], object], found: Host) -> None:
-        self._settings.change_values(hosts=(*self._others(found), found))
+    def _on_found(self, then: Callable[[RdchatError | None], object], result: Host) -> None:
+        self._settings.change_values(hosts=(*self._others(result), result))
         then(None)
-        self.check_mac(found)
+        self.check_mac(result)
 
     def remove_mac(self, host: Host) -> None:
         self.facts.pop(host.ssh, None)

@@ -108,10 +108,10 @@ class Models(QObject):
     @property
     def published(self) -> tuple[Model, ...]:
         """The drafters that the hub has for the chosen model: the suggested one, then what a search found."""
-        found = self.hub_drafters.results if self.was_searched else ()
+        matches = self.hub_drafters.results if self.was_searched else ()
         here = self.library.here
         # The hub's answer about the suggested one replaces that of the list.
-        results = {each.repository: each for each in (*self._suggested, *found)}.values()
+        results = {each.repository: each for each in (*self._suggested, *matches)}.values()
         models = (Model(each.repository, hub=each, drafts=True, is_model=each.is_smaller_model) for each in results)
         return tuple(self.with_download(replace(model, is_installed=model.id in here)) for model in models)
 

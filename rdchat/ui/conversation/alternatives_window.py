@@ -55,8 +55,8 @@ def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
 
     A span is begin and end in UTF-16 units.
     """
-    words = [list(_WORD.finditer(text)) for text in (one, other)]
-    first, second = ([word[0] for word in matches] for matches in words)
+    pieces = [list(_WORD.finditer(text)) for text in (one, other)]
+    first, second = ([word[0] for word in matches] for matches in pieces)
     exact = max(len(first), len(second)) <= _EXACT
     matcher = _Matcher(None, first, second, autojunk=not exact)
     if matcher.ratio() < _LITTLE:
@@ -67,9 +67,9 @@ def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
         if kind == "equal":
             continue
         if end > begin:
-            in_one.append((words[0][begin].start(), words[0][end - 1].end()))
+            in_one.append((pieces[0][begin].start(), pieces[0][end - 1].end()))
         if other_end > other_begin:
-            in_other.append((words[1][other_begin].start(), words[1][other_end - 1].end()))
+            in_other.append((pieces[1][other_begin].start(), pieces[1][other_end - 1].end()))
     return utf16_spans(one, in_one), utf16_spans(other, in_other)
 
 

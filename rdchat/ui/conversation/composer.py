@@ -51,8 +51,8 @@ class ContextRing(QWidget):
         if use is not None:
             self._share = min(use.tokens / use.limit, 1.0) if use.tokens is not None and use.fits else 1.0
             percent = "<1%" if 0 < self._share < 0.01 else f"{min(int(self._share * 100), 99)}%"
-            about = "~" if use.is_estimate else ""
-            self.text = f"{about}{percent}" if use.fits else "Too long"
+            mark = "~" if use.is_estimate else ""
+            self.text = f"{mark}{percent}" if use.fits else "Too long"
             self.setAccessibleName(context_text(use))
             set_tip(self, context_text(use))
         self.updateGeometry()

@@ -93,8 +93,8 @@ class PromptList(QListWidget):
             self._closed = False
             self.hide()
             return
-        words = document.toPlainText()[1:].casefold().split()
-        self._found = [each for each in self._prompts if all(word in each.name.casefold() for word in words)]
+        terms = document.toPlainText()[1:].casefold().split()
+        self._found = [each for each in self._prompts if all(word in each.name.casefold() for word in terms)]
         self.clear()
         names = [each.name.replace("\n", " ") for each in self._found]
         if not self._prompts and document.characterCount() == _ONLY_A_SLASH:
@@ -127,9 +127,9 @@ class PromptList(QListWidget):
 
     def mark_fields(self) -> None:
         """Mark the parts of the field that a saved prompt asks for, to tell them from what the person types."""
-        asked = {part for prompt in self._prompts for part in PLACEHOLDER.findall(prompt.text)}
+        placeholders = {part for prompt in self._prompts for part in PLACEHOLDER.findall(prompt.text)}
         for cursor in self._parts():
-            if (part := cursor.selectedText()) in asked:
+            if (part := cursor.selectedText()) in placeholders:
                 marked = QTextCharFormat()
                 marked.setProperty(_ASKED, part)
                 cursor.setCharFormat(marked)

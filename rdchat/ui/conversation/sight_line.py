@@ -71,9 +71,9 @@ class SightLine(QWidget):
     def seeing(self) -> Sequence[ModelCard]:
         """The installed models that see; the loaded model alone, if its vision was fetched since."""
         cards = (*self._more, *(self._installed.results if self._installed else ()))
-        found = {card.model: card for card in cards if card.sees and card.can_be_loaded}
+        results = {card.model: card for card in cards if card.sees and card.can_be_loaded}
         own = self._slot.info.path if self._slot.info is not None else None
-        return [card for card in found.values() if card.path == own] or [*found.values()]
+        return [card for card in results.values() if card.path == own] or [*results.values()]
 
     @property
     def _suggested(self) -> tuple[Suggestion, bool]:

@@ -124,8 +124,8 @@ class SmallCopy(QObject):
         colors = self._theme.colors
         ratio = self._widget.devicePixelRatioF()
         size = next((each for each in (self.picture.size, self._image.size()) if not each.isEmpty()), area.size())
-        shown = size.scaled(area.size(), Qt.AspectRatioMode.KeepAspectRatioByExpanding)
-        self._ask(shown.boundedTo(area.size() * _LONGEST) * ratio)
+        scaled = size.scaled(area.size(), Qt.AspectRatioMode.KeepAspectRatioByExpanding)
+        self._ask(scaled.boundedTo(area.size() * _LONGEST) * ratio)
         painter = QPainter(self._widget)
         frame = QPainterPath()
         painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.SmoothPixmapTransform)
@@ -137,9 +137,9 @@ class SmallCopy(QObject):
         painter.save()
         painter.setClipPath(frame)
         # One that is smaller stays as it is.
-        place = QRectF(QPointF(), shown.boundedTo(size).toSizeF())
-        place.moveCenter(QRectF(area).center())
-        painter.drawImage(place, self._image)
+        position = QRectF(QPointF(), scaled.boundedTo(size).toSizeF())
+        position.moveCenter(QRectF(area).center())
+        painter.drawImage(position, self._image)
         painter.restore()
         painter.setPen(colors.border)
         painter.drawPath(frame)

@@ -49,8 +49,8 @@ def has_image(data: QMimeData) -> bool:
     """Return whether the data are an image, without words: its address, which browsers add, is none."""
     if not data.hasImage() and not any(kind.startswith(_IMAGE) for kind in data.formats()):
         return False
-    words = {line.strip() for line in data.text().splitlines()}
-    return not words - {url.toString() for url in data.urls()} - {""}
+    lines = {line.strip() for line in data.text().splitlines()}
+    return not lines - {url.toString() for url in data.urls()} - {""}
 
 
 def image_in(data: QMimeData, *, is_dragged: bool) -> Callable[[], bytes]:
@@ -58,8 +58,8 @@ def image_in(data: QMimeData, *, is_dragged: bool) -> Callable[[], bytes]:
 
     Bytes of another program are not decoded here, whatever they are: the child that decodes images gets them.
     """
-    if found := host.pasteboard_image(is_dragged=is_dragged):
-        return lambda: found
+    if result := host.pasteboard_image(is_dragged=is_dragged):
+        return lambda: result
     others = (kind for kind in data.formats() if kind.startswith(_IMAGE))
     for kind in (*filter(data.hasFormat, _FORMATS), *others, _QT_IMAGE):
         if given := bytes(data.data(kind).data()):

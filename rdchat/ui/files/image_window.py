@@ -59,12 +59,12 @@ class PictureView(QWidget):
             painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, self._text)
             return
         painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
-        place = QRect()
-        place.setSize(self._size.scaled(self.size(), Qt.AspectRatioMode.KeepAspectRatio).boundedTo(self._size))
-        place.moveCenter(self.rect().center())
-        painter.drawImage(place, self.image)
+        position = QRect()
+        position.setSize(self._size.scaled(self.size(), Qt.AspectRatioMode.KeepAspectRatio).boundedTo(self._size))
+        position.moveCenter(self.rect().center())
+        painter.drawImage(position, self.image)
         painter.setPen(self._theme.colors.border)
-        painter.drawRect(place.adjusted(0, 0, -1, -1))
+        painter.drawRect(position.adjusted(0, 0, -1, -1))
 
 
 class ImageWindow(SideWindow):
@@ -182,8 +182,8 @@ class ImageWindow(SideWindow):
 
     def _show_place(self) -> None:
         count = len(self._pictures)
-        place = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
-        self.detail.show_text(f"{place}{self.picture.size_text}{self._seen}", "muted")
+        position = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
+        self.detail.show_text(f"{position}{self.picture.size_text}{self._seen}", "muted")
         for button, is_there in ((self.previous, self._index > 0), (self.next, self._index < count - 1)):
             button.setVisible(count > 1)
             button.setEnabled(is_there)

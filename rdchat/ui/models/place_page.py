@@ -113,26 +113,26 @@ class PlacePage(QWidget):
         """Look for what may have changed; called each time the page is shown."""
         raise NotImplementedError
 
-    def show_places(self, places: Sequence[Entry]) -> None:
+    def show_places(self, entries: Sequence[Entry]) -> None:
         """Show these places; choose one that was added, or the first if none is chosen."""
         before = {entry.key for entry in self.list.entries}
-        self.list.show_entries(places)
-        added = [place for place in places if before and place.key not in before]
-        if places and (added or self.list.current is None):
-            self.list.select((added or places)[0].key)
-        self.add.setVisible(bool(places))
+        self.list.show_entries(entries)
+        added = [position for position in entries if before and position.key not in before]
+        if entries and (added or self.list.current is None):
+            self.list.select((added or entries)[0].key)
+        self.add.setVisible(bool(entries))
         self.notice.show_text(*self._texts[1:])
-        self._right.setCurrentIndex(1 if places else 0)
+        self._right.setCurrentIndex(1 if entries else 0)
         self._show_chosen()
 
     def _show_chosen(self) -> None:
-        if (place := self.list.current) is not None:
-            self.name.setText(place.title)
-            models = self.show_place(place)
+        if (position := self.list.current) is not None:
+            self.name.setText(position.title)
+            models = self.show_place(position)
             self.rows.show_models(models)
             self.heading.setVisible(bool(models))
 
-    def show_place(self, place: Entry) -> Sequence[Model]:
+    def show_place(self, position: Entry) -> Sequence[Model]:
         """Show the chosen place; return its models."""
         raise NotImplementedError
 
@@ -152,7 +152,7 @@ class PlaceSheet(Sheet):
     """
 
     def __init__(
-        self, window: QWidget, theme: Theme, about: tuple[str, str], fields: Sequence[tuple[str, QLineEdit, str]]
+        self, window: QWidget, theme: Theme, texts: tuple[str, str], fields: Sequence[tuple[str, QLineEdit, str]]
     ) -> None:
         form = form_layout()
         for each in fields:
@@ -161,7 +161,7 @@ class PlaceSheet(Sheet):
         self.status.hide()
         answers = (("Cancel", nothing), ("Add", self._add))
         parts = (SMALL, form, self.status)
-        super().__init__(window, theme, *about, answers, parts=parts, stays=True)
+        super().__init__(window, theme, *texts, answers, parts=parts, stays=True)
         fields[0][1].setFocus()
 
     def _add(self) -> None:
@@ -240,9 +240,9 @@ class MacsPage(PlacePage):
         marks = (("Ready", "success"),) if host in self._macs.ready else ()
         return Entry(host.ssh, host.ssh, text, marks=marks, tip=text, item=host)
 
-    def show_place(self, place: Entry) -> list[Model]:
-        self.source.setText(", ".join(place.item.ips))
-        self.state.show_text(place.facts)
+    def show_place(self, position: Entry) -> list[Model]:
+        self.source.setText(", ".join(position.item.ips))
+        self.state.show_text(position.facts)
         cards = [card for card in self._models.library.models if card.can_be_loaded] if self._macs.ready else []
         return [self._model(card) for card in cards]
 
@@ -325,14 +325,14 @@ class RemotePage(PlacePage):
     def _refresh(self) -> None:
         self.show_places([_entry(state) for state in self._servers.states])
 
-    def show_place(self, place: Entry) -> list[Model]:
-        self.source.setText(place.facts)
-        cards = [card for card in self._servers.cards if card.origin == place.key]
-        facts = f"On {place.key} {LEAVES}"
+    def show_place(self, position: Entry) -> list[Model]:
+        self.source.setText(position.facts)
+        cards = [card for card in self._servers.cards if card.origin == position.key]
+        facts = f"On {position.key} {LEAVES}"
         more = f" The menu above the chat has {counted(len(cards), 'model')} of it." if len(cards) > _MAX_ROWS else ""
-        self.state.show_text(place.tip + more, "danger" if place.item.problem else "muted")
-        shown = cards[:_MAX_ROWS]
-        return [Model(card.name, is_installed=True, load_name=card.model or "", facts=facts) for card in shown]
+        self.state.show_text(position.tip + more, "danger" if position.item.problem else "muted")
+        visible = cards[:_MAX_ROWS]
+        return [Model(card.name, is_installed=True, load_name=card.model or "", facts=facts) for card in visible]
 
     def open_sheet(self) -> None:
         ServerSheet(self._servers, self._theme, self.window()).open()

@@ -184,13 +184,13 @@ class ModelsWindow(SideWindow):
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
         self._pages = QStackedWidget()
-        self._places = QTabWidget(documentMode=True)
+        self._remote_tabs = QTabWidget(documentMode=True)
         pages: list[QWidget] = [self.installed, self.discover, self.downloads, self.drafters, self.remote, self.macs]
         if not host.MACOS:
             # Only a Mac can be one of several: elsewhere they are one kind of other computers.
-            pages[4:] = [self._places]
-            self._places.addTab(self.remote, "Computers")
-            self._places.addTab(self.macs, "Macs")
+            pages[4:] = [self._remote_tabs]
+            self._remote_tabs.addTab(self.remote, "Computers")
+            self._remote_tabs.addTab(self.macs, "Macs")
         for name, page in zip(_TITLES, pages, strict=False):
             self.tabs.addTab(name)
             self._pages.addWidget(page)
@@ -213,9 +213,9 @@ class ModelsWindow(SideWindow):
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""
-        if self._places.indexOf(page) >= 0:
-            self._places.setCurrentWidget(page)
-            page = self._places
+        if self._remote_tabs.indexOf(page) >= 0:
+            self._remote_tabs.setCurrentWidget(page)
+            page = self._remote_tabs
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
 

@@ -87,10 +87,10 @@ class SamplingForm(QWidget):
         column(form, within=self)
         self.stop.textChanged.connect(self._report)
 
-    def show_rare(self, shown: bool) -> None:
+    def show_rare(self, visible: bool) -> None:
         """Show or hide the rows beside the common ones."""
         for index, name in enumerate((*self.fields, "stop")):
-            self._form.setRowVisible(index, shown or name in COMMON)
+            self._form.setRowVisible(index, visible or name in COMMON)
 
     def set_sampling(self, sampling: SamplingParams) -> None:
         """Show values without emitting `edited`; a field with the same value keeps its cursor and text."""

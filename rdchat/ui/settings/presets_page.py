@@ -37,9 +37,9 @@ class PresetsPage(SettingsPage):
         self._settings = settings
         self._slot = slot
         # What the rows of the list show: headings, and what is saved with the text that is being typed.
-        self._shown: list[Preset | SavedPrompt | str] = []
+        self._entries: list[Preset | SavedPrompt | str] = []
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._typing.timeout.connect(lambda: self._save(self._shown))
+        self._typing.timeout.connect(lambda: self._save(self._entries))
         self.list = QListWidget()
         self.list.setAccessibleName("Presets and prompts")
         self.list.setFixedHeight(190)
@@ -68,32 +68,32 @@ class PresetsPage(SettingsPage):
     def show_settings(self, settings: Settings) -> None:
         typed = self._item if self._typing.isActive() and isinstance(self._item, SavedPrompt) else None
         prompts = [typed if typed and each.name == typed.name else each for each in settings.prompts]
-        shown: list[Preset | SavedPrompt | str] = []
+        entries: list[Preset | SavedPrompt | str] = []
         for heading, group in (("Presets", settings.presets), ("Prompts", prompts)):
             if group:
-                shown += [heading, *group]
-        if list(map(_shown_name, shown)) != list(map(_shown_name, self._shown)):
-            index = min(max(self.list.currentRow(), 1), len(shown) - 1)
-            if shown and isinstance(shown[index], str):
+                entries += [heading, *group]
+        if list(map(_entry_name, entries)) != list(map(_entry_name, self._entries)):
+            index = min(max(self.list.currentRow(), 1), len(entries) - 1)
+            if entries and isinstance(entries[index], str):
                 index += 1
             with QSignalBlocker(self.list):
                 self.list.clear()
-                for each in shown:
+                for each in entries:
                     self.list.addItem(_list_item(each))
                 self.list.setCurrentRow(index)
-        self._shown = shown
-        self.write.setEnabled(bool(shown))
+        self._entries = entries
+        self.write.setEnabled(bool(entries))
         self._show_item()
 
     @property
     def _item(self) -> Preset | SavedPrompt | None:
         index = self.list.currentRow()
-        chosen = self._shown[index] if 0 <= index < len(self._shown) else ""
+        chosen = self._entries[index] if 0 <= index < len(self._entries) else ""
         return None if isinstance(chosen, str) else chosen
 
     @property
     def _items(self) -> list[Preset | SavedPrompt]:
-        return [each for each in self._shown if not isinstance(each, str)]
+        return [each for each in self._entries if not isinstance(each, str)]
 
     @property
     def _model(self) -> str:
@@ -115,12 +115,12 @@ class PresetsPage(SettingsPage):
     def _replace(self, *instead: Preset | SavedPrompt) -> None:
         """Put something in place of the chosen item."""
         index = self.list.currentRow()
-        self._save([*self._shown[:index], *instead, *self._shown[index + 1 :]])
+        self._save([*self._entries[:index], *instead, *self._entries[index + 1 :]])
 
     def save_text(self) -> None:
         """Save a text that is being typed now instead of soon."""
         if self._typing.isActive():
-            self._save(self._shown)
+            self._save(self._entries)
 
     def _save(self, items: Sequence[Preset | SavedPrompt | str]) -> None:
         self._typing.stop()
@@ -136,7 +136,7 @@ class PresetsPage(SettingsPage):
             self._replace(replace(item, name=name))
         elif item is not None:
             with QSignalBlocker(self.list):
-                changed.setText(_shown_name(item))
+                changed.setText(_entry_name(item))
 
     def _set_default(self, on: bool) -> None:
         chosen = self._item
@@ -149,14 +149,14 @@ class PresetsPage(SettingsPage):
 
     def _set_text(self) -> None:
         if isinstance(item := self._item, SavedPrompt):
-            self._shown[self.list.currentRow()] = replace(item, text=self.text.toPlainText())
+            self._entries[self.list.currentRow()] = replace(item, text=self.text.toPlainText())
             self._typing.start()
 
     def add_prompt(self) -> None:
         """Add a prompt and let the person name it."""
         name = unused_name("New prompt", self._items)
-        self._save([*self._shown, SavedPrompt(name, "")])
-        self.list.setCurrentRow(len(self._shown) - 1)
+        self._save([*self._entries, SavedPrompt(name, "")])
+        self.list.setCurrentRow(len(self._entries) - 1)
         self.list.editItem(self.list.currentItem())
 
     def _ask_to_delete(self) -> None:
@@ -195,16 +195,16 @@ class PresetsPage(SettingsPage):
         self.result.show_text(" ".join([f"Imported {added}.", *problems]))
 
 
-def _shown_name(item: Preset | SavedPrompt | str) -> str:
+def _entry_name(item: Preset | SavedPrompt | str) -> str:
     """Return a heading, or a name as the list has it: that of a prompt as it is typed."""
     if isinstance(item, str):
         return item
     return item.name if isinstance(item, Preset) else f"/{item.name}"
 
 
-def _list_item(shown: Preset | SavedPrompt | str) -> QListWidgetItem:
-    item = QListWidgetItem(_shown_name(shown))
-    if isinstance(shown, str):
+def _list_item(entry: Preset | SavedPrompt | str) -> QListWidgetItem:
+    item = QListWidgetItem(_entry_name(entry))
+    if isinstance(entry, str):
         item.setFlags(Qt.ItemFlag.NoItemFlags)
         item.setFont(control_font(-1, bold=True))
     else:

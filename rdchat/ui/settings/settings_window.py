@@ -79,7 +79,7 @@ class SettingsWindow(SideWindow):
         self._hot_key = controller.hot_key
         self._earlier = controller.earlier
         self._caches = controller.prefix_caches
-        self._kept = controller.kept_caches
+        self._disk_caches = controller.kept_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
@@ -109,7 +109,7 @@ class SettingsWindow(SideWindow):
             changed.connect(lambda: self.show_settings(self._settings.values))
         self._earlier.changed.connect(self._show_earlier)
         self._caches.changed.connect(self._show_cache_size)
-        self._kept.changed.connect(self._show_cache_size)
+        self._disk_caches.changed.connect(self._show_cache_size)
         self._show_earlier()
         self._show_cache_size()
         self.show_settings(self._settings.values)
@@ -149,7 +149,7 @@ class SettingsWindow(SideWindow):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._caches.ask_for_caches()
-        self._kept.tidy()
+        self._disk_caches.tidy()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -242,7 +242,7 @@ class SettingsWindow(SideWindow):
         self.kept_limit = page.number("kept_caches_gb", 1, MAX_KEPT_GB, " GB")
         self.kept_limit.setKeyboardTracking(False)
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
-        self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._kept.remove_all)
+        self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._disk_caches.remove_all)
         self.kept_limit.setAccessibleName("Disk for chats")
         set_tip(self.kept_limit, _KEPT_LIMIT)
         page.add_field("Disk for chats", self.keep_caches, _KEPT)
@@ -260,9 +260,9 @@ class SettingsWindow(SideWindow):
         return page
 
     def _show_cache_size(self) -> None:
-        kept = self._kept.bytes
-        self.kept_size.show_text(f"{formatting.file_size(kept)} now" if kept else "None now")
-        self.clear_kept.setEnabled(kept > 0)
+        size_bytes = self._disk_caches.bytes
+        self.kept_size.show_text(f"{formatting.file_size(size_bytes)} now" if size_bytes else "None now")
+        self.clear_kept.setEnabled(size_bytes > 0)
         facts = self._caches.facts
         self.cache_limit.setEnabled(facts is not None)
         if facts is not None:

@@ -203,10 +203,10 @@ class SpeedSection(QWidget):
             figure.show_figure(source)
         self.sparkline.show_speeds(statistics.speeds)
 
-    def show_verdict(self, said: Verdict) -> None:
+    def show_verdict(self, meaning: Verdict) -> None:
         """Show what the figures mean, and the speed-up in the colour of that; an empty line is hidden."""
-        self.reason.show_text(said.text, "warning" if said.color == "warning" else "text")
-        self.ratio.set_color(said.color)
+        self.reason.show_text(meaning.text, "warning" if meaning.color == "warning" else "text")
+        self.ratio.set_color(meaning.color)
 
     def _show_ratio(self, source: FigureSource) -> None:
         """Show how many times as fast as without drafting, or that it is about the same within its error."""

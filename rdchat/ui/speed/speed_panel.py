@@ -235,10 +235,10 @@ class SpeedPanel(QScrollArea):
         writing = self._controller.replies.state in _BUSY
         parameters = model.parameters if now and model else 0
         training = now and self._training is not None and self._training.state.is_active
-        said = verdict(self._pending, now=now, training=training, writing=writing, parameters=parameters)
+        meaning = verdict(self._pending, now=now, training=training, writing=writing, parameters=parameters)
         if self._source.how.server:
-            said = Verdict("No comparison with a remote model")
-        self.speed.show_verdict(said if self._has_figures else Verdict(""))
+            meaning = Verdict("No comparison with a remote model")
+        self.speed.show_verdict(meaning if self._has_figures else Verdict(""))
 
     def _note_message(self, message: Message, *, now: bool = True) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:

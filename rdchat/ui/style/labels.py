@@ -335,10 +335,10 @@ class CodeField(QPlainTextEdit):
 
     def show_code(self, text: str) -> None:
         """Show another text."""
-        shown = _LONG_LINE.sub(r"\1\n", visible_text(text))
-        if shown != self.toPlainText():
-            self.setPlainText(shown)
-            self._lengths = [len(line) for line in shown.split("\n")]
+        visible = _LONG_LINE.sub(r"\1\n", visible_text(text))
+        if visible != self.toPlainText():
+            self.setPlainText(visible)
+            self._lengths = [len(line) for line in visible.split("\n")]
 
     def fit(self, width: int) -> None:
         """Take the height that the text needs at a width, as far as the limit of lines."""

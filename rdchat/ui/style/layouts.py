@@ -132,10 +132,10 @@ def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line
     form.addRow(label, line or field)
 
 
-def keep_room(widget: QWidget, kept: bool = True) -> None:
+def keep_room(widget: QWidget, keeps: bool = True) -> None:
     """Keep a widget's room while it is hidden, so that what is around it does not move."""
     policy = widget.sizePolicy()
-    policy.setRetainSizeWhenHidden(kept)
+    policy.setRetainSizeWhenHidden(keeps)
     widget.setSizePolicy(policy)
 
 
@@ -149,14 +149,14 @@ def lay_out_later(widget: QWidget) -> None:
 
 def in_reading_order(widgets: Iterable[QWidget]) -> list[QWidget]:
     """Sort widgets of one window by lines, and within a line from left to right."""
-    places = {widget: QRect(widget.mapTo(widget.window(), QPoint()), widget.size()) for widget in widgets}
+    areas = {widget: QRect(widget.mapTo(widget.window(), QPoint()), widget.size()) for widget in widgets}
     lines: list[list[QWidget]] = []
-    for widget in sorted(places, key=lambda each: places[each].top()):
-        if lines and places[widget].top() < places[lines[-1][0]].center().y():
+    for widget in sorted(areas, key=lambda each: areas[each].top()):
+        if lines and areas[widget].top() < areas[lines[-1][0]].center().y():
             lines[-1].append(widget)
         else:
             lines.append([widget])
-    return [widget for line in lines for widget in sorted(line, key=lambda each: places[each].left())]
+    return [widget for line in lines for widget in sorted(line, key=lambda each: areas[each].left())]
 
 
 def discard(*widgets: QWidget) -> None:

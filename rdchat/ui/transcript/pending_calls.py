@@ -49,11 +49,11 @@ class CallCard(Card):
 
     decided = Signal(object)
 
-    def __init__(self, shown: WaitingCall, theme: Theme) -> None:
+    def __init__(self, waiting: WaitingCall, theme: Theme) -> None:
         super().__init__(theme)
-        self.shown = shown
-        call = shown.call
-        tool = shown.tool
+        self.shown = waiting
+        call = waiting.call
+        tool = waiting.tool
         server, _, name = call.name.partition("__")
         title = f"Run {name or server}?"
         server = server_title(server)
@@ -61,11 +61,11 @@ class CallCard(Card):
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
         self.arguments.show_code(arguments_text(call))
         described = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
-        leaves = f"The arguments leave {MACHINE}." if shown.remote else ""
+        leaves = f"The arguments leave {MACHINE}." if waiting.remote else ""
         changes = "The tool may change something." if tool and not tool.read_only else ""
-        changes = changes if tool else _UNKNOWN.get(shown.status, _NOT_HERE)
+        changes = changes if tool else _UNKNOWN.get(waiting.status, _NOT_HERE)
         decisions = dict(_DECISIONS if tool else _START)
-        if not shown.may_always:
+        if not waiting.may_always:
             decisions.pop(Scope.ALWAYS, None)
         if changes is _NOT_HERE:
             del decisions[Scope.ONCE]
@@ -76,7 +76,7 @@ class CallCard(Card):
         if (run := self.buttons.get(Scope.ONCE)) is not None:
             # Return presses it, but only where it has the focus.
             run.setDefault(True)
-            run.setEnabled(shown.status != "starting")
+            run.setEnabled(waiting.status != "starting")
         for button in self.buttons.values():
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
         head = row(ThemedLabel(theme, title, bold=True), ThemedLabel(theme, f"a tool of {server}", "muted"), None)
@@ -128,15 +128,15 @@ class PendingCalls(QWidget):
         unread = _RAN_NOTHING if calls.ran_nothing else _UNANSWERED
         self.note.show_text(_MANY if calls.over_limit else unread if calls.can_go_on else "")
         self.go_on.setVisible(calls.can_go_on)
-        kept = {key: card for key, card in cards.items() if card.shown == waiting.get(key)}
+        unchanged = {key: card for key, card in cards.items() if card.shown == waiting.get(key)}
         focus = self.window().focusWidget()
-        had_focus = self.isAncestorOf(focus) and not any(card.isAncestorOf(focus) for card in kept.values())
-        discard(*(card for key, card in cards.items() if key not in kept))
+        had_focus = self.isAncestorOf(focus) and not any(card.isAncestorOf(focus) for card in unchanged.values())
+        discard(*(card for key, card in cards.items() if key not in unchanged))
         self.cards = {}
         for key, each in waiting.items():
-            card = kept.get(key) or CallCard(each, self._theme)
+            card = unchanged.get(key) or CallCard(each, self._theme)
             self.cards[key] = card
-            if key not in kept:
+            if key not in unchanged:
                 card.decided.connect(partial(calls.decide, each.call, shown=each.tool))
             # A card that is there already moves behind the others.
             self._column.addWidget(card)

@@ -146,15 +146,15 @@ class DownloadButton(IconButton):
         """Show that a download is finished or failed, unless its row is visible."""
         models = self._models
         # The drafter of a pair is not among them: the model's end was shown.
-        shown = {each.id: each for each in models.downloads.all()}
-        if self._windows.shows_downloads or (download.id not in shown and download.state != "failed"):
+        listed = {each.id: each for each in models.downloads.all()}
+        if self._windows.shows_downloads or (download.id not in listed and download.state != "failed"):
             return
         if download.state == "failed":
             self._unseen_failures.update((download.id, *models.downloads.models_of(download.id)))
             self._throttle.note()
             notice = f"The download of {download.repository} stopped", download.problem, "warning", "danger"
         else:
-            follows = "Its drafter follows." if shown[download.id].companion else ""
+            follows = "Its drafter follows." if listed[download.id].companion else ""
             notice = f"{download.repository} has been downloaded", follows, "check", "success"
         action: Action = ("Show", self._show_page)
         if download.state != "failed" and download.is_model and models.slot.chosen != download.model_name:

@@ -117,10 +117,10 @@ class CommandPalette(Popover):
             used = recent.index(entry.key) if entry.key in recent else len(recent)
             return used, not matcher.is_in(entry.text)
 
-        found = self._entries
+        results = self._entries
         if matcher:
-            found = [each for each in found if matcher.is_in(f"{each.text} {each.more} {each.detail}")]
-        self.listed = sorted(found, key=rank)[:_MAX_LISTED]
+            results = [each for each in results if matcher.is_in(f"{each.text} {each.more} {each.detail}")]
+        self.listed = sorted(results, key=rank)[:_MAX_LISTED]
         if text:
             act = partial(self._search, text)
             self.listed.append(Entry("", f"Search messages for “{cut(text, 40)}”", "", act))

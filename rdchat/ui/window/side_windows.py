@@ -305,10 +305,10 @@ class SideWindows:
         links.token_requested.connect(lambda: self.ask_for_token(self._parent))
         row = ModelRow(models, links, self._theme, in_details=True)
         size = suggestion.weight_bytes + suggestion.drafter.weight_bytes
-        found = Model(suggestion.repository, size=size, load_name=suggestion.repository)
+        result = Model(suggestion.repository, size=size, load_name=suggestion.repository)
 
         def show() -> None:
-            row.show_model(models.with_download(found))
+            row.show_model(models.with_download(result))
 
         models.downloads.changed.connect(show)
         show()

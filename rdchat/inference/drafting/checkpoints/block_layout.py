@@ -196,8 +196,8 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
         one_way = not block.flag("sliding_window_non_causal", _SELECTOR in parts.top.checkpoint.tensors)
         causal = tuple(slides and one_way for slides in sliding)
     else:
-        told = next((name for name in _CAUSAL if block.data.get(name) is not None), None)
-        causal = tuple(slides if told is None else block.flag(told, False) for slides in sliding)
+        key = next((name for name in _CAUSAL if block.data.get(name) is not None), None)
+        causal = tuple(slides if key is None else block.flag(key, False) for slides in sliding)
     return tuple(width if slides else full_width for slides in sliding), causal
 
 
@@ -231,9 +231,9 @@ def _refiner(block: Settings) -> dict[str, Any]:
 def _refuse_dspine(checkpoint: Checkpoint) -> None:
     """Refuse Tencent's DSpine by name: its authors' code was not at hand."""
     inner = checkpoint.config.get("dflash_config")
-    told = {**checkpoint.config, **(inner if isinstance(inner, dict) else {})}
-    kinds = (str(told.get(name)) for name in ("architectures", "model_type", "projector_type"))
-    if any("dspine" in str(name).casefold() for name in (*told, *checkpoint.tensors, *kinds)):
+    settings = {**checkpoint.config, **(inner if isinstance(inner, dict) else {})}
+    kinds = (str(settings.get(name)) for name in ("architectures", "model_type", "projector_type"))
+    if any("dspine" in str(name).casefold() for name in (*settings, *checkpoint.tensors, *kinds)):
         reason = "rdchat does not know how the layers of a DSpine pass each prediction to the next token"
         raise checkpoint.error(reason, NEWER_HINT)
 

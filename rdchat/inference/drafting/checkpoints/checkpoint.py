@@ -220,12 +220,12 @@ class Checkpoint:
     def lazy(self, names: Collection[str]) -> dict[str, mx.array]:
         """Return tensors as `read_tensors` does, without the check; `read_tensors` must have checked them."""
         modules = {name: at for name, at in self.packed.items() if f"{name}.weight" in names}
-        wanted = {*names, *(f"{name}.{part}" for name in modules for part in ("scales", "biases"))}
+        needed = {*names, *(f"{name}.{part}" for name in modules for part in ("scales", "biases"))}
         tensors: dict[str, mx.array] = {}
         for path in self.files:
             held = mx.load(str(path))
             assert isinstance(held, dict)
-            tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in wanted}
+            tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in needed}
         for name, (group, bits) in modules.items():
             weight, scales, biases = (tensors.pop(f"{name}.{part}") for part in ("weight", "scales", "biases"))
             tensors[f"{name}.weight"] = mx.dequantize(weight, scales, biases, group_size=group, bits=bits)

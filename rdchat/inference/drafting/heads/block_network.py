@@ -144,8 +144,8 @@ class CausalRefiner(ShapedModule):
         row = rows
         if past is not None:
             rows = mx.concatenate([past, row], axis=1)
-        place = rows.shape[1] - 1
-        x = mx.sum(rows * self.mix_l[:, place, : place + 1].T, axis=1) + row[:, 0]
+        position = rows.shape[1] - 1
+        x = mx.sum(rows * self.mix_l[:, position, : position + 1].T, axis=1) + row[:, 0]
         return self.readout(x + self.mlp_down(swiglu(self.mlp_gate(x), self.mlp_up(x)))), rows
 
 

@@ -358,8 +358,8 @@ class _MtpState(ContextState):
             source = layer - (self.level + 1 < len(networks))
             caches = [LayerCache(partial(follow, number)) for number in range(networks[0].caches)]
             hidden = head.recycled(given[source], source)
-            shown = None if mask is None else mask[:, min(layer, memory.buffers[0].rows) :]
-            outputs[layer] = networks[layer].rows(embeddings, hidden, positions, caches, shown, later=self.later)
+            visible_mask = None if mask is None else mask[:, min(layer, memory.buffers[0].rows) :]
+            outputs[layer] = networks[layer].rows(embeddings, hidden, positions, caches, visible_mask, later=self.later)
         output = mx.concatenate(outputs, axis=-1)
         return _MtpState(head, memory, output, rows, self.position + 1, self.later, seen, self.level + 1)
 

@@ -58,8 +58,8 @@ class TowerWeights:
     def linear(self, name: str, x: mx.array) -> mx.array:
         """Return (..., outputs) for x (..., inputs)."""
         if f"{name}.scales" in self:
-            words, scales, biases, group, bits = self._packed(name, x.shape[-1])
-            y = mx.quantized_matmul(x, words, scales, biases, True, group, bits)
+            codes, scales, biases, group, bits = self._packed(name, x.shape[-1])
+            y = mx.quantized_matmul(x, codes, scales, biases, True, group, bits)
         else:
             y = x @ self[f"{name}.weight"].T
         return y + self[f"{name}.bias"] if f"{name}.bias" in self else y
@@ -88,8 +88,8 @@ class TowerWeights:
 
     def _packed(self, name: str, width: int) -> tuple[mx.array, mx.array, mx.array, int, int]:
         """Return words, scales and biases of a matrix with this many inputs, and its group size and bits."""
-        words, scales, biases = (self[f"{name}.{part}"] for part in ("weight", "scales", "biases"))
-        return words, scales, biases, width // scales.shape[-1], words.shape[-1] * 32 // width
+        codes, scales, biases = (self[f"{name}.{part}"] for part in ("weight", "scales", "biases"))
+        return codes, scales, biases, width // scales.shape[-1], codes.shape[-1] * 32 // width
 
 
 def attend(q: mx.array, k: mx.array, v: mx.array, scale: float | None = None) -> mx.array:
@@ -108,17 +108,19 @@ def attend(q: mx.array, k: mx.array, v: mx.array, scale: float | None = None) ->
     return mx.concatenate(parts, axis=2)[0].swapaxes(0, 1).flatten(1)
 
 
-def rotation(places: npt.NDArray[np.int64], size: int, theta: float, parts: int = 1) -> Callable[[mx.array], mx.array]:
+def rotation(
+    positions: npt.NDArray[np.int64], size: int, theta: float, parts: int = 1
+) -> Callable[[mx.array], mx.array]:
     """Return the function that rotates heads, (n, heads, size): half of the frequencies by each number of a place.
 
     Args:
-        places: (n, 2): such as row and column.
+        positions: (n, 2): such as row and column.
         size: Of a head.
         theta: The base of the frequencies.
         parts: Features i and i + size / (2 * parts) of a part turn together.
     """
     turns = 1 / theta ** (np.arange(0, size // 2, 2) / (size // 2))
-    angles = mx.array((places[..., None] * turns).reshape(len(places), 1, parts, -1).astype(np.float32))
+    angles = mx.array((positions[..., None] * turns).reshape(len(positions), 1, parts, -1).astype(np.float32))
     cos = mx.cos(angles)
     sin = mx.sin(angles)
 
@@ -203,8 +205,8 @@ def qwen_rows(
     merge = settings.get("spatial_merge_size", 2)
     heads = settings.get("num_heads", 16)
     # Patches come block by block.
-    places = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
-    row, column = places.swapaxes(2, 3).reshape(2, -1)
+    positions = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
+    row, column = positions.swapaxes(2, 3).reshape(2, -1)
     kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
     x = patches.astype(kernel.dtype) @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
     width = x.shape[-1]

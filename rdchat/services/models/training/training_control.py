@@ -340,8 +340,8 @@ class TrainingControl(QObject):
         self.progress = None
         self._keep(paused=False, problem="", hint="")
         self._set_state(TrainingState.STARTING)
-        asked = partial(answered_questions, paths.database_path()) if self.record.order.with_chats else list[str]
-        self._side.do(asked, self._begin)
+        questions = partial(answered_questions, paths.database_path()) if self.record.order.with_chats else list[str]
+        self._side.do(questions, self._begin)
 
     def _begin(self, questions: list[str] | RdchatError) -> None:
         if self.state is not TrainingState.STARTING or self.record is None:
