@@ -23,7 +23,7 @@ _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=
 CHILDREN = {
     "tokenizers": "rdchat.inference.prompts.tokenizers_child",
     "images": "rdchat.inference.vision.pixels_child",
-    "downloads": "rdchat.inference.downloads",
+    "downloads": "rdchat.inference.engine_downloads",
     "facts": "rdchat.inference.library.model_library",
     "training": "rdchat.inference.training.training_child",
     "transfer": "rdchat.chat.transfer.transfer_process",

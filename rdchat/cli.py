@@ -78,13 +78,13 @@ _COMMANDS: _Commands = {
             ),
             "remote": (
                 "list the models of remote servers, with the names that `rdchat ask --model` takes",
-                "models.remote_servers:list_remote --json",
+                "models.server_actions:list_remote --json",
             ),
             "add-remote": (
                 "add a remote server, such as `rdchat serve` on another Mac",
-                "models.remote_servers:add_remote name address --json",
+                "models.server_actions:add_remote name address --json",
             ),
-            "remove-remote": ("forget a remote server", "models.remote_servers:remove_remote name --json"),
+            "remove-remote": ("forget a remote server", "models.server_actions:remove_remote name --json"),
             "check-pair": ("check whether one model can draft for another", "models.hub_actions:check_pair --json"),
         },
     ),

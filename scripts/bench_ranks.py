@@ -90,11 +90,11 @@ def run_rank(rank: int, addresses: list[str], model: str) -> None:
         SamplingParams,
     )
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
-    from rdchat.inference.ranks import messages  # noqa: PLC0415
+    from rdchat.inference.ranks import rank_messages  # noqa: PLC0415
 
-    ring = messages.join(rank, addresses, "")
+    ring = rank_messages.join(rank, addresses, "")
     if rank:
-        messages.run(ring, model, lambda: None)
+        rank_messages.run(ring, model, lambda: None)
         return
     engine = LocalEngine(ring)
     engine.load(model, Dtype.AUTO, lambda _: None)

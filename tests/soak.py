@@ -46,7 +46,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.services.chat.tool_calls import Scope
+from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS
 from tests.listed import listed

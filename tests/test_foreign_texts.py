@@ -34,15 +34,15 @@ from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
-from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import StreamedCalls, delta_texts
+from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.interfaces.fields import ApiError, parse_body
 from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.services.models.hub_search import plain_card
 from rdchat.tools.definitions import listed_tools, read_servers
 from rdchat.tools.http_streams import parse_messages
-from rdchat.tools.results import result_fields
+from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.blocks import display_end, pieces
 from rdchat.ui.transcript.markdown.copying import blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser

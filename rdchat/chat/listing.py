@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.rows import END_OF_DATES, conversations
+from rdchat.chat.storage.stored_rows import END_OF_DATES, conversations
 
 PINNED = "Pinned"
 FOLDERS = "Folders"

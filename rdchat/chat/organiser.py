@@ -9,7 +9,7 @@ from typing import Any
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
-from rdchat.chat.storage.rows import FOLDER_COLUMNS, conversations, folder_from, text_column
+from rdchat.chat.storage.stored_rows import FOLDER_COLUMNS, conversations, folder_from, text_column
 from rdchat.chat.storage.whole_chat import inserting, read_chat
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError

@@ -34,7 +34,8 @@ from rdchat.chat.storage.message_tree import (
     MessageTree,
     repair_tree,
 )
-from rdchat.chat.storage.rows import (
+from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
+from rdchat.chat.storage.stored_rows import (
     END_OF_DATES,
     NO_DATE,
     assignment,
@@ -44,7 +45,6 @@ from rdchat.chat.storage.rows import (
     options_columns,
     text_column,
 )
-from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
 from rdchat.chat.storage.whole_chat import MessageReader, add_files, file_from, file_text, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError

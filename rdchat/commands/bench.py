@@ -13,7 +13,7 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands import terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.benchmark import (
+from rdchat.inference.api.bench_plan import (
     EVERYDAY_PROMPTS,
     BenchPlan,
     BenchProgress,

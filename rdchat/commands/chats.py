@@ -15,8 +15,8 @@ from rdchat.chat.settings import stored_settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.file_check import COMPANIONS, companion
 from rdchat.chat.storage.message_tree import NOT_DELETED
-from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
+from rdchat.chat.storage.stored_rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, back_up, carry_out, decide, finish
 from rdchat.chat.transfer.chat_import import ImportReport, Progress

@@ -21,7 +21,7 @@ from rdchat.server.certificate import end_notice, fingerprint, own_certificate
 from rdchat.server.guard import is_loopback
 from rdchat.server.server import Server
 from rdchat.server.server_key import find_key
-from rdchat.server.settings import CONTAINER_HOST, DEFAULT_HOST, DEFAULT_PORT, ServerSettings
+from rdchat.server.server_settings import CONTAINER_HOST, DEFAULT_HOST, DEFAULT_PORT, ServerSettings
 from rdchat.services.app.event_loop import QuitSignals
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import Failure

@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.chat.reply_tokens import answered_questions
 from rdchat.commands import terminal
 from rdchat.commands.terminal import ProgressLine
-from rdchat.inference.api.benchmark import read_prompts
+from rdchat.inference.api.bench_plan import read_prompts
 from rdchat.inference.api.training import DEFAULT_TOKENS, TrainingProgress
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
+from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import TokenIterator, no_model
@@ -17,8 +17,8 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
-from rdchat.inference.ranks import messages
-from rdchat.inference.ranks.messages import Kind, meet, send
+from rdchat.inference.ranks import rank_messages
+from rdchat.inference.ranks.rank_messages import Kind, meet, send
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
@@ -158,7 +158,7 @@ class LocalEngine:
         if self._group is None:
             loaded = load_model(model, dtype, on_progress, anyway=anyway)
         else:
-            loaded = messages.load(self._group, model, dtype, on_progress, anyway)
+            loaded = rank_messages.load(self._group, model, dtype, on_progress, anyway)
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
         session.warm_up(on_progress)

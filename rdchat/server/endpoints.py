@@ -18,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 
 from rdchat.inference.api.events import ModelInfo, PrefillProgress
 from rdchat.server.guard import Guard, cors_headers
+from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions, Completions
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError, Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyFormat
-from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.reply_request import Choice, Delta, ReplyRequest
 from rdchat.server.interfaces.responses import Responses
 from rdchat.server.reply_parts import Part
@@ -29,7 +29,7 @@ from rdchat.server.request_queue import Job, RequestQueue
 from rdchat.server.response import DisconnectedError, Response, inflated, read_body
 from rdchat.server.sent_images import SentImages
 from rdchat.server.served_models import ServedModels
-from rdchat.server.settings import Limits
+from rdchat.server.server_settings import Limits
 
 _LOG = logging.getLogger(__name__)
 _CODINGS = {"", "identity", "gzip", "x-gzip"}

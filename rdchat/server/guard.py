@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from rdchat.server.interfaces.fields import ApiError
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 # No web page has one of these schemes.

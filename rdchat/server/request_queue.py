@@ -13,7 +13,7 @@ from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.interfaces.reply_request import ReplyRequest
 from rdchat.server.reply_parts import Part, ReplyParts
 from rdchat.server.served_models import ServedModels, ServerEngine, Stop, no_model
-from rdchat.server.settings import Phase, RequestFacts, ServerFacts, ServerSettings
+from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts, ServerSettings
 
 _Event = GenerationEvent | ModelInfo | ApiError
 _FINAL = (ReplyEnd, ModelInfo, ApiError)

@@ -10,7 +10,7 @@ from rdchat.inference.api.events import GenerationEvent, ModelInfo
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.fields import ApiError
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 
 # How long a list of the installed models is used.
 _LIST_SECONDS = 10.0

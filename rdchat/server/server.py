@@ -17,7 +17,7 @@ from rdchat.server.endpoints import Endpoints
 from rdchat.server.guard import Guard
 from rdchat.server.request_queue import RequestQueue
 from rdchat.server.served_models import ServerEngine
-from rdchat.server.settings import ServerFacts, ServerSettings
+from rdchat.server.server_settings import ServerFacts, ServerSettings
 
 # Connections that the system holds until they are accepted.
 _BACKLOG = 128

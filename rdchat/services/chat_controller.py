@@ -26,7 +26,7 @@ from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.rescue_file import RescueFile, rescued_notice
-from rdchat.services.chat.tool_calls import ToolCalls
+from rdchat.services.chat.tool_call_control import ToolCalls
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.title_writer import TitleWriter
 from rdchat.services.drafting.draft_control import DraftControl

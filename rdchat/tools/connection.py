@@ -34,7 +34,7 @@ from rdchat.errors import RdchatError, one_line
 from rdchat.tools.definitions import MAX_LISTED, ServerLimits, SessionEndedError, ToolServer, listed_tools
 from rdchat.tools.http_streams import error_answer, error_text, http_streams, parse_messages
 from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
-from rdchat.tools.results import result_fields
+from rdchat.tools.tool_results import result_fields
 
 # Of the app's environment, servers get these, what begins with LC_, and PATH of the login shell.
 _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")

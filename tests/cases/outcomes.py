@@ -34,17 +34,17 @@ from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.server.guard import Guard
+from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.chat_messages import call_for_client
 from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.responses import Responses
 from rdchat.server.interfaces.shapes import call_shape
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 from rdchat.thoughts import split_thoughts
 from rdchat.tools.definitions import read_servers
-from rdchat.tools.results import result_fields
+from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from tests.told import client_of

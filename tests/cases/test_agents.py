@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.responses import Responses
 from tests.cases.outcomes import INPUTS, Tokenizers
 from tests.grids import grid, share

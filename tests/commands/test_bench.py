@@ -15,7 +15,7 @@ import pytest
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.cli import main
 from rdchat.errors import ModelError
-from rdchat.inference.api.benchmark import BenchEvent, BenchPlan, BenchProgress, BenchRun, Difference
+from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype, LookupMatch
 from rdchat.inference.benchmark.result import FIGURES

@@ -14,7 +14,7 @@ from rdchat.cli import main
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.server import Server
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 from tests.commands.running import check_refused, printed_json
 from tests.server.fakes import KEY, ScriptedGate
 

@@ -20,7 +20,7 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 from tests.server.fakes import KEY, Script, ScriptedGate
 
 LIBRARIES = Path(__file__).resolve().parent / "libraries"

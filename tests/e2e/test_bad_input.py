@@ -25,7 +25,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.transcript.messages import PersonMessage
+from rdchat.ui.transcript.message_kinds import PersonMessage
 from tests.disks import SmallDisk, small_disk
 from tests.e2e.windows import (
     WAIT_MS,

@@ -18,7 +18,7 @@ from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.server import Server
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.shared_engine import SharedEngine
 

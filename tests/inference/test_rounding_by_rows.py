@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchRun, Prompt
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchRun, Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner

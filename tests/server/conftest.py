@@ -13,7 +13,7 @@ import pytest
 import uvicorn.server
 
 from rdchat.server.server import Server
-from rdchat.server.settings import Limits, ServerSettings
+from rdchat.server.server_settings import Limits, ServerSettings
 from tests.server.fakes import KEY, ScriptedGate
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.server.server import Server
-from rdchat.server.settings import Limits, ServerSettings
+from rdchat.server.server_settings import Limits, ServerSettings
 from tests.server.conftest import wait_until
 from tests.server.echoing_engine import EchoingEngine
 

@@ -29,11 +29,11 @@ from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.inference.engines import chosen_engine
-from rdchat.inference.remote import connection, server_list
-from rdchat.inference.remote.connection import Connection, UntrustedCertificateError
+from rdchat.inference.remote import server_connection, server_list
 from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.remote_engine import list_models
 from rdchat.inference.remote.remote_reply import RemoteReply
+from rdchat.inference.remote.server_connection import Connection, UntrustedCertificateError
 from rdchat.inference.remote.server_list import RemoteServer, key_of, needs_confirmation, store_key
 from rdchat.server import certificate
 from rdchat.server.certificate import fingerprint, own_certificate
@@ -277,7 +277,7 @@ def test_a_self_signed_certificate_is_offered_by_its_fingerprint_on_a_mac_too(
 ) -> None:
     trust = MacTrust(ssl.PROTOCOL_TLS_CLIENT)
     trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    monkeypatch.setattr(connection, "tls_context", lambda: trust)
+    monkeypatch.setattr(server_connection, "tls_context", lambda: trust)
     server = make_server(certificate=own_certificate())
     with pytest.raises(UntrustedCertificateError) as error:
         list_models(RemoteServer("studio", server.address), KEY)
@@ -314,7 +314,7 @@ def test_stop_does_not_wait_for_a_handshake(monkeypatch: pytest.MonkeyPatch) -> 
     accepted = ":".join(["AB"] * 32)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         address = f"https://127.0.0.1:{listener.getsockname()[1]}"
-        monkeypatch.setattr(connection, "_CONNECT_S", 600.0)
+        monkeypatch.setattr(server_connection, "_CONNECT_S", 600.0)
         request = GenerationRequest(HELLO, request_id=7)
         silent = Connection(RemoteServer("studio", address, accepted), KEY)
         with closing(RemoteReply(silent, request, "m", lambda *_: b"", is_rdchat=False)) as events:
@@ -538,7 +538,7 @@ def test_the_mark_of_the_end_is_a_reason() -> None:
 def test_a_reply_that_goes_wrong_has_a_plain_error(
     lie: bytes | Write, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_REPLY_BYTES", 2**21)
+    monkeypatch.setattr(server_connection, "_REPLY_BYTES", 2**21)
     refused = pytest.raises(RdchatError, match=words)
     with lying_server(MODELS, lie) as (address, _), loaded(address, "m") as engine, refused:
         reply(engine, sampling=SamplingParams(max_tokens=10))

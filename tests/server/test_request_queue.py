@@ -10,7 +10,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import Job, RequestQueue
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 from tests.server.fakes import KEY, ScriptedGate
 
 

@@ -21,7 +21,7 @@ from rdchat.server.request_queue import RequestQueue
 from rdchat.server.response import inflated
 from rdchat.server.served_models import ServedModels
 from rdchat.server.server import Server
-from rdchat.server.settings import Limits, Phase, ServerSettings, host_names
+from rdchat.server.server_settings import Limits, Phase, ServerSettings, host_names
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, MODEL, Script, ScriptedGate
 

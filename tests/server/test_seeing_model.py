@@ -13,7 +13,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server import Server
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 from tests.inference.vision.pictures import encoded, photo
 from tests.inference.vision.seeing_chats import seeing_folder
 from tests.server.conftest import anthropic_client, openai_client

@@ -21,9 +21,9 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
 from rdchat.inference.prompts.shape_grammar import check_grammar
+from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import ApiError, Fields
-from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.reply_request import Choice
 from rdchat.server.interfaces.responses import Responses
 from tests.server.request_texts import texts_of

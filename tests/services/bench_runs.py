@@ -1,6 +1,6 @@
 """Made-up runs of a benchmark, for what is shown of them."""
 
-from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchProgress, BenchRun, Difference, Prompt
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchProgress, BenchRun, Difference, Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.inference.api.benchmark import BenchEvent, BenchPlan
+from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan
 from rdchat.inference.api.events import (
     DraftOptions,
     FinishReason,

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import listed_tools
-from rdchat.tools.results import result_fields
+from rdchat.tools.tool_results import result_fields
 from rdchat.work.child_process import ChildProcess
 from tests.tools.damage import ODD
 from tests.tools.running import Run, hostile, tools_child

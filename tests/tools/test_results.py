@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from rdchat.tools.http_streams import parse_messages
-from rdchat.tools.results import result_fields
+from rdchat.tools.tool_results import result_fields
 
 _PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40).decode()
 _LEAVES = some.text(min_size=1) | some.integers() | some.booleans() | some.none()

@@ -30,8 +30,8 @@ from rdchat.ui.files.chips import Picture
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.models.model_row import ModelRow
+from rdchat.ui.models.models_window import TokenSheet
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.models.window import TokenSheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import Job, SerialThread, outcome_of

@@ -14,8 +14,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.tools.tool_servers import ServerState
 from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript.message_kinds import ToolMessage
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.messages import ToolMessage
 from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow

@@ -12,7 +12,7 @@ from itertools import batched, chain
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.rows import MESSAGE_COLUMNS
+from rdchat.chat.storage.stored_rows import MESSAGE_COLUMNS
 from rdchat.errors import StorageError
 
 # The spans of one statement; every build of SQLite accepts 999 parameters.

@@ -13,8 +13,8 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.connections import any_length, open_reader
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
-from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search_text import INDEX_VERSION, WordMatcher, search_phrases
+from rdchat.chat.storage.stored_rows import CONVERSATION_COLUMNS, conversation_from
 
 MAX_HITS = 300
 """Largest number of conversations in an answer."""

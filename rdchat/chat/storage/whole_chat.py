@@ -16,7 +16,7 @@ from rdchat.chat.message_path import MessagePath
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import CUTS, MESSAGE, NOT_DELETED, MessageTree, messages_of
-from rdchat.chat.storage.rows import (
+from rdchat.chat.storage.stored_rows import (
     CONVERSATION_COLUMNS,
     MESSAGE_COLUMNS,
     MESSAGE_FIELDS,

@@ -14,7 +14,7 @@ from typing import Any
 from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
-from rdchat.chat.storage.rows import text_column
+from rdchat.chat.storage.stored_rows import text_column
 from rdchat.chat.storage.whole_chat import FullChat, inserting
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json

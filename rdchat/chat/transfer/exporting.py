@@ -21,7 +21,7 @@ from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.rows import text_column
+from rdchat.chat.storage.stored_rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats

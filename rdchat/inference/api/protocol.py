@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
+from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.reply_statistics import Statistics

@@ -12,7 +12,7 @@ from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.benchmark import BenchPiece, BenchRun, Prompt
+from rdchat.inference.api.bench_plan import BenchPiece, BenchRun, Prompt
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Stage, Statistics

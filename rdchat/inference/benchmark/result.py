@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from rdchat import __version__, host
-from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
+from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import DRAFTERS, Mode, size_text
 

@@ -16,7 +16,7 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from rdchat.inference.api.benchmark import (
+from rdchat.inference.api.bench_plan import (
     MLX_LM,
     BenchCell,
     BenchEvent,

@@ -105,11 +105,11 @@ class _Rank:
     def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], key: str, model: str | None) -> None:
         """Make rank 0's engine, or follow it to its end."""
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
-        from rdchat.inference.ranks import messages  # noqa: PLC0415
+        from rdchat.inference.ranks import rank_messages  # noqa: PLC0415
 
-        ring = messages.join(rank, addresses, key) if len(addresses) > 1 else None
+        ring = rank_messages.join(rank, addresses, key) if len(addresses) > 1 else None
         if ring is not None and rank:
-            messages.run(ring, model, self._going.wait)
+            rank_messages.run(ring, model, self._going.wait)
         else:
             self._engine = LocalEngine(ring)
 
@@ -216,9 +216,9 @@ def _measure(_job: Job[Any], rank: int, addresses: Sequence[str], key: str) -> d
     """Return milliseconds of a small sum over the ring, and bytes a second of large ones."""
     import mlx.core as mx  # noqa: PLC0415
 
-    from rdchat.inference.ranks import messages  # noqa: PLC0415
+    from rdchat.inference.ranks import rank_messages  # noqa: PLC0415
 
-    ring = messages.join(rank, addresses, key)
+    ring = rank_messages.join(rank, addresses, key)
 
     def seconds(size: int) -> float:
         def add() -> float:

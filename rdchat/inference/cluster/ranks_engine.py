@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
+from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_facts import ranked_model

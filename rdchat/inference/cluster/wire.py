@@ -5,7 +5,7 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
-from rdchat.inference.api.benchmark import BenchEvent
+from rdchat.inference.api.bench_plan import BenchEvent
 from rdchat.inference.api.events import GenerationEvent
 from rdchat.inference.api.protocol import Engine
 

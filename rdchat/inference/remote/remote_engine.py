@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
-from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
+from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
 from rdchat.inference.api.events import UNKNOWN_LENGTH, DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage, without_images
 from rdchat.inference.api.model_facts import remote_address, remote_model
 from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
 from rdchat.inference.remote.chat_request import Draw
-from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
+from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
 from rdchat.thoughts import markers_among
 

@@ -22,7 +22,7 @@ from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.remote.chat_request import Draw, chat_request
-from rdchat.inference.remote.connection import DONE, Connection
+from rdchat.inference.remote.server_connection import DONE, Connection
 from rdchat.thoughts import THINK, markers_among
 
 # Some servers put a signature into an id.

@@ -17,7 +17,7 @@ from rdchat.services.caches.earlier_replies import EarlierReplyIndex
 from rdchat.services.caches.kept_caches import KeptCacheControl
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
 from rdchat.services.chat.chat_tools import ChatTools, tools_json
-from rdchat.services.chat.reply import Reply, ReplyRecorder, TraceRecorder
+from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
 from rdchat.services.files.prompt_images import PromptImages

@@ -10,7 +10,7 @@ from pathlib import Path
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.services.chat.reply import Reply, ReplyRecorder
+from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "unsaved-replies-"

@@ -17,7 +17,15 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat import host
-from rdchat.inference.api.benchmark import BenchCell, BenchPiece, BenchPlan, BenchProgress, BenchRun, Difference, Prompt
+from rdchat.inference.api.bench_plan import (
+    BenchCell,
+    BenchPiece,
+    BenchPlan,
+    BenchProgress,
+    BenchRun,
+    Difference,
+    Prompt,
+)
 from rdchat.inference.api.requests import DraftSettings, Dtype
 from rdchat.inference.benchmark.result import BenchResult, speed_ratio
 from rdchat.services.engine.engine_client import EngineClient

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.inference.api.benchmark import BenchEvent, BenchPlan
+from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan
 from rdchat.inference.api.events import (
     DraftOptions,
     LoadProgress,

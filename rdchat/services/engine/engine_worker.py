@@ -19,7 +19,7 @@ from rdchat.errors import (
     ShapeRefusedError,
     TemplateRefusedError,
 )
-from rdchat.inference.api.benchmark import BenchPlan
+from rdchat.inference.api.bench_plan import BenchPlan
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator

@@ -14,7 +14,7 @@ from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings
-from rdchat.server.settings import DEFAULT_HOST, ServerFacts, ServerSettings
+from rdchat.server.server_settings import DEFAULT_HOST, ServerFacts, ServerSettings
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.engine.engine_client import ModelSlot

@@ -14,7 +14,7 @@ from PySide6.QtGui import QCloseEvent, QTextCursor
 from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QSlider, QSpinBox, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.benchmark import BenchPiece
+from rdchat.inference.api.bench_plan import BenchPiece
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult, Replay

@@ -18,7 +18,7 @@ from rdchat.hub.updates import Update
 from rdchat.inference.api.messages import Role
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
-from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure

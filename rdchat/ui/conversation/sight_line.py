@@ -12,7 +12,7 @@ from rdchat.services.chat.chat_context import ContextMeter
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.models.fit import Machine
-from rdchat.services.models.newcomers import smallest_that_sees
+from rdchat.services.models.larger_model import smallest_that_sees
 from rdchat.services.models.service_base import DeviceMemory
 from rdchat.ui.style.buttons import TextButton, add_action, pop_up
 from rdchat.ui.style.labels import ThemedLabel, button_text

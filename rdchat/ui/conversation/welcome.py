@@ -10,7 +10,7 @@ from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import ModelCard, ranked_model, remote_model
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.models.newcomers import LargerModel
+from rdchat.services.models.larger_model import LargerModel
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import Action, IconButton, TextButton, push_button
 from rdchat.ui.style.labels import Card, Ground, PlainLabel, ThemedLabel

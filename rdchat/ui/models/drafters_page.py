@@ -14,7 +14,7 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
 from rdchat.ui.models.training.page import TrainingPage, state_title
-from rdchat.ui.speed.fields import CalmComboBox
+from rdchat.ui.speed.panel_fields import CalmComboBox
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.formatting import counted, file_size, listed
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip

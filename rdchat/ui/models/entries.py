@@ -15,7 +15,7 @@ from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion, suggestions
 from rdchat.inference.api.model_facts import DraftKind, Fit, ModelCard, ModelSizes, Part, gigabytes
 from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
-from rdchat.services.models.newcomers import for_machine
+from rdchat.services.models.larger_model import for_machine
 from rdchat.ui.models.memory_section import judge
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, listed, part_size, time_left

@@ -6,7 +6,7 @@ from math import ceil, floor
 
 from PySide6.QtCore import QRectF
 
-from rdchat.inference.api.benchmark import MLX_LM
+from rdchat.inference.api.bench_plan import MLX_LM
 from rdchat.inference.api.requests import Mode, size_text
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
 from rdchat.ui.plots.drawing import DASHED, Drawing, Plot, ink_on, speed_color

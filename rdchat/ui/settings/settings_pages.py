@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QPlainTe
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.server.settings import host_names
+from rdchat.server.server_settings import host_names
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.style.buttons import CopyButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip

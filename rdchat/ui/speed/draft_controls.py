@@ -12,7 +12,7 @@ from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DRAFTERS, MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode
 from rdchat.services.drafting.draft_control import DraftControl
-from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
+from rdchat.ui.speed.panel_fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import formatting
 from rdchat.ui.style.labels import DRAFT_SETTINGS, MODES, ThemedLabel, set_tip

@@ -14,7 +14,7 @@ from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.server.settings import Phase, RequestFacts
+from rdchat.server.server_settings import Phase, RequestFacts
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat_controller import ChatController

@@ -15,9 +15,9 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.style.layouts import discard
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme, set_role
+from rdchat.ui.transcript.message_kinds import PersonMessage, ReplyMessage, ToolMessage
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage, ToolMessage
 from rdchat.ui.transcript.pending_calls import PendingCalls
 
 FIRST = 2

@@ -5,7 +5,7 @@ from functools import partial
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope, ToolCalls, WaitingCall
+from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope, ToolCalls, WaitingCall
 from rdchat.tools.built_in import server_title
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.formatting import MACHINE
@@ -13,8 +13,8 @@ from rdchat.ui.style.labels import Card, CodeField, ElidedLabel, ThemedLabel, vi
 from rdchat.ui.style.layouts import column, discard, row
 from rdchat.ui.style.opening import ConsentPause
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.transcript.message_kinds import MENDED, arguments_text
 from rdchat.ui.transcript.message_parts import EDGE
-from rdchat.ui.transcript.messages import MENDED, arguments_text
 
 _MAX_DESCRIPTION = 500
 _DECISIONS: dict[Scope | None, tuple[str, str]] = {

@@ -18,9 +18,9 @@ from rdchat.ui.style.theme import MEDIUM, Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_column import FIRST, MessageColumn
+from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
-from rdchat.ui.transcript.messages import ReplyMessage
 
 # The time for a message whose text is not drawn yet.
 _DRAWING_S = 0.03

@@ -17,7 +17,7 @@ from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.newcomers import LargerModel
+from rdchat.services.models.larger_model import LargerModel
 from rdchat.services.models.service_base import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.style.labels import Ground
@@ -29,10 +29,10 @@ from rdchat.ui.transcript.markdown.text_body import TextView
 
 if TYPE_CHECKING:
     from rdchat.services.models.window_services import Models
+    from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow
     from rdchat.ui.benchmark.race_window import RaceWindow
-    from rdchat.ui.benchmark.window import BenchmarkWindow
-    from rdchat.ui.drafts.window import DraftsWindow
-    from rdchat.ui.models.window import ModelsWindow
+    from rdchat.ui.drafts.drafts_window import DraftsWindow
+    from rdchat.ui.models.models_window import ModelsWindow
     from rdchat.ui.quick.quick_window import QuickWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
 
@@ -192,7 +192,7 @@ class SideWindows:
     @cached_property
     def drafts(self) -> "DraftsWindow":
         """A reply's tokens and draft trees."""
-        from rdchat.ui.drafts.window import DraftsWindow  # noqa: PLC0415
+        from rdchat.ui.drafts.drafts_window import DraftsWindow  # noqa: PLC0415
 
         window = self.restore_geometry("drafts", DraftsWindow(self._controller.traces, self._theme, self._parent))
         self._controller.chats.conversation_removed.connect(self._close_tokens_of)
@@ -240,7 +240,7 @@ class SideWindows:
     @cached_property
     def benchmark_window(self) -> "BenchmarkWindow":
         """Ways of drafting on many prompts."""
-        from rdchat.ui.benchmark.window import BenchmarkWindow  # noqa: PLC0415
+        from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow  # noqa: PLC0415
 
         return self.restore_geometry("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
 
@@ -259,7 +259,7 @@ class SideWindows:
     @cached_property
     def models(self) -> "ModelsWindow":
         """Models on this machine and on the hub."""
-        from rdchat.ui.models.window import ModelsWindow  # noqa: PLC0415
+        from rdchat.ui.models.models_window import ModelsWindow  # noqa: PLC0415
 
         models = self.model_services
         window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._parent))
@@ -321,7 +321,7 @@ class SideWindows:
 
     def ask_for_token(self, parent: QWidget) -> None:
         """Open the sheet of the hub's token in front of a window."""
-        from rdchat.ui.models.window import TokenSheet  # noqa: PLC0415
+        from rdchat.ui.models.models_window import TokenSheet  # noqa: PLC0415
 
         TokenSheet(self.model_services.account, self._theme, parent).open()
 
@@ -331,7 +331,7 @@ class SideWindows:
         """
 
         def import_them() -> None:
-            for name in (*host.FRAMEWORKS, "rdchat.ui.models.window"):
+            for name in (*host.FRAMEWORKS, "rdchat.ui.models.models_window"):
                 import_module(name)
 
         threading.Thread(target=import_them, name="imports", daemon=True).start()

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QDialog, QMessageBox, QWidget
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
-from rdchat.services.chat.reply import Reply, ReplyRecorder
+from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 from rdchat.services.chat.rescue_file import RescueFile
 from rdchat.services.chat_list.chat_order import named
 from rdchat.ui.style.formatting import counted

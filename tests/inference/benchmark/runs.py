@@ -1,6 +1,6 @@
 """Runs of a benchmark with known figures."""
 
-from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Prompt
+from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 

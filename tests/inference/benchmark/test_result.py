@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
+from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure

@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.benchmark import (
+from rdchat.inference.api.bench_plan import (
     MLX_LM,
     BenchCell,
     BenchEvent,

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rdchat.errors import DeviceError, ModelError, PromptTooLongError, RanksError
-from rdchat.inference.api.benchmark import BenchProgress
+from rdchat.inference.api.bench_plan import BenchProgress
 from rdchat.inference.api.events import (
     DraftOptions,
     FinishReason,
@@ -220,7 +220,7 @@ def _stand_in(name: str, **members: Any) -> None:
 
 if __name__ == "__main__":
     _stand_in("rdchat.inference.local_engine", LocalEngine=ScriptedEngine)
-    _stand_in("rdchat.inference.ranks.messages", join=join, run=follow)
+    _stand_in("rdchat.inference.ranks.rank_messages", join=join, run=follow)
     memory = SimpleNamespace(total_room=SimpleNamespace(limit_bytes=10**10))
     _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
     _stand_in("rdchat.inference.models.model_files", resolve_model=resolve_model)

@@ -11,7 +11,7 @@ import pytest
 from rdchat import host
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.benchmark import BenchCell, BenchEvent, BenchPiece, BenchPlan, BenchProgress, Prompt
+from rdchat.inference.api.bench_plan import BenchCell, BenchEvent, BenchPiece, BenchPlan, BenchProgress, Prompt
 from rdchat.inference.api.events import (
     FinishReason,
     GenerationEvent,

@@ -14,7 +14,7 @@ import pytest
 from rdchat import host
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RanksError, RdchatError
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchProgress, Prompt
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchProgress, Prompt
 from rdchat.inference.api.events import FinishReason, LikelyToken, LoadProgress, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ranked_address

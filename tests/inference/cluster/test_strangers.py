@@ -14,8 +14,8 @@ import pytest
 from rdchat.errors import ModelError, RanksError, RdchatError
 from rdchat.inference.cluster.hosts import Host
 from rdchat.inference.cluster.processes import RankProcesses
-from rdchat.inference.ranks import messages
-from rdchat.inference.ranks.messages import receive
+from rdchat.inference.ranks import rank_messages
+from rdchat.inference.ranks.rank_messages import receive
 from rdchat.work import child_run
 from rdchat.work.served import MAX_BYTES, packed, read_message
 from tests.inference.cluster.strangers import Stranger, echo, end, garbage, silence, stranger, zeros
@@ -50,7 +50,8 @@ def test_who_takes_a_neighbours_place_in_the_ring_is_found(rank: int, behave: St
 
 
 @pytest.mark.parametrize("words", [
-    (0, 2, 0), (messages._MAGIC, 0, 0), (messages._MAGIC, 99, 0), (messages._MAGIC, 2, -1), (messages._MAGIC, 2, 2**30),
+    (0, 2, 0), (rank_messages._MAGIC, 0, 0), (rank_messages._MAGIC, 99, 0), (rank_messages._MAGIC, 2, -1),
+    (rank_messages._MAGIC, 2, 2**30),
 ])  # fmt: skip
 def test_what_is_no_message_takes_no_memory(monkeypatch: pytest.MonkeyPatch, words: tuple[int, ...]) -> None:
     sizes: list[int] = []
@@ -62,7 +63,7 @@ def test_what_is_no_message_takes_no_memory(monkeypatch: pytest.MonkeyPatch, wor
     monkeypatch.setattr(mx.distributed, "all_sum", summed)
     with pytest.raises(RanksError, match="lost step with rank 0"):
         receive(StandIn(2))  # type: ignore[arg-type]
-    assert sizes == [messages._SIZE]
+    assert sizes == [rank_messages._SIZE]
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def test_a_quantised_eagle_3_drafter_is_read_and_keeps_its_bits_on_a_gpu(
     head = load_drafter(folder, model)
     assert isinstance(head, BoundNetwork)
     np.testing.assert_array_equal(np.array(head.network.fc.weight), np.array(floats["fc.weight"]))
-    monkeypatch.setattr("rdchat.inference.drafting.checkpoints.settings.on_gpu", lambda: True)
+    monkeypatch.setattr("rdchat.inference.drafting.checkpoints.head_settings.on_gpu", lambda: True)
     head = load_drafter(folder, model)
     assert isinstance(head, BoundNetwork)
     packed = tree_flatten(head.network.leaf_modules(), is_leaf=nn.Module.is_module)
@@ -172,7 +172,7 @@ def test_a_quantised_assistant_of_gemma_4_is_read_and_keeps_its_bits_on_a_gpu(
     renamed = {"lm_head.weight": "embed_tokens.weight", "centroids.weight": "masked_embedding.centroids.weight"}
     for name, tensor in tree_flatten(head.network.parameters()):
         np.testing.assert_array_equal(np.array(tensor), np.array(floats[renamed.get(name, name)]), err_msg=name)
-    monkeypatch.setattr("rdchat.inference.drafting.checkpoints.settings.on_gpu", lambda: True)
+    monkeypatch.setattr("rdchat.inference.drafting.checkpoints.head_settings.on_gpu", lambda: True)
     packed = stored(folder, model)
     modules = tree_flatten(packed.network.leaf_modules(), is_leaf=nn.Module.is_module)
     assert {module.bits for _, module in modules if hasattr(module, "bits")} == {bits}

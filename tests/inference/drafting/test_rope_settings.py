@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint
-from rdchat.inference.drafting.checkpoints.settings import Settings
+from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 
 YARN = {"factor": 4.0, "original_max_position_embeddings": 512}

@@ -27,8 +27,8 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.ranks import messages
-from rdchat.inference.ranks.messages import Follower, Kind, Leader, join, receive, send
+from rdchat.inference.ranks import rank_messages
+from rdchat.inference.ranks.rank_messages import Follower, Kind, Leader, join, receive, send
 from rdchat.inference.ranks.sharding import Split, shard
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.hooks import ModelHooks
@@ -227,7 +227,7 @@ def engine(
     group = quiet_ring(rank, addresses) if len(addresses) > 1 else None
     if rank:
         assert group is not None
-        messages.run(group, folder, lambda: None)
+        rank_messages.run(group, folder, lambda: None)
         return {}
     served, ids = LocalEngine(group), dict[str, list[int]]()
 
@@ -259,7 +259,7 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
     """
     group, loaded_file, times = quiet_ring(rank, addresses), Path(marker), list[float]()
     if rank:
-        load_part = messages.load_part
+        load_part = rank_messages.load_part
 
         def load_late(*arguments: Any) -> nn.Module:
             while not loaded_file.exists():
@@ -268,10 +268,10 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
             times.append(time.monotonic())
             return load_part(*arguments)
 
-        messages.load_part = load_late
-        messages.run(group, folder, lambda: None)
+        rank_messages.load_part = load_late
+        rank_messages.run(group, folder, lambda: None)
         return times[0]
-    load_model, call, served = messages.load_model, Leader._call, LocalEngine(group)
+    load_model, call, served = rank_messages.load_model, Leader._call, LocalEngine(group)
 
     def load(*arguments: Any, **options: Any) -> LoadedModel:
         loaded = load_model(*arguments, **options)
@@ -285,7 +285,7 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
     def fail(_progress: object) -> None:
         raise ModelError("No.")
 
-    messages.load_model, Leader._call = load, timed  # type: ignore[method-assign]
+    rank_messages.load_model, Leader._call = load, timed  # type: ignore[method-assign]
     served.load(folder, Dtype.AUTO, lambda _: None)
     with suppress(ModelError):
         served.load(folder, Dtype.AUTO, fail)

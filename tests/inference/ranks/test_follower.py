@@ -6,16 +6,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from rdchat.inference.ranks import messages
-from rdchat.inference.ranks.messages import Kind
+from rdchat.inference.ranks import rank_messages
+from rdchat.inference.ranks.rank_messages import Kind
 
 
 def test_a_resting_rank_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rests once rank 0 says so, and keeps its memory resident again only if it has a model."""
     kinds = iter([Kind.REST, Kind.LOAD, Kind.REST, Kind.END])
-    monkeypatch.setattr(messages, "receive", lambda _group: (next(kinds), [0, 7]))
-    monkeypatch.setattr(messages, "resolve_model", lambda *_: Path("model"))
-    monkeypatch.setattr(messages, "check_sum", lambda _: 7)
+    monkeypatch.setattr(rank_messages, "receive", lambda _group: (next(kinds), [0, 7]))
+    monkeypatch.setattr(rank_messages, "resolve_model", lambda *_: Path("model"))
+    monkeypatch.setattr(rank_messages, "check_sum", lambda _: 7)
     steps = Mock()
     for name in (
         "unwire_memory",
@@ -27,9 +27,9 @@ def test_a_resting_rank_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -
         "ModelHooks",
         "part_of",
     ):
-        monkeypatch.setattr(messages, name, getattr(steps, name))
+        monkeypatch.setattr(rank_messages, name, getattr(steps, name))
     group: Any = object()
-    messages.run(group, "model", steps.rest)
+    rank_messages.run(group, "model", steps.rest)
     named = [name for name, *_ in steps.method_calls if name not in {"Follower", "ModelHooks", "part_of"}]
     rests = ["unwire_memory", "rest"]
     assert named == [*rests, "free_memory", "load_part", "meet", *rests, "wire_memory", "free_memory", "meet"]

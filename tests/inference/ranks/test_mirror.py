@@ -8,8 +8,8 @@ import pytest
 from rdchat.errors import ModelError, RanksError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.ranks import messages
-from rdchat.inference.ranks.messages import Follower, Leader
+from rdchat.inference.ranks import rank_messages
+from rdchat.inference.ranks.rank_messages import Follower, Leader
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import leaves
@@ -42,7 +42,7 @@ class Copies:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.words: list[int] = []
         self.waited: list[bool] = []
-        monkeypatch.setattr(messages, "send", self._send)
+        monkeypatch.setattr(rank_messages, "send", self._send)
 
     def open(self, family: str) -> None:
         name, options = FAMILIES[family]

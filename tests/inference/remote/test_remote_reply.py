@@ -19,8 +19,8 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.inference.remote.connection import Connection
 from rdchat.inference.remote.remote_reply import RemoteReply
+from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer
 
 REQUEST = GenerationRequest((ChatMessage(Role.USER, "Hi"),), sampling=SamplingParams(max_tokens=10))

@@ -5,7 +5,7 @@ import pytest
 
 from rdchat.chat.storage import connections
 from rdchat.chat.store import ConversationStore
-from rdchat.services.chat import chat_context, reply
+from rdchat.services.chat import chat_context, reply_recorder
 
 
 @pytest.fixture
@@ -18,6 +18,6 @@ def store(tmp_path: Path) -> Iterator[ConversationStore]:
 @pytest.fixture(autouse=True)
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have timers and retries take hundredths of what they take a person: the order of events stays."""
-    monkeypatch.setattr(reply, "_RETRY_INTERVAL_MS", 20)
+    monkeypatch.setattr(reply_recorder, "_RETRY_INTERVAL_MS", 20)
     monkeypatch.setattr(chat_context, "_QUIET_MS", 10)
     monkeypatch.setattr(connections, "_BUSY_S", 0.01)

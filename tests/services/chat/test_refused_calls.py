@@ -12,7 +12,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, history
 from rdchat.services.chat.chat_tools import MAX_CALLS, NO_TOOLS, with_refusals
-from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope
+from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask, roles, tools

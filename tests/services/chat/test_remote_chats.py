@@ -7,7 +7,7 @@ from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatE
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
 from rdchat.services.chat.borrowed_model import OtherModel
-from rdchat.services.chat.reply import Reply as Waiting
+from rdchat.services.chat.reply_recorder import Reply as Waiting
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.remote_servers import RemoteServers
 from tests.server.fakes import KEY

@@ -14,7 +14,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.parts_reader import PartsReader, Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.chat_prompt import ChatPrompt
-from rdchat.services.chat.reply import Reply, ReplyRecorder
+from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 from rdchat.services.chat.rescue_file import RescueFile, rescued_notice
 from rdchat.services.storage_watch import StorageWatch
 from tests.clocks import ManualClock

@@ -19,7 +19,7 @@ from rdchat.services.chat.chat_prompt import (
     plan_summary,
 )
 from rdchat.services.chat.chat_tools import problem_of
-from rdchat.services.chat.tool_calls import MAX_ROUNDS, Scope
+from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from tests.connections import all_refused

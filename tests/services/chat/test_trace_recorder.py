@@ -15,7 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
-from rdchat.services.chat.reply import TraceRecorder
+from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from tests.chat.traces import drafted_events, drafted_trace
 from tests.services.fakes import Reply, ScriptedEngine
@@ -75,7 +75,7 @@ def test_a_long_trace_is_packed_beside_the_main_thread(
         threads.append(threading.get_ident())
         return encode(trace)
 
-    monkeypatch.setattr("rdchat.services.chat.reply.encode", packed)
+    monkeypatch.setattr("rdchat.services.chat.reply_recorder.encode", packed)
     recorder.begin_trace(reply_id, 0)
     recorder.append_tokens(reply_id, drafted_events(5))
     recorder.end_trace(reply_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.benchmark import BenchCell, BenchPlan, Prompt
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, Prompt
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefixCacheFacts, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode

@@ -18,7 +18,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_context import Doing
-from rdchat.services.chat.tool_calls import Scope
+from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState

@@ -6,7 +6,7 @@ from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.benchmark import BenchPiece, BenchProgress, Difference
+from rdchat.inference.api.bench_plan import BenchPiece, BenchProgress, Difference
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_request import EngineState

@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow, made_text
-from rdchat.ui.transcript.messages import ReplyMessage
+from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat

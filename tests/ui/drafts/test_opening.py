@@ -5,7 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.drafts.window import DraftsWindow
+from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat

@@ -15,8 +15,8 @@ from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.messages import Role
-from rdchat.services.chat.reply import TraceRecorder
-from rdchat.ui.drafts.window import DraftsWindow
+from rdchat.services.chat.reply_recorder import TraceRecorder
+from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree
 

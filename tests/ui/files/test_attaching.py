@@ -19,7 +19,7 @@ from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.layouts import column
 from rdchat.ui.style.theme import TIGHT, Theme
-from rdchat.ui.transcript.messages import PersonMessage
+from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
 from tests.listed import listed

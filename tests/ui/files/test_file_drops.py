@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat

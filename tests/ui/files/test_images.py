@@ -22,8 +22,8 @@ from rdchat.ui.files.chips import FileChip, ImageTile
 from rdchat.ui.files.file_drops import has_image, image_in
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.style.labels import ElidedLabel
+from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.transcript.message_parts import MessageEditor
-from rdchat.ui.transcript.messages import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.inference.vision.seeing_chats import seeing_folder
 from tests.services import fakes

@@ -15,8 +15,8 @@ from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import ModelRow
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe

@@ -15,7 +15,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.entries import SortBy, drafter_name, entries_of, row_line
 from rdchat.ui.models.installed_page import InstalledPage
-from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style.opening import SHOW_FOLDER
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow

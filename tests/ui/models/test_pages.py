@@ -5,7 +5,7 @@ import re
 from PySide6.QtWidgets import QTabWidget
 
 from rdchat import host
-from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.models.models_window import ModelsWindow
 from tests.project.scripts import ROOT
 
 NUMBERS = {4: "four", 5: "five", 6: "six", 7: "seven"}

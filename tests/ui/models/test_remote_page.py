@@ -13,11 +13,11 @@ from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState
 from rdchat.server.certificate import fingerprint, own_certificate
 from rdchat.server.server import Server
-from rdchat.server.settings import ServerSettings
+from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.place_page import RemotePage, ServerSheet
-from rdchat.ui.models.window import ModelsWindow
-from rdchat.ui.transcript.messages import ReplyMessage
+from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.server.fakes import KEY, ScriptedGate
 from tests.ui.conftest import Chat

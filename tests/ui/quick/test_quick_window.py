@@ -21,7 +21,7 @@ from rdchat.ui.files.chips import ImageTile
 from rdchat.ui.files.image_window import ImageWindow
 from rdchat.ui.quick import quick_window
 from rdchat.ui.quick.quick_window import QuickWindow
-from rdchat.ui.transcript.messages import ReplyMessage
+from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.inference.vision.pictures import encoded, photo, stored
 from tests.services.fakes import Reply

@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.server.settings import DEFAULT_PORT, Phase, RequestFacts, ServerFacts
+from rdchat.server.server_settings import DEFAULT_PORT, Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.settings.settings_pages import AGENTS, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow

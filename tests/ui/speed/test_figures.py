@@ -6,7 +6,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.ledger_view import REPLY
 from rdchat.inference.api.reply_statistics import Spent, Stage, Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.server.settings import Phase
+from rdchat.server.server_settings import Phase
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.style.formatting import NONE

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from pytestqt.qtbot import QtBot
 
 from rdchat.commands.ask import statistics_report
-from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchRun, Prompt
+from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchRun, Prompt
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Spent, Stage, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QLabel, QPushButton, QScrol
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import ToolCall
-from rdchat.services.chat.tool_calls import Scope, WaitingCall
+from rdchat.services.chat.tool_call_control import Scope, WaitingCall
 from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style.layouts import column

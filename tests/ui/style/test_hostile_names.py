@@ -16,12 +16,12 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.reply import TraceRecorder
+from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.drafts.window import DraftsWindow
+from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.import_export.import_export import export_sheet, report_sheet
 from rdchat.ui.style.labels import ElidedLabel, OfflineBrowser, button_text, message_box, tip_text
 from rdchat.ui.style.layouts import Sheet

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.chat_tools import MAX_CALLS
-from rdchat.services.chat.tool_calls import Scope
+from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import ImageTile
@@ -21,7 +21,7 @@ from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.labels import visible_text
 from rdchat.ui.style.opening import ConsentPause
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript.messages import ReplyMessage
+from rdchat.ui.transcript.message_kinds import ReplyMessage
 from tests.clocks import ManualClock
 from tests.services import fakes
 from tests.services.fakes import Reply

@@ -109,7 +109,7 @@ def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
 ) -> None:
     """A reply that is being written is not ended by it."""
     suggestion = suggest(monkeypatch, "DFlash")
-    monkeypatch.setattr("rdchat.services.models.newcomers.suggestions", lambda: (suggestion,))
+    monkeypatch.setattr("rdchat.services.models.larger_model.suggestions", lambda: (suggestion,))
     hub.add(MODEL, small_files())
     hub.add(suggestion.drafter.repository, small_files())
     hub.holds_at = 100_000
@@ -142,7 +142,7 @@ def test_another_model_that_was_chosen_meanwhile_stays(
     qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suggestion = suggest(monkeypatch, "DFlash")
-    monkeypatch.setattr("rdchat.services.models.newcomers.suggestions", lambda: (suggestion,))
+    monkeypatch.setattr("rdchat.services.models.larger_model.suggestions", lambda: (suggestion,))
     hub.add(MODEL, small_files())
     hub.holds_at = 100_000
     chat.start()

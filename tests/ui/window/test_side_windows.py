@@ -163,4 +163,4 @@ def test_what_is_needed_soon_is_imported_beside_the_window(
     monkeypatch.setattr(side_windows, "import_module", imported.append)
     monkeypatch.setattr(host, "FRAMEWORKS", ("Foundation", "AppKit"))
     window.windows.import_ahead()
-    qtbot.waitUntil(lambda: imported == ["Foundation", "AppKit", "rdchat.ui.models.window"])
+    qtbot.waitUntil(lambda: imported == ["Foundation", "AppKit", "rdchat.ui.models.models_window"])

@@ -12,7 +12,7 @@ from rdchat.chat.conversation import NEW_CHAT, Message
 from rdchat.chat.storage import connections
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
-from rdchat.services.chat.reply import Reply as ChatReply
+from rdchat.services.chat.reply_recorder import Reply as ChatReply
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.unsaved_question import detail_text, question_text

@@ -12,7 +12,7 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
-from rdchat.inference.drafting.checkpoints.settings import Settings, check_rope, stored_bits
+from rdchat.inference.drafting.checkpoints.head_settings import Settings, check_rope, stored_bits
 from rdchat.inference.drafting.heads.assistant_head import (
     FULL,
     SLIDING,

@@ -25,7 +25,13 @@ from functools import partial
 from typing import Any
 
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint, Layout
-from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, check_heads, decoder_settings, load_network
+from rdchat.inference.drafting.checkpoints.head_settings import (
+    Parts,
+    Settings,
+    check_heads,
+    decoder_settings,
+    load_network,
+)
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind

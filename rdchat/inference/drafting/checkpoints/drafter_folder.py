@@ -22,9 +22,9 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
     open_checkpoint,
 )
 from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
+from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.checkpoints.mtp_layout import MTP, open_mtp
 from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
-from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.assistant_head import AssistantConfig
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind

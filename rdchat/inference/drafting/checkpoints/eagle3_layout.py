@@ -15,7 +15,13 @@ from functools import partial
 from typing import Any
 
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, OTHER_HINT, Checkpoint, Layout, plain_name
-from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, check_heads, decoder_settings, load_network
+from rdchat.inference.drafting.checkpoints.head_settings import (
+    Parts,
+    Settings,
+    check_heads,
+    decoder_settings,
+    load_network,
+)
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, Eagle3Config, FeatureNorm
 from rdchat.inference.drafting.heads.head import HeadKind
 

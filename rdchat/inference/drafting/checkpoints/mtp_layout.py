@@ -36,7 +36,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
     Layout,
     plain_name,
 )
-from rdchat.inference.drafting.checkpoints.settings import Settings
+from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpConfig, MtpNetwork, Weights
 from rdchat.inference.models.model_config import (

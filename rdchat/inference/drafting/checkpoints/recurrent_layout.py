@@ -20,7 +20,7 @@ from rdchat.files.plain_data import plain
 from rdchat.inference.api.model_facts import APPLE_MODEL_TYPE
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, PublishedDrafter, not_a_drafter
-from rdchat.inference.drafting.checkpoints.settings import Settings
+from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding

@@ -17,7 +17,7 @@ from time import monotonic
 from rdchat import __version__
 from rdchat.errors import ModelError, RdchatError, StorageError
 from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, Prompt
+from rdchat.inference.api.bench_plan import EVERYDAY_PROMPTS, Prompt
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.endpoint import AnswerLimits
 from rdchat.ui.models.discover_page import DiscoverPage
-from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.models.models_window import ModelsWindow
 from tests.grids import share
 from tests.hostile.heartbeat import Heartbeat
 from tests.hub.hostile_answers import endless_list, gzip_bomb, long_json

@@ -14,7 +14,7 @@ from rdchat.hub.hub_model import HubModel
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.entries import share
-from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import random_bytes, small_files

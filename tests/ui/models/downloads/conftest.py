@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only

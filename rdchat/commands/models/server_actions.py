@@ -46,8 +46,8 @@ def add_add_remote(parser: argparse.ArgumentParser) -> None:
 
 def add_remote(args: argparse.Namespace) -> int:
     """Ask the server for its models, and remember it."""
-    from rdchat.inference.remote.connection import UntrustedCertificateError  # noqa: PLC0415  loads an HTTP client
     from rdchat.inference.remote.remote_engine import list_models  # noqa: PLC0415
+    from rdchat.inference.remote.server_connection import UntrustedCertificateError  # noqa: PLC0415  loads an HTTP client
 
     server = RemoteServer(args.name, args.address, args.fingerprint.strip().upper(), args.unencrypted)
     if any(each.name == server.name for each in stored_settings().remote_servers):

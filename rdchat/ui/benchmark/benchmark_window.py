@@ -12,7 +12,14 @@ from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QLineEdit, QSpinBox, QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, Prompt, Sweep, first_of_each_group, read_prompts
+from rdchat.inference.api.bench_plan import (
+    EVERYDAY_PROMPTS,
+    BenchPlan,
+    Prompt,
+    Sweep,
+    first_of_each_group,
+    read_prompts,
+)
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController

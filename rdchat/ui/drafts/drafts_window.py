@@ -23,7 +23,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.services.chat.reply import TraceRecorder
+from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.ui.drafts import tree_view
 from rdchat.ui.drafts.tree_view import (
     LINE_BREAK,
