@@ -86,7 +86,7 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
     assert training.state is TrainingState.PAUSING
     wait_for(qtbot, training, TrainingState.PAUSED)
     assert training._child is None
-    training.close()
+    training.save_and_end()
 
     again = make()
     assert again.state is TrainingState.PAUSED
@@ -105,7 +105,7 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
 
     again.resume()
     until_phase(qtbot, again, "train")
-    again.close()  # the app is quit
+    again.save_and_end()  # the app is quit
 
     last = make()
     assert last.state is TrainingState.PAUSED
@@ -123,7 +123,7 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
 
     qtbot.waitUntil(lambda: last.data_bytes > 0)
     with qtbot.waitSignal(last.taken, timeout=WAIT_MS) as taken:
-        last.take()
+        last.take_drafter()
     folder = Path(taken.args[0])
     assert folder.parent == paths.drafters_dir()
     assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "card.md"}
