@@ -148,7 +148,7 @@ class Walk:
         draw = self.random
         if isinstance(self.alone.eyes, ModelEyes):
             # Each image is seen anew.
-            self.alone.eyes._rows._kept.clear()
+            self.alone.eyes._rows._recent.clear()
         try:
             expected = plain(self.alone, replace(request, draft=DraftSettings(Mode.OFF), keep=None, partition=""))
         except PromptTooLongError:

@@ -146,7 +146,7 @@ def test_everything_is_reached_by_tab_and_has_a_name(qtbot: QtBot, hub: HubServe
         seen.append(widget)
         QTest.keyClick(window.windowHandle(), Qt.Key.Key_Tab)
     bar, details = page.bar, page.details
-    choices = (bar.format, bar.sort, bar.largest, bar.quantization, bar.licence, bar.family, bar.fitting)
+    choices = (bar.sort, bar.largest, bar.quantization, bar.licence, bar.family, bar.fitting)
     wanted = (bar.field, *choices, page.list, details.page, details.row.main, details.files.fold)
     assert [widget for widget in wanted if widget not in seen] == []
     nameless = [w for w in seen if page.isAncestorOf(w) and not (w.accessibleName() or getattr(w, "text", str)())]
