@@ -91,7 +91,7 @@ def test_every_call_into_transformers_and_mlx_lm_says_that_no_code_is_trusted() 
                 continue
             if node.func.attr in READERS and ast.unparse(node.func.value) in MODULES:
                 found.append((path.name, ast.unparse(node)))
-    assert {name for name, _ in found} == {"loading.py", "tokenizer_loading.py", "tokenizers_child.py"}
+    assert {name for name, _ in found} == {"loading.py", "model_prompts.py", "tokenizers_child.py"}
     for name, call in found:
         assert "trust_remote_code=False" in call or "NO_CODE" in call, (name, call)
         assert "trust_remote_code=True" not in call
