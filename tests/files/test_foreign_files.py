@@ -19,7 +19,7 @@ from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.commands import ask_files
 from rdchat.errors import RdchatError
 from rdchat.files import foreign_files
-from rdchat.inference.models import default_model, model_locations, safetensors_file
+from rdchat.inference.models import default_model, safetensors_file
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.services.models import library
 from rdchat.work.job import Job
@@ -53,7 +53,6 @@ READERS: dict[str, tuple[Callable[[Path], Any], bytes]] = {
     "weights": (safetensors_file.read_header, _WEIGHTS),
     "samples of weights": (lambda path: list(safetensors_file._samples(path)), _WEIGHTS),
     "wheel": (lambda path: default_model._check_sha256(path, ""), b"wheel"),
-    "digest": (lambda path: model_locations.sha256_of(path, lambda _fraction: None), b"any"),
     "card of a drafter": (lambda path: library.figures_of.__wrapped__(str(path.parent)), b"| W4 L5 | 2.0 |"),
 }
 

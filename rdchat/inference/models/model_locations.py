@@ -19,7 +19,7 @@ import rdchat
 from rdchat import __version__, paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.atomic_file import write_cache_file
-from rdchat.files.foreign_files import MAX_ENTRIES, opened, read_json, read_object, readable_entries
+from rdchat.files.foreign_files import MAX_ENTRIES, read_json, read_object, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api.model_facts import Capability, DraftKind, ModelCard, describes_drafter
 
@@ -45,7 +45,6 @@ _MAX_SUBFOLDERS = 300
 _MAX_CONFIG_BYTES = 2**20
 _FORMAT = 4
 _MAX_BYTES = 2**20
-_CHUNK_BYTES = 16 * 2**20
 
 
 def model_cards(chosen: str = "") -> list[ModelCard]:
@@ -283,29 +282,3 @@ def kept(kind: str, path: Path, find: Callable[[], Any]) -> Any:
         fact = find()
         cache_facts(kind, path, stamp, fact)
     return fact
-
-
-def sha256_of(file: Path, on_progress: Callable[[float], None]) -> str:
-    """Return the SHA-256 of a file, in hexadecimal; it is cached.
-
-    Args:
-        file: The file.
-        on_progress: Called with the fraction read, from 0 to 1; an exception from it ends the work.
-
-    Raises:
-        OSError: If the file cannot be read.
-    """
-
-    def find() -> str:
-        sha256 = hashlib.sha256()
-        done = 0
-        size = max(file.stat().st_size, 1)
-        on_progress(0.0)
-        with opened(file) as source:
-            while chunk := source.read(_CHUNK_BYTES):
-                sha256.update(chunk)
-                done += len(chunk)
-                on_progress(min(done / size, 1.0))
-        return sha256.hexdigest()
-
-    return str(kept("sha256", file, find))

@@ -253,7 +253,7 @@ class ChatList(QObject):
             del self.new_replies[self.chat.id]
             self.activity_changed.emit()
 
-    def show_box(self, location: Location) -> None:
+    def show_location(self, location: Location) -> None:
         """List the chats, the archive or the bin."""
         self.location = location
         self.update_list()

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QFile, Signal, SignalInstance
 
@@ -13,9 +12,6 @@ from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.file_actions import RemovalQuestion, verdict_of
 from rdchat.services.models.service_base import ModelService
-
-if TYPE_CHECKING:
-    pass
 
 
 class Removal(ModelService):

@@ -224,7 +224,7 @@ class Sidebar(Ground):
         self.search.typing.stop()
         self.filter.choose(SearchQuery())
         self._chats.list_hits("")
-        self._chats.show_box(location)
+        self._chats.show_location(location)
 
     def rename(self, key: Key) -> None:
         """Open the editor of a title; list the chat first if it is not listed."""

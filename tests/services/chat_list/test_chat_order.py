@@ -146,8 +146,8 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
         pass
     assert window.titles == ["Long copy", "Long"]
     assert len(store.messages(copied.args[0])) == 300
-    desk.show_box(Location.BIN)
-    desk.show_box(Location.CHATS)
+    desk.show_location(Location.BIN)
+    desk.show_location(Location.CHATS)
 
 
 @pytest.mark.slow

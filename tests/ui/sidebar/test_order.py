@@ -122,11 +122,11 @@ def test_a_chat_is_dropped_below_the_rows_only_where_these_are_in_their_order(
     assert _drag(sidebar, "Bread", "Recipes")
     qtbot.waitUntil(lambda: "  Bread" in _shown(sidebar))
     _trigger(sidebar, "Python", "Archive")
-    chats.show_box(Location.ARCHIVE)
+    chats.show_location(Location.ARCHIVE)
     assert _shown(sidebar) == ["Python"]
     assert not _drag(sidebar, "Python", "")
     assert not _drag(sidebar, "Python", "Python")
-    chats.show_box(Location.CHATS)
+    chats.show_location(Location.CHATS)
     sidebar.search.setText("Bread")
     qtbot.waitUntil(lambda: _shown(sidebar) == ["Bread"])
     assert not _drag(sidebar, "Bread", "")
@@ -246,7 +246,7 @@ def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Si
     assert not sidebar.list.editing
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
     assert _shown(sidebar) == ["Bread"]
-    chat.controller.chats.show_box(Location.CHATS)
+    chat.controller.chats.show_location(Location.CHATS)
     assert "Lisbon" in _shown(sidebar)
 
 

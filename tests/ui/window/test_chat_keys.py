@@ -46,7 +46,7 @@ def test_no_key_opens_a_deleted_chat(qtbot: QtBot, chat: Chat, window: MainWindo
     chat.store.create_conversation("Stays")
     chat.start()
     chat.controller.chats.delete_conversation(deleted.id)
-    chat.controller.chats.show_box(Location.BIN)
+    chat.controller.chats.show_location(Location.BIN)
     QTest.keyClick(_focused(qtbot, window), Qt.Key.Key_Down, _CHAT_KEYS)
     assert window.windowTitle() == "Stays"
 
