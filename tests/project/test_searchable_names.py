@@ -1,0 +1,79 @@
+"""Names of the package can be searched: one assignment a statement, few methods of one name."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+_PACKAGE = Path(__file__).parents[2] / "rdchat"
+# Qt calls these by their names.
+_QT = {"paintEvent", "sizeHint", "keyPressEvent", "event", "showEvent", "closeEvent", "resizeEvent", "eventFilter"}
+_SHARED = 5  # a name in so many classes is hard to search
+_MOST_CLASSES = 8
+# One protocol: engines, replies and what `closing` takes.
+_PROTOCOL = {"close"}
+
+
+def assigns_several(node: ast.AST) -> bool:
+    """Return whether a statement assigns several names; a swap, and one value that is unpacked, do not count."""
+    if not isinstance(node, ast.Assign):
+        return False
+    if len(node.targets) > 1:
+        return True
+    target, value = node.targets[0], node.value
+    if not isinstance(target, ast.Tuple | ast.List) or not isinstance(value, ast.Tuple | ast.List):
+        return False
+    return sorted(map(ast.unparse, target.elts)) != sorted(map(ast.unparse, value.elts))
+
+
+def classes_by_method() -> dict[str, set[tuple[str, str]]]:
+    """Return the classes (their file and name) that define each public method of the package."""
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for path in _PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            for member in node.body if isinstance(node, ast.ClassDef) else []:
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
+                    found[member.name].add((str(path), node.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("statement", "several"),
+    [
+        ("a = 1", False),
+        ("a, b = 1, 2", True),
+        ("a = b = 0", True),
+        ("[a, b] = [1, 2]", True),
+        ("a, b = b, a", False),
+        ("a, b = pair", False),
+        ("first, *rest = row", False),
+    ],
+)
+def test_swaps_and_unpacked_values_are_no_parallel_assignments(statement: str, several: bool) -> None:
+    assert assigns_several(ast.parse(statement).body[0]) is several
+
+
+def test_each_statement_assigns_one_name() -> None:
+    places = [
+        f"{path.relative_to(_PACKAGE)}:{node.lineno}"
+        for path in _PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if assigns_several(node) and isinstance(node, ast.Assign)
+    ]
+    assert not places, "Write one assignment a line."
+
+
+def test_few_methods_share_their_name() -> None:
+    methods = {name: len(classes) for name, classes in classes_by_method().items()}
+    shared = {name: count for name, count in methods.items() if count >= _SHARED and name not in _QT}
+    assert sum(shared.values()) <= 0.2 * sum(methods.values()), shared
+    assert all(count <= _MOST_CLASSES for name, count in shared.items() if name not in _PROTOCOL), shared
+
+
+def test_no_two_modules_have_one_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in _PACKAGE.rglob("*.py"):
+        places[path.name].append(str(path.relative_to(_PACKAGE)))
+    del places["__init__.py"]
+    assert not [paths for paths in places.values() if len(paths) > 1]
