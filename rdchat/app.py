@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
     from rdchat.hub.known_files import RepositoryFiles
 
+_LOG = logging.getLogger(__name__)
+_SETTLED_MS = 1000
+
 
 def installed_models() -> tuple[ModelCard, ...]:
     """Find the models on this machine."""
@@ -117,10 +120,6 @@ def measured_calls(folder: Path) -> Mapping[int, float] | None:
 def _has_mlx() -> bool:
     """Return whether the engine thread has imported MLX."""
     return hasattr(sys.modules.get("rdchat.inference.local_engine"), "LocalEngine")
-
-
-_LOG = logging.getLogger(__name__)
-_SETTLED_MS = 1000
 
 
 class App:

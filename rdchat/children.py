@@ -19,7 +19,6 @@ from rdchat import host
 
 _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=, -]*\)")
 
-
 CHILDREN = {
     "tokenizers": "rdchat.inference.prompts.tokenizers_child",
     "images": "rdchat.inference.vision.pixels_child",

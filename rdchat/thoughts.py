@@ -55,6 +55,22 @@ _PREFIXES = {literal[:n] for literal in _LITERALS for n in range(1, len(literal)
 _HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
 
+_CHANNEL = re.compile(
+    r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(analysis|commentary|final)\b[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?"
+    r"<\|message\|>"
+)
+# The header of a call, whose text is from its recipient on.
+_TO_TOOL = re.compile(
+    r"(?:<\|start\|>assistant\s*)?(?:<\|channel\|>\w+\s*)?(?P<call>to=functions\.[^\s<]{1,200}+\s*+(?:<\|channel\|>\w++\s*+)?"
+    r"(?:<\|constrain\|>)?\w*+\s*+<\|message\|>)"
+)
+_RECIPIENT = re.compile(r"(?:<\|start\|>assistant\s*)?\bto=(\w+)<\|message\|>\Z")
+_BLANK = re.compile(r"\s*+")
+_LINE_END = re.compile(r"[ \t]*\n?")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
+_PAIR_CLOSINGS = {closing for _, closing in PAIRS}
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
@@ -80,21 +96,6 @@ _MARKER = re.compile(_any_of(_LITERALS))
 _LAST_WRAPPERS = re.compile(rf"(?:(?:{_any_of(_WRAPPERS)})\s*+)+\Z")
 # A thought may repeat its opening, with nothing but blanks between.
 _REPEATED = re.compile(rf"(?:\s*+(?:{_any_of(_CLOSINGS)})[ \t]*+\n?)++")
-_CHANNEL = re.compile(
-    r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(analysis|commentary|final)\b[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?"
-    r"<\|message\|>"
-)
-# The header of a call, whose text is from its recipient on.
-_TO_TOOL = re.compile(
-    r"(?:<\|start\|>assistant\s*)?(?:<\|channel\|>\w+\s*)?(?P<call>to=functions\.[^\s<]{1,200}+\s*+(?:<\|channel\|>\w++\s*+)?"
-    r"(?:<\|constrain\|>)?\w*+\s*+<\|message\|>)"
-)
-_RECIPIENT = re.compile(r"(?:<\|start\|>assistant\s*)?\bto=(\w+)<\|message\|>\Z")
-_BLANK = re.compile(r"\s*+")
-_LINE_END = re.compile(r"[ \t]*\n?")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
-_PAIR_CLOSINGS = {closing for _, closing in PAIRS}
 _OPENING = f"({_any_of([opening for opening, _ in PAIRS])})"
 _OPENED = re.compile(rf"\s*+{_OPENING}")
 _ENDED = re.compile(_any_of(_PAIR_CLOSINGS))

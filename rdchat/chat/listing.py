@@ -27,6 +27,10 @@ _PINNED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NOT NULL"
 _ARCHIVED = f"{_HERE} AND archived_at IS NOT NULL"
 _DELETED = "deleted_at IS NOT NULL AND unlisted = 0"
 
+type Key = tuple[str, object]
+_REMOVED = Conversation(id=0, title="", created_at=None, updated_at=None)
+"""Stands for a chat that was removed after the rows were counted, until they are counted again."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatSpan:
@@ -85,7 +89,6 @@ class ChatRow:
 
 
 type Row = SectionRow | FolderRow | ChatRow
-type Key = tuple[str, object]
 
 
 def key_of(row: Row) -> Key:
@@ -93,10 +96,6 @@ def key_of(row: Row) -> Key:
     if isinstance(row, ChatRow):
         return "chat", row.conversation.id
     return ("folder", row.folder.id) if isinstance(row, FolderRow) else ("section", row.title)
-
-
-_REMOVED = Conversation(id=0, title="", created_at=None, updated_at=None)
-"""Stands for a chat that was removed after the rows were counted, until they are counted again."""
 
 
 class ChatSpans:

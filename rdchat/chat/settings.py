@@ -42,6 +42,8 @@ MAX_KEPT_GB = 999
 # Each item of these is read by itself, and kept in the file if it cannot be read.
 _LISTS = ("presets", "prompts", "tool_servers", "remote_servers", "hosts")
 
+_NO_PRESET = Preset("", "")
+
 
 class Appearance(StrEnum):
     SYSTEM = "system"
@@ -321,9 +323,6 @@ class ChatValues:
     thinking_tokens: int | None
     answer_shape: AnswerShape | None
     draft: DraftSettings | None
-
-
-_NO_PRESET = Preset("", "")
 
 
 @dataclass(frozen=True, slots=True)

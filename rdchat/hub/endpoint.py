@@ -29,6 +29,9 @@ _YES = {"1", "ON", "YES", "TRUE"}
 LONGEST_WAIT_S = 600.0
 _RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
 
+HOST_VARIABLE = "RDCHAT_HUB_TOKEN_HOST"
+_SERVICE = "rdchat: Hugging Face token"
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
@@ -164,12 +167,6 @@ def proxy_of(endpoint: Endpoint) -> str:
     if not address or proxy_bypass(parts.netloc):
         return ""
     return urlsplit(address if "//" in address else f"//{address}").netloc.rpartition("@")[2]
-
-
-HOST_VARIABLE = "RDCHAT_HUB_TOKEN_HOST"
-
-
-_SERVICE = "rdchat: Hugging Face token"
 
 
 class Tokens:
@@ -389,8 +386,6 @@ WINDOW_HINTS = {
         "authors have agreed. A fine-grained token must also allow gated repositories."
     ),
 }
-
-
 """The remedy for a refusal, in the window, which has buttons for the page and the token."""
 
 

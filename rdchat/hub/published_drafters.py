@@ -29,7 +29,6 @@ _TAIL = re.compile(
 _PURPOSE = re.compile(r"[-_.](?:instruct|chat|it|base|thinking|\d{4})(?=$|[-_.])", re.IGNORECASE)
 _SIZE = re.compile(r"[-_.]?(?:e|a)?\d{1,9}(?:\.\d{1,9})?[bm](?=$|[-_.])", re.IGNORECASE)
 
-
 # The words to search for, and the pattern of repositories' names.
 _HEADS = {
     PublishedKind.EAGLE3: (("eagle3", "eagle-3"), re.compile(r"eagle[-_ ]?3", re.IGNORECASE)),

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 # isort: split
 
-
 _LOG = logging.getLogger(__name__)
 # The prompt repeats its tokens, for prompt lookup.
 _PROMPT_TOKENS = 24

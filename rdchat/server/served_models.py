@@ -15,7 +15,6 @@ from rdchat.server.server_settings import ServerSettings
 # How long a list of the installed models is used.
 _LIST_SECONDS = 10.0
 
-
 Stop = Callable[[], object]
 """Asks for an early end, from any thread. The last event still comes. A later call does nothing."""
 

@@ -13,6 +13,8 @@ from rdchat.errors import RdchatError
 
 _TICK_S = 0.02
 
+_LOG = logging.getLogger(__name__)
+
 
 class CancelledError(RdchatError):
     """A job was cancelled before it ended."""
@@ -149,8 +151,6 @@ class Job[T]:
             if on_end is not None:
                 on_end(outcome)
 
-
-_LOG = logging.getLogger(__name__)
 
 _Task = tuple[Job[Any], Callable[[Job[Any]], Any]]
 

@@ -39,6 +39,8 @@ NO_DATE = -1.0
 END_OF_DATES = 253_402_214_400
 """31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""
 
+_NO_COLUMNS = {"files", "sibling", "siblings"}
+
 
 def conversation_from(row: Sequence[Any]) -> Conversation:
     """Read a row of `CONVERSATION_COLUMNS`."""
@@ -213,7 +215,6 @@ _SPECIAL = {
         is_json=True,
     ),
 }
-_NO_COLUMNS = {"files", "sibling", "siblings"}
 _COLUMNS = {
     name: _SPECIAL.get(name) or _column(hint)
     for name, hint in get_type_hints(Message).items()

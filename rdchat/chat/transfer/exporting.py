@@ -46,8 +46,6 @@ _FENCE = re.compile(r"^( {0,3})(`{3,}+(?=[^`]*$)|~{3,}+)(.*)$")
 _LONGEST_NAME = 80
 _NO_BRACKETS = str.maketrans("[]", "()")
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
-
-
 type Family = tuple[int | None, Role]
 """The parent and the role that alternatives have in common."""
 type TextOf = Callable[[FullChat, Path], str]

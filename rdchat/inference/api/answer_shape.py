@@ -8,10 +8,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.files.plain_data import is_nested_deeper
 
 SHAPE_HINT = "Make it smaller or simpler."
-
-
 MAX_SOURCE_BYTES = 256 * 2**10
-
 
 # Levels of a schema's JSON.
 MAX_NESTED = 64

@@ -29,6 +29,12 @@ _NEAR_TIES = {"float32": 0.001, "float16": 0.1}
 _NEAR_TIE = 0.5
 _ROUNDINGS = 8
 
+_NOTES = (
+    "The town library will close for two weeks in August while its roof is repaired. Books that fall due in that time "
+    "may be returned until the tenth of September. The reading room in the town hall stays open, and newspapers are "
+    "kept there. The children's summer club meets in the school on Tuesdays and Fridays, from nine to noon."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -341,13 +347,6 @@ class BenchPlan:
         """Number of replies, those of mlx-lm included."""
         outside = len(self.baselines) if self.mlx_lm else 0
         return (len(self.all_cells) + outside) * len(self.prompts) * self.trials
-
-
-_NOTES = (
-    "The town library will close for two weeks in August while its roof is repaired. Books that fall due in that time "
-    "may be returned until the tenth of September. The reading room in the town hall stays open, and newspapers are "
-    "kept there. The children's summer club meets in the school on Tuesdays and Fridays, from nine to noon."
-)
 
 
 EVERYDAY_PROMPTS = (

@@ -27,6 +27,25 @@ _TIGHT_SHARE = 0.9
 _REMOTE = "remote:"
 _RANKS = "ranks:"
 
+gigabytes = size_text
+APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
+
+# Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.
+_TELLING = {
+    "dflash_config",
+    "backbone_hidden_size",
+    "draft_vocab_size",
+    "eagle_config",
+    "markov_head_type",
+    "markov_rank",
+    "rdchat",
+    "speculators_config",
+    "speculators_model_type",
+    "target_layer_ids",
+}
+
+NO_VISION = "This copy has no vision."
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
@@ -193,32 +212,11 @@ def macs_for(need: MemoryNeed, rooms: Sequence[MemoryRoom]) -> int:
     return 0 if any(each.fit(room) is Fit.TOO_LARGE for room in rooms) else len(rooms)
 
 
-gigabytes = size_text
-
-
 def _bytes_per_weight(dtype: Dtype, float_bytes: int) -> float:
     if dtype not in QUANTIZED:
         return float(float_bytes)
     # Each group has a scale and a bias.
     return QUANTIZED[dtype] / 8 + 2 * float_bytes / QUANTIZATION_GROUP
-
-
-APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
-
-
-# Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.
-_TELLING = {
-    "dflash_config",
-    "backbone_hidden_size",
-    "draft_vocab_size",
-    "eagle_config",
-    "markov_head_type",
-    "markov_rank",
-    "rdchat",
-    "speculators_config",
-    "speculators_model_type",
-    "target_layer_ids",
-}
 
 
 def describes_drafter(config: Mapping[str, object]) -> bool:
@@ -286,9 +284,6 @@ class Part(StrEnum):
     def in_folder(cls, folder: str) -> "Part":
         """Return what is in a folder, by the folder's name."""
         return cls.VISION if re.search(r"-vision-[0-9a-f]{6}$", folder) else cls.MTP
-
-
-NO_VISION = "This copy has no vision."
 
 
 class DraftKind(StrEnum):

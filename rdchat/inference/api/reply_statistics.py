@@ -9,6 +9,18 @@ from rdchat import machine
 
 PATH_SEPARATOR = "/"
 
+# The first few tokens say little about speed.
+_ENOUGH_TOKENS = 30
+_ENOUGH_MS = 2000.0
+# A ratio this close to 1 is neither a gain nor a loss, even with an exact baseline.
+_ALIKE = 0.02
+# In a wider range a ratio may be a gain as well as a loss.
+_NARROW = 0.25
+# With an error this large nothing can be compared: the machine was much busier, or less.
+_UNKNOWN = 1 / 3
+# Covers ratios that are exactly as far from 1 as their error.
+_ROUNDING = 1e-9
+
 
 class Spent(StrEnum):
     """What a reply's time is spent on, in the order in which it is shown."""
@@ -108,19 +120,6 @@ class Stage(StrEnum):
     FOLLOW = "follow", Spent.OTHER, "automatic mode"
     HAND_OVER = "hand over", Spent.OTHER, "hand over tokens"
     NOT_MEASURED = "not measured", Spent.OTHER
-
-
-# The first few tokens say little about speed.
-_ENOUGH_TOKENS = 30
-_ENOUGH_MS = 2000.0
-# A ratio this close to 1 is neither a gain nor a loss, even with an exact baseline.
-_ALIKE = 0.02
-# In a wider range a ratio may be a gain as well as a loss.
-_NARROW = 0.25
-# With an error this large nothing can be compared: the machine was much busier, or less.
-_UNKNOWN = 1 / 3
-# Covers ratios that are exactly as far from 1 as their error.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,11 @@ MAX_BEAM_ROWS = 256
 # Likely tokens that are listed with each token of a reply.
 MAX_LOG_PROBS = 20
 
+EARLIER_REPLIES = "replies"
+"""Names the source of a token that prompt lookup found in an earlier reply; other sources have the names of modes."""
+SHAPE = "shape"
+"""Names the source of a token that the answer's shape forces."""
+
 
 def require(holds: bool, name: str, value: object, allowed: str) -> None:
     """Refuse a setting that is out of range.
@@ -44,12 +49,6 @@ def check_seed(seed: int) -> None:
 def check_draft_tokens(draft_tokens: int) -> None:
     """Refuse a draft that is too long, or is empty; see `require`."""
     require(1 <= draft_tokens <= MAX_DRAFT_TOKENS, "draft-tokens", draft_tokens, f"from 1 to {MAX_DRAFT_TOKENS}")
-
-
-EARLIER_REPLIES = "replies"
-"""Names the source of a token that prompt lookup found in an earlier reply; other sources have the names of modes."""
-SHAPE = "shape"
-"""Names the source of a token that the answer's shape forces."""
 
 
 class Mode(StrEnum):

@@ -69,6 +69,9 @@ _SUBJECT = "Explain in detail how rain forms."
 _WRITTEN = 288
 _CHAIN = 3
 
+# Calls to time, by the two numbers of their cost.
+_Works = dict[tuple[int, int], Callable[[], float]]
+
 
 class Measured(NamedTuple):
     """The result of a measurement.
@@ -83,8 +86,6 @@ class Measured(NamedTuple):
 
 
 Measurement = Generator[None, None, Measured]
-# Calls to time, by the two numbers of their cost.
-_Works = dict[tuple[int, int], Callable[[], float]]
 
 
 def depths_of(context_length: int) -> Sequence[int]:

@@ -21,6 +21,8 @@ from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchR
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import DRAFTERS, Mode, size_text
 
+_ACCEPTANCE = "The share of drafted tokens that were kept, counted along the longest branch of each draft."
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -55,7 +57,6 @@ class FigureKind(NamedTuple):
     digits: int
 
 
-_ACCEPTANCE = "The share of drafted tokens that were kept, counted along the longest branch of each draft."
 FIGURES = {
     "decode_tps": FigureKind("Tokens/s", "Tokens written per second, after the first one.", "/s", 1),
     "ratio_to_plain": FigureKind("Speed-up", "Speed over plain decoding of the same prompt and trial.", "x", 2),

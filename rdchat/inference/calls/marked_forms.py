@@ -27,6 +27,23 @@ _CHANNEL = re.compile(
     r"(?P<name>[^\s<]++)\s*+(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>)?\w*+\s*+<\|message\|>\s*(?P<id>)(?={)"
 )
 
+_CALL = re.compile(r"[\s,]*call:\s*([^\s{}]+)\s*(?={)")
+_KEY = re.compile(r"""\s*(["']?)([^\s:{}\[\],<>"'\\]+)\1\s*:\s*""")
+
+# A text in the quotes of Python; in those of JSON it is read as JSON.
+_SINGLE = re.compile(r"'[^'\\\n]*'")
+
+_WORD = re.compile(rf"{NUMBER.pattern}|true|false|null")
+_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.DOTALL)
+_NAMED = r"""\s++name\s*+=\s*+(?P<quote>["']?)(?P<name>[^"'<>]++)(?P=quote)"""
+_KIMI_HEAD = r'<\|open\|>call\s(?:(?!\btool=")[^<])*+\btool="(?P<name>[^"<]++)"[^<]*+<\|sep\|>'
+
+_KIMI_JSON = re.compile(
+    rf"\s*{_KIMI_HEAD}\s*<\|open\|>json[^<]*<\|sep\|>"
+    r"(\{.*\})\s*<\|close\|>json<\|sep\|>\s*<\|close\|>call<\|sep\|>\s*",
+    re.DOTALL,
+)
+
 
 def after_blanks(text: str, at: int) -> int:
     """Return where something other than blanks follows."""
@@ -177,18 +194,6 @@ def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: st
 
 
 # Gemma
-
-_CALL = re.compile(r"[\s,]*call:\s*([^\s{}]+)\s*(?={)")
-
-
-_KEY = re.compile(r"""\s*(["']?)([^\s:{}\[\],<>"'\\]+)\1\s*:\s*""")
-
-
-# A text in the quotes of Python; in those of JSON it is read as JSON.
-_SINGLE = re.compile(r"'[^'\\\n]*'")
-
-
-_WORD = re.compile(rf"{NUMBER.pattern}|true|false|null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,12 +384,6 @@ class TaggedForm:
         return value.strip() if kind else tools.value(name, key, value)
 
 
-_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.DOTALL)
-
-
-_NAMED = r"""\s++name\s*+=\s*+(?P<quote>["']?)(?P<name>[^"'<>]++)(?P=quote)"""
-
-
 def _form(call: str, call_end: str, argument: str, argument_end: str, *, lines: bool = False) -> TaggedForm:
     return TaggedForm(re.compile(call), call_end, re.compile(argument), argument_end, lines)
 
@@ -393,39 +392,23 @@ QWEN = _form(
     r"<function=(?P<name>[^<>\s]+)>", "</function>", r"<parameter=(?P<name>[^<>\n]+)>", "</parameter>", lines=True
 )
 
-
 GLM, LONGCAT = (
     _form(rf"\A\s*(?P<name>[^<>\s]+)(?=\s*(?:<{mark}_key>|\Z))", "",
           rf"<{mark}_key>(?P<name>[^<>]++)</{mark}_key>\s*+<{mark}_value>", f"</{mark}_value>")
     for mark in ("arg", "longcat_arg")
 )  # fmt: skip
 
-
 MINIMAX = _form(rf"<invoke{_NAMED}\s*>", "</invoke>", rf"<parameter{_NAMED}\s*>", "</parameter>")
-
-
 MUSE = _form(rf"<atem:invoke{_NAMED}\s*>", "</atem:invoke>", rf"<atem:parameter{_NAMED}\s*>", "</atem:parameter>")
-
 
 # The block's own marks are those of the call.
 MINICPM = _form(r"""\A\s*(?P<quote>["']?)(?P<name>[^"'<>\s]+)(?P=quote)\s*>""", "", rf"<param{_NAMED}\s*>", "</param>")
-
-
-_KIMI_HEAD = r'<\|open\|>call\s(?:(?!\btool=")[^<])*+\btool="(?P<name>[^"<]++)"[^<]*+<\|sep\|>'
-
 
 _KIMI_CALL = _form(
     _KIMI_HEAD, "<|close|>call<|sep|>",
     r'<\|open\|>argument\skey="(?P<name>[^"]++)"(?:\s++type="(?P<type>\w++)")?[^<]*+<\|sep\|>',
     "<|close|>argument<|sep|>",
 )  # fmt: skip
-
-
-_KIMI_JSON = re.compile(
-    rf"\s*{_KIMI_HEAD}\s*<\|open\|>json[^<]*<\|sep\|>"
-    r"(\{.*\})\s*<\|close\|>json<\|sep\|>\s*<\|close\|>call<\|sep\|>\s*",
-    re.DOTALL,
-)
 
 
 def kimi_k3_calls(text: str, tools: OfferedTools) -> list[ToolCall]:

@@ -36,6 +36,15 @@ _DROPPED = 1e4
 # A filter's border is searched among this many most likely tokens; a draft need not be exact.
 _FILTERED = 256
 
+# A child must score below its parent, or the best nodes are not a subtree. So a step costs at least this much, yet too
+# little to be lost in the sum's rounding.
+_SMALLEST_STEP = -1 / 128
+_LARGEST_STEP = -200.0
+# Other scores are below 0.
+_ROOT = 2.0
+_ALWAYS = 1.0
+_NEVER = -mx.inf
+
 
 class PathScorer:
     """Scores tokens with the warp and noise of the target's choice, applied to a drafter's logits.
@@ -171,16 +180,6 @@ def _best(scores: mx.array, count: int) -> mx.array:
         scores = mx.where(mx.arange(scores.shape[0]) == best[-1], -mx.inf, scores)
         best.append(mx.argmax(scores, keepdims=True))
     return mx.concatenate(best)
-
-
-# A child must score below its parent, or the best nodes are not a subtree. So a step costs at least this much, yet too
-# little to be lost in the sum's rounding.
-_SMALLEST_STEP = -1 / 128
-_LARGEST_STEP = -200.0
-# Other scores are below 0.
-_ROOT = 2.0
-_ALWAYS = 1.0
-_NEVER = -mx.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -78,6 +78,36 @@ _REFUSED = {
     "step3p5": "its MTP layers have output rows and norms of their own kind",
 }
 
+# The deepest known models have about 130.
+MAX_LAYERS = 1000
+
+# Numbers up to here are accepted with any weights: they may not be sizes.
+_MIN_LIMIT = 2**20
+
+# Maximum of one kind in all layers: the most known are 900 experts in 93 layers.
+_MAX_MODULES = 250_000
+
+_MAX_DEPTH = 50
+
+# Weights may have 2 bits.
+_VALUES_PER_BYTE = 4
+
+_RATIOS = {bits * group for bits in QUANTIZED_BITS for group in QUANTIZED_GROUPS}
+_INDEX = re.compile(r"(?:^|\.)(\d{1,9})(?=\.)")
+_LAYER_COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(layers?|loops)$|^loop_num$|_iters$")
+_LAYER_LISTS = re.compile(r"layer|block|pattern")
+_COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(experts?|heads?|groups?|inputs|blocks)$")
+
+# Positions, token ids, rope's numbers and so on may be as large as they like.
+_NO_SIZE = re.compile(
+    r"position|context|ctx|window|length|seq|theta|base|(^|_)ids?$|token|seed|freq|version|max_|image|video|audio|"
+    r"chunk|corpus|train|step|scale|scaling|factor|multiplier"
+)
+
+_FRACTION = re.compile(r"partial_rotary_factor$|^rotary_(pct|percent)$")
+_NO_SIZES_IN = re.compile(r"^(quantization|id2label|label2id|task_specific|auto_map|generation|training)")
+_POSITIVE = {*WIDTH_KEYS, *HEAD_KEYS, *KV_HEAD_KEYS, "vocab_size"}
+
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json.
@@ -226,56 +256,6 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
 def _first_int(source: Mapping[str, Any], keys: tuple[str, ...]) -> int:
     """Return the first positive whole number found under one of the keys, else 0."""
     return next((value for key in keys if isinstance(value := source.get(key), int) and value > 0), 0)
-
-
-# The deepest known models have about 130.
-MAX_LAYERS = 1000
-
-
-# Numbers up to here are accepted with any weights: they may not be sizes.
-_MIN_LIMIT = 2**20
-
-
-# Maximum of one kind in all layers: the most known are 900 experts in 93 layers.
-_MAX_MODULES = 250_000
-
-
-_MAX_DEPTH = 50
-
-
-# Weights may have 2 bits.
-_VALUES_PER_BYTE = 4
-
-
-_RATIOS = {bits * group for bits in QUANTIZED_BITS for group in QUANTIZED_GROUPS}
-
-
-_INDEX = re.compile(r"(?:^|\.)(\d{1,9})(?=\.)")
-
-
-_LAYER_COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(layers?|loops)$|^loop_num$|_iters$")
-
-
-_LAYER_LISTS = re.compile(r"layer|block|pattern")
-
-
-_COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(experts?|heads?|groups?|inputs|blocks)$")
-
-
-# Positions, token ids, rope's numbers and so on may be as large as they like.
-_NO_SIZE = re.compile(
-    r"position|context|ctx|window|length|seq|theta|base|(^|_)ids?$|token|seed|freq|version|max_|image|video|audio|"
-    r"chunk|corpus|train|step|scale|scaling|factor|multiplier"
-)
-
-
-_FRACTION = re.compile(r"partial_rotary_factor$|^rotary_(pct|percent)$")
-
-
-_NO_SIZES_IN = re.compile(r"^(quantization|id2label|label2id|task_specific|auto_map|generation|training)")
-
-
-_POSITIVE = {*WIDTH_KEYS, *HEAD_KEYS, *KV_HEAD_KEYS, "vocab_size"}
 
 
 def check_sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> None:

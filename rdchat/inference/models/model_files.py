@@ -42,21 +42,6 @@ from rdchat.inference.models.safetensors_file import (
 # Key of the target that a drafter is bound to, in a published layout's configuration.
 BINDING = "rdchat"
 
-
-@dataclass(frozen=True, slots=True)
-class TargetBinding:
-    """The model that a drafter was trained for: its name for people, mlx-lm's model type, and `target_hash`."""
-
-    name: str
-    architecture: str
-    hash: str
-
-    @classmethod
-    def for_model(cls, info: ModelInfo) -> "TargetBinding":
-        """Return the binding to a loaded model."""
-        return cls(info.name, info.architecture, target_hash(info.path))
-
-
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
 # mlx-lm reads these as parts of the configuration.
@@ -70,6 +55,20 @@ _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safeten
 _CACHED = "models--"
 # Maximum length of quoted names and messages.
 _LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBinding:
+    """The model that a drafter was trained for: its name for people, mlx-lm's model type, and `target_hash`."""
+
+    name: str
+    architecture: str
+    hash: str
+
+    @classmethod
+    def for_model(cls, info: ModelInfo) -> "TargetBinding":
+        """Return the binding to a loaded model."""
+        return cls(info.name, info.architecture, target_hash(info.path))
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,35 +66,18 @@ _NEUTRAL = {
     "typical_p": 1,
 }
 
-
 _MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
-
-
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
-
-
 _SAMPLED_ROWS = 64
-
-
 _ROWS_AT_ONCE = 8192
-
-
 _LENGTH_BYTES = 8
-
-
 _MOST_STRETCHED = 2**10
-
 
 # What classes of transformers always compute, where a module of mlx-lm must be told.
 _ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "shared_intermediate_size": 0}
 
-
 _ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
-
-
 _ALWAYS_IN_TEXT = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
-
-
 _NEEDED = inspect.Parameter.empty
 
 
@@ -386,8 +369,6 @@ _PARTS = {
     "bad_words_ids": _is_one_token,
     "stop_strings": _is_text,
 }
-
-
 """What the parts of settings must be to be followed."""
 
 

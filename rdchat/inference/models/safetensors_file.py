@@ -50,6 +50,18 @@ _ELEMENT_BYTES = {
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
 
+_SHARD = re.compile(r"model-\d{1,20}-of-(\d{1,20})\.safetensors", re.ASCII)
+_SHARD_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}\.safetensors")
+_OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
+# Maximum number of missing files that a message names.
+_NAMED_SHARDS = 3
+# The largest models have some 200.
+_MAX_FILES = 2000
+
+# Hashed samples of each weight file: 1 MB, spread evenly.
+_SAMPLES = 256
+_SAMPLE_BYTES = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
@@ -220,15 +232,6 @@ def write_tensors(
         os.fsync(file.fileno())
 
 
-_SHARD = re.compile(r"model-\d{1,20}-of-(\d{1,20})\.safetensors", re.ASCII)
-_SHARD_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}\.safetensors")
-_OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
-# Maximum number of missing files that a message names.
-_NAMED_SHARDS = 3
-# The largest models have some 200.
-_MAX_FILES = 2000
-
-
 def is_weights(path: Path) -> bool:
     """Return whether mlx-lm reads a file as weights."""
     return path.match("model*.safetensors")
@@ -317,11 +320,6 @@ def read_headers(folder: Path, files: Sequence[Path]) -> dict[str, StoredTensor]
     if not any(tensor.elements for tensor in tensors.values()):
         raise ModelError(f"{folder} has no weights: its files are empty.", REFETCH_HINT)
     return tensors
-
-
-# Hashed samples of each weight file: 1 MB, spread evenly.
-_SAMPLES = 256
-_SAMPLE_BYTES = 4096
 
 
 def target_hash(model_folder: Path) -> str:

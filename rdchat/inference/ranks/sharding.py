@@ -25,8 +25,6 @@ from rdchat.inference.verification.round_cache import leaves
 # Other numbers of ranks that a refusal looks at.
 _MAX_RANKS = 9
 _NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-
 Split = StrEnum("Split", "TENSOR PIPELINE")
 """How a model is split: `TENSOR` has two sums a layer, `PIPELINE` a message from rank to rank."""
 

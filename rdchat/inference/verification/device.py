@@ -50,6 +50,10 @@ _TRY_AGAIN = "Try again. If it fails again, reload the model."
 _TRY_LATER = "Try again. If it fails again, quit rdchat and open it again."
 _HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
 
+_LONG_ENOUGH_S = 0.02
+_LARGEST_SIZE = 4096
+_REPEATS = 3
+
 
 def on_gpu() -> bool:
     """Return whether MLX computes on a GPU (Metal or CUDA)."""
@@ -128,15 +132,6 @@ def free_memory() -> None:
     unwire_memory()
     mx.clear_cache()
     host.give_freed_memory_back()
-
-
-_LONG_ENOUGH_S = 0.02
-
-
-_LARGEST_SIZE = 4096
-
-
-_REPEATS = 3
 
 
 def engine_facts() -> dict[str, str | float]:

@@ -30,7 +30,6 @@ Operation = IntEnum(
 )
 """What happens to a cache between two calls; all but `DROP` are methods of `KVCache`."""
 
-
 type Tree = tuple[mx.array, mx.array, int, int]
 """Depths, ancestors, deepest and leaves of a round's tree; see `KVCache.open_round`."""
 type Mirror = Callable[[Operation, list[Any], Sequence[int], Tree | None], None]

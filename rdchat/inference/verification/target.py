@@ -30,6 +30,15 @@ _MIN_SHARE = 1 / 8
 # Chunks that were not stopped, after which chunks may take twice the time again.
 _RECOVERS = 64
 
+_EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
+_OUTPUTS = (nn.Linear, nn.QuantizedLinear)
+
+# What tokenizers decode a part of a character to.
+_INCOMPLETE = "\ufffd"
+
+type Feed = Callable[[KVCache, int, int], None]
+"""Feeds the tokens of a prompt from one index to another, with the rows of images among them."""
+
 
 class PrefillPace:
     """Chooses the next chunk's size by the time of the last one.
@@ -75,10 +84,6 @@ class PrefillPace:
         self.chunk = max(self.chunk // 2, self._shortest)
         self._share = max(self._share / 2, _MIN_SHARE)
         self._unstopped = 0
-
-
-_EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
-_OUTPUTS = (nn.Linear, nn.QuantizedLinear)
 
 
 class TargetEmbeddings:
@@ -185,13 +190,6 @@ def _plus(logits: mx.array, bias: mx.array | None) -> mx.array:
 
 def _rows(module: nn.Module) -> int:
     return int(module.weight.shape[0]) if isinstance(module, (*_EMBEDDINGS, *_OUTPUTS)) else 0
-
-
-# What tokenizers decode a part of a character to.
-_INCOMPLETE = "\ufffd"
-
-type Feed = Callable[[KVCache, int, int], None]
-"""Feeds the tokens of a prompt from one index to another, with the rows of images among them."""
 
 
 class Eyes(Protocol):

@@ -16,6 +16,9 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 
+# Up to this many pending rows are cheaper to verify again with the next draft than to feed in their own call.
+_MAX_PENDING = 8
+
 
 @dataclass(frozen=True, slots=True)
 class PackedTree:
@@ -215,10 +218,6 @@ def _numbered(parents: mx.array, rows: mx.array, nodes: mx.array) -> tuple[mx.ar
 @partial(mx.compile, shapeless=False)
 def _reach(paths: mx.array) -> mx.array:
     return (paths > 0).astype(mx.float32)
-
-
-# Up to this many pending rows are cheaper to verify again with the next draft than to feed in their own call.
-_MAX_PENDING = 8
 
 
 @dataclass(frozen=True, slots=True)

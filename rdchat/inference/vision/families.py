@@ -32,6 +32,15 @@ KEPT_ROWS_BYTES = 2**28
 """Memory of the rows of images that are kept."""
 _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 
+# Names of one function.
+_GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+_RESIZED: _Assumed = {"do_resize": (True,)}
+_SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
+_SIGLIP_PLACES = {
+    "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
+    "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -264,15 +273,6 @@ def _rounded_root(width: int) -> float:
     mantissa, exponent = math.frexp(math.sqrt(width))
     return math.ldexp(round(mantissa * 2**8), exponent - 8)
 
-
-# Names of one function.
-_GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
-_RESIZED: _Assumed = {"do_resize": (True,)}
-_SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
-_SIGLIP_PLACES = {
-    "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
-    "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
-}
 
 FAMILIES = (
     Family(

@@ -20,6 +20,9 @@ _WAKE_MS = 250
 _LIMIT_S = 4.5
 _MANY_MODULES = 200
 
+_PAUSE_MS = 2000
+"""From one notice to the next: a widget that cannot be painted fails again as soon as the notice is shown."""
+
 
 class QuitSignals(QObject):
     """Emits `quit_requested` on SIGINT and SIGTERM, so that the app ends as it does when its window is closed.
@@ -108,10 +111,6 @@ def collect_if_due() -> None:
     due = [count > threshold for count, threshold in zip(gc.get_count(), gc.get_threshold(), strict=True)]
     if due[0]:
         gc.collect(2 if all(due) else 1 if due[1] else 0)
-
-
-_PAUSE_MS = 2000
-"""From one notice to the next: a widget that cannot be painted fails again as soon as the notice is shown."""
 
 
 class UnexpectedErrors(QObject):

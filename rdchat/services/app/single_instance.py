@@ -22,6 +22,9 @@ _LOG = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_MS = 10_000
 _RETRY_MS = 50
 
+# The limit of macOS; Linux allows a few more.
+_MAX_PATH_BYTES = 103
+
 
 class SingleInstance(QObject):
     """Holds the file lock of a data folder, which the system releases if the process dies, and listens on the socket.
@@ -125,10 +128,6 @@ class SingleInstance(QObject):
         socket.deleteLater()
         if request is not None:
             self.requested.emit(request)
-
-
-# The limit of macOS; Linux allows a few more.
-_MAX_PATH_BYTES = 103
 
 
 def listening_path(folder: Path) -> Path:

@@ -20,6 +20,9 @@ _LONGEST_NAMED = 40
 _LONGEST_COPIED = 180
 _MAX_STEPS = 100
 
+type Step = Callable[[], object]
+"""Undoes a command; may raise StorageError."""
+
 
 class Location(StrEnum):
     """Which conversations the sidebar lists."""
@@ -27,10 +30,6 @@ class Location(StrEnum):
     CHATS = "chats"
     ARCHIVE = "archive"
     BIN = "bin"
-
-
-type Step = Callable[[], object]
-"""Undoes a command; may raise StorageError."""
 
 
 class UndoHistory:

@@ -24,6 +24,9 @@ _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 """The window tries for an hour without a network, and waits for other programs' downloads of the same model."""
 
+type _Found = tuple[Token | None, str | None]
+"""The token in use, and its account's name; None if the hub was not asked for that."""
+
 
 class Downloads(QObject):
     """Starts, pauses, resumes and discards downloads, and remembers them. It lives on the main thread.
@@ -236,10 +239,6 @@ class Downloads(QObject):
         if went_on:
             self.went_on.emit(went_on)
         self.restored.emit()
-
-
-type _Found = tuple[Token | None, str | None]
-"""The token in use, and its account's name; None if the hub was not asked for that."""
 
 
 class HubAccount(ModelService):

@@ -44,16 +44,9 @@ STEPS = (60, 200, 500)
 # A pause in typing starts a search; not every letter.
 _TYPING_MS = 300
 
-
 _CLOSING |= {"code": "`", "kbd": "`", "tt": "`", "br": "\n", "tr": "\n", "td": " ", "th": " ", "li": ""}
-
-
 _OPENING = _CLOSING | _HEADINGS | {"li": "\n- "}
-
-
 _HIDDEN = ("script", "style")
-
-
 _MANY_FEEDS = re.compile(r"\n{3,}")
 
 

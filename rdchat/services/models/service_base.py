@@ -16,6 +16,9 @@ from rdchat.services.background.background_work import BackgroundWork, FolderSea
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
 
+type Find = Callable[[HubApi, ModelCard, str, Part], RepositoryFiles | None]
+"""Takes the hub, a model, its original's hub id, empty to find it, and what it lacks; None if that is unknown."""
+
 
 class ModelService(QObject):
     """A service with a thread of its own. Lives on the main thread.
@@ -52,10 +55,6 @@ class ModelService(QObject):
         from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
 
         return HubApi(self._tokens.access(find_endpoint()))
-
-
-type Find = Callable[[HubApi, ModelCard, str, Part], RepositoryFiles | None]
-"""Takes the hub, a model, its original's hub id, empty to find it, and what it lacks; None if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,26 @@ _HEIGHT = 30
 _NEARLY = 0.8
 _FULL_CIRCLE = 360 * 16  # Qt's angles
 
+# Longer texts become files when they are pasted.
+_MAX_PASTED = 4000
+_MAX_LINES = 200
+_BUTTON = 30
+# The first one that fits is shown.
+_PLACEHOLDERS = (
+    "Ask anything. Return sends, Shift-Return starts a new line.",
+    "Ask anything. Return sends.",
+    "Ask anything",
+)
+_TIPS = {
+    EngineState.IDLE: "Send (Return)",
+    EngineState.LOADING: "Send (Return). The reply starts when the model is loaded.",
+    EngineState.WRITING: "Stop the reply ({})",
+    EngineState.NO_MODEL: "Send (Return). This loads the model first.",
+}
+_CROSS = 20
+_SHAPES = {ShapeKind.JSON: "JSON", ShapeKind.SCHEMA: "JSON · schema"}
+_WAITS = "Send (Return). The message waits until the current reply is finished."
+
 
 class ContextRing(QWidget):
     """A ring and a share in per cent; the tokens are its tooltip. Without a count it takes no room."""
@@ -86,27 +106,6 @@ def context_text(use: ContextUse) -> str:
         tokens = TokenCount(use.tokens, exact=False).description
         return f"{typed} {tokens} of the model's {use.limit:,}. The reply needs some too."
     return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens. The reply needs some too."
-
-
-# Longer texts become files when they are pasted.
-_MAX_PASTED = 4000
-_MAX_LINES = 200
-_BUTTON = 30
-# The first one that fits is shown.
-_PLACEHOLDERS = (
-    "Ask anything. Return sends, Shift-Return starts a new line.",
-    "Ask anything. Return sends.",
-    "Ask anything",
-)
-_TIPS = {
-    EngineState.IDLE: "Send (Return)",
-    EngineState.LOADING: "Send (Return). The reply starts when the model is loaded.",
-    EngineState.WRITING: "Stop the reply ({})",
-    EngineState.NO_MODEL: "Send (Return). This loads the model first.",
-}
-_CROSS = 20
-_SHAPES = {ShapeKind.JSON: "JSON", ShapeKind.SCHEMA: "JSON · schema"}
-_WAITS = "Send (Return). The message waits until the current reply is finished."
 
 
 class ComposerField(PromptField):

@@ -38,6 +38,8 @@ _BEND = 12.0
 _REJECTED_OPACITY = 0.55
 _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
 
+_Underline = QTextCharFormat.UnderlineStyle
+
 
 class DrafterStyle(NamedTuple):
     """How the tokens of a drafter are described and drawn.
@@ -55,9 +57,6 @@ class DrafterStyle(NamedTuple):
     line: str
     underline: QTextCharFormat.UnderlineStyle
     dashes: tuple[float, ...] = ()
-
-
-_Underline = QTextCharFormat.UnderlineStyle
 
 
 STYLES = {

@@ -39,6 +39,9 @@ _SQUARE = CHIP_HEIGHT - 2 * _INSET
 _TILE = QSize(240, 160)
 _SHORTEST = 56
 
+PICTURES = SerialThread("pictures")
+"""One for all windows: the child draws one picture at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -72,12 +75,6 @@ def picture_of(file: AttachedFile, text_of: FileText) -> Picture | None:
     if file.kind is not FileKind.IMAGE:
         return None
     return Picture(file.digest, file.name, QSize(file.width, file.height), lambda: text_of(file))
-
-
-PICTURES = SerialThread("pictures")
-
-
-"""One for all windows: the child draws one picture at a time."""
 
 
 def ask(picture: Picture, size: QSize, then: Callable[[QImage | RdchatError], object]) -> None:

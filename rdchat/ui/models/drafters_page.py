@@ -32,6 +32,17 @@ _SOURCE = "{size} from {repository}: whole files, of which only that part is kep
 _UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
+_WIDEST = 820
+_NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
+_MAX_REASONS = 20
+_NONE_HERE = "No drafter for {name} is installed. Search for a published one below, or train one."
+_OTHER = "These drafters were made for {name}. Load the model to see which others fit."
+_NO_MODEL = "Load a model to see its drafters."
+_BEFORE = "Searches {host} for drafters made for this model and for smaller models of its family."
+_NONE = "No drafter for {name} was found on {host}. You can train one."
+_MTP = "A drafter by the model's authors, which most quantised versions leave out. Shows its size first."
+_RESULTS = "Found by name. rdchat checks whether one fits after the download."
+
 
 class PartSheet(Sheet):
     """Looks for what a model lacks when it opens; downloads that after a click.
@@ -106,18 +117,6 @@ class PartSheet(Sheet):
         may_look = is_repository(original) if original else problem is not None
         self.go.setEnabled(plan is not None or (may_look and not search.searching))
         self.fit()
-
-
-_WIDEST = 820
-_NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
-_MAX_REASONS = 20
-_NONE_HERE = "No drafter for {name} is installed. Search for a published one below, or train one."
-_OTHER = "These drafters were made for {name}. Load the model to see which others fit."
-_NO_MODEL = "Load a model to see its drafters."
-_BEFORE = "Searches {host} for drafters made for this model and for smaller models of its family."
-_NONE = "No drafter for {name} was found on {host}. You can train one."
-_MTP = "A drafter by the model's authors, which most quantised versions leave out. Shows its size first."
-_RESULTS = "Found by name. rdchat checks whether one fits after the download."
 
 
 class DraftersPage(QWidget):

@@ -27,6 +27,8 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
 
+_EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
+
 
 class InstalledResults(ResultLine):
     """Shows the results of loads and verifications too.
@@ -105,9 +107,6 @@ class InstalledResults(ResultLine):
 
     def _on_unloaded(self, freed: int) -> None:
         self.show_text(f"Unloaded. {gigabytes(freed)} of memory is free again." if freed else "Unloaded.", "success")
-
-
-_EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
 
 
 class InstalledPage(QWidget):

@@ -33,6 +33,18 @@ _EMPTY = "Your downloads appear here. They continue while you chat and after a r
 _QUITTING = "Downloads continue while you chat, even with this window closed. Quitting pauses them."
 _TITLES = ("Installed", "Discover", "Downloads", "Drafters", "Remote", "Macs")
 
+_NONE = "No token is set. Only gated and private models need one."
+
+_SOURCES = {
+    None: "",
+    TokenSource.ENVIRONMENT: "It comes from the environment variable HF_TOKEN. Change it there.",
+    TokenSource.HUB_FILE: "It comes from {file}, where Hugging Face's own tools keep it. Change it with them.",
+    TokenSource.KEYCHAIN: "It is kept in the system's keychain and sent only to Hugging Face.",
+    TokenSource.THIS_RUN: "There is no keychain, so rdchat forgets it when it quits. It is sent only to Hugging Face.",
+}
+
+_GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
+
 
 class DownloadsPage(QWidget):
     """Shows the downloads, their total, and the free space of their disk.
@@ -87,21 +99,6 @@ class DownloadsPage(QWidget):
         self.disk.setText(disk)
         self.disk.set_color("danger" if lacking else "muted")
         self.clear.setVisible(any(download.state is DownloadState.FINISHED for download in downloads.all()))
-
-
-_NONE = "No token is set. Only gated and private models need one."
-
-
-_SOURCES = {
-    None: "",
-    TokenSource.ENVIRONMENT: "It comes from the environment variable HF_TOKEN. Change it there.",
-    TokenSource.HUB_FILE: "It comes from {file}, where Hugging Face's own tools keep it. Change it with them.",
-    TokenSource.KEYCHAIN: "It is kept in the system's keychain and sent only to Hugging Face.",
-    TokenSource.THIS_RUN: "There is no keychain, so rdchat forgets it when it quits. It is sent only to Hugging Face.",
-}
-
-
-_GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
 
 class TokenSheet(Sheet):

@@ -31,6 +31,17 @@ _LONG = 24
 ROW = Qt.ItemDataRole.UserRole
 ACTIVITY = ROW + 1
 
+# Heights of a row.
+_ONE_LINE = 30
+_TWO_LINES = 48
+_INDENT = 16
+_ICON = 16
+_ARROW = 12
+_SIGN = 14
+_DAY_S = 86_400.0
+_MIDDLE = Qt.AlignmentFlag.AlignVCenter
+_BOTTOM = Qt.AlignmentFlag.AlignBottom
+
 
 class SidebarRows(QStringListModel):
     """Sections, folders and conversations in one list. Rows are read when they come into view.
@@ -133,16 +144,6 @@ def _spoken(row: Row) -> str:
         matches = f", {counted(row.messages, 'message')} found" if row.messages else ""
         return f"{row.conversation.title}{pinned}{matches}"
     return f"{row.title}, section" if row.title != FOLDERS else FOLDERS
-
-
-# Heights of a row.
-_ONE_LINE = 30
-_TWO_LINES = 48
-_INDENT = 16
-_ICON = 16
-_ARROW = 12
-_SIGN = 14
-_DAY_S = 86_400.0
 
 
 class RowPainter(QStyledItemDelegate):
@@ -295,10 +296,6 @@ class RowPainter(QStyledItemDelegate):
         depth = 0 if isinstance(row, SectionRow) or row is None else row.depth
         left = SMALL + 3 + depth * _INDENT + (_ARROW + _ICON + SMALL if isinstance(row, FolderRow) else 0)
         editor.setGeometry(area.left() + left, area.top() + 2, area.width() - left - SMALL - 3, _ONE_LINE - 4)
-
-
-_MIDDLE = Qt.AlignmentFlag.AlignVCenter
-_BOTTOM = Qt.AlignmentFlag.AlignBottom
 
 
 def _days_left(deleted_at: float | None) -> str:

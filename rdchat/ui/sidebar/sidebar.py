@@ -19,6 +19,12 @@ from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, 
 from rdchat.ui.style.layouts import Part, SearchField, column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, control_font, show_icon
 
+_EMPTY = {
+    Location.CHATS: "Your chats appear here.",
+    Location.ARCHIVE: "The archive is empty.",
+    Location.BIN: "The Trash is empty. Deleted chats stay here for 30 days.",
+}
+
 
 class FilterButton(IconButton):
     """Opens a menu of models and folders.
@@ -107,13 +113,6 @@ def result_text(answer: SearchAnswer | None) -> str:
         total = f"{'more than ' if answer.is_part else ''}{answer.total:,}"
         return f"Newest {len(answer.hits):,} of {total} found"
     return f"{'More than ' if answer.is_part else ''}{counted(answer.total, 'chat')} found"
-
-
-_EMPTY = {
-    Location.CHATS: "Your chats appear here.",
-    Location.ARCHIVE: "The archive is empty.",
-    Location.BIN: "The Trash is empty. Deleted chats stay here for 30 days.",
-}
 
 
 class Sidebar(Ground):

@@ -31,6 +31,12 @@ _LARGE_GAIN = 1.2
 _MIN_MS = 0.5
 _TOTAL = "From the request to the last token: the sum of the rows above."
 
+_LENGTHS = (
+    "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
+)
+
+_POSITIONS = "Acceptance by position, %"
+
 
 class Verdict(NamedTuple):
     """What the figures of a reply mean.
@@ -264,14 +270,6 @@ class TimeRow(FigureRow):
         self.share.setText("" if share is None else formatting.share(share))
         more = f", {formatting.share(share)} of the reply" if milliseconds else ""
         self.show_value(formatting.duration(milliseconds), more)
-
-
-_LENGTHS = (
-    "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
-)
-
-
-_POSITIONS = "Acceptance by position, %"
 
 
 class FigureSection(Section):

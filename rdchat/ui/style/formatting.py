@@ -23,6 +23,9 @@ MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
 """A model is named by its folder."""
 
+file_size = size_text
+part_size = part_text
+
 
 def dtype_text(dtype: str) -> str:
     """Return `4-bit` for `4bit`, also for a model's own quantisation that is not a `Dtype`."""
@@ -98,10 +101,6 @@ def duration(milliseconds: float) -> str:
 def memory(size_bytes: int) -> str:
     """Return `512 MB` or `1.24 GB`; nothing measured is a dash."""
     return size_text(size_bytes) if size_bytes > 0 else NONE
-
-
-file_size = size_text
-part_size = part_text
 
 
 def byte_rate(bytes_per_second: float) -> str:

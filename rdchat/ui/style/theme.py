@@ -52,6 +52,10 @@ DEFAULT_TEXT = 13
 LARGEST_TEXT = 28
 _ICON_SIZES = (16, 32, 64, 128, 256, 512)
 
+ROW_RADIUS = 7
+RING = 2
+"""Width of the ring, in pixels."""
+
 
 class _Tones:
     """A colour that is light or dark with the appearance that it is read from."""
@@ -137,11 +141,7 @@ class Colors:
 
 
 LIGHT = Colors(dark=False)
-
-
 DARK = Colors(dark=True)
-
-
 _CONTRAST = Colors(dark=False, contrast=True), Colors(dark=True, contrast=True)
 
 
@@ -245,15 +245,6 @@ def _palette(colors: Colors) -> QPalette:
     for name in (role.WindowText, role.Text, role.ButtonText):
         palette.setColor(QPalette.ColorGroup.Disabled, name, faint)
     return palette
-
-
-ROW_RADIUS = 7
-
-
-RING = 2
-
-
-"""Width of the ring, in pixels."""
 
 
 def paint_card(

@@ -42,6 +42,9 @@ _IN_LINE = {
 _EDITED = "You edited this text. The figures of the model's text are with the original reply."
 _TEMPERATURE = "How freely the model chose: 0 always takes the most likely token."
 
+HEIGHT = 28
+_BETWEEN = " · "
+
 
 class Fact(NamedTuple):
     """A figure with its name and its definition."""
@@ -159,10 +162,6 @@ class ReplyDetails(Popover):
         self.more.hide()
         self.rest.show()
         open_beside(self, self._button)
-
-
-HEIGHT = 28
-_BETWEEN = " · "
 
 
 class FactsLine(ElidedLabel):

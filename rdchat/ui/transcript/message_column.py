@@ -30,6 +30,11 @@ STEP = 4
 """Messages added when the reader comes near the first or last one."""
 MAX = 150
 
+# The pixels from the end at which the reader still counts as being there.
+_NEAR_END = 12
+# The column's height limit in pixels, because Qt's widgets end at 2**24.
+_HIGHEST = 16_000_000
+
 
 @dataclass(slots=True)
 class MessageRange:
@@ -106,12 +111,6 @@ class MessageRange:
         self.end = min(self.total, self.end + STEP)
         self.start = max(self.start, self.end - MAX)
         return self.end > before
-
-
-# The pixels from the end at which the reader still counts as being there.
-_NEAR_END = 12
-# The column's height limit in pixels, because Qt's widgets end at 2**24.
-_HIGHEST = 16_000_000
 
 
 class MessageColumn(MessageArea):

@@ -19,6 +19,9 @@ from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 
+EDGE = TIGHT + 2
+"""The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
+
 
 class PromptField(PlainField):
     """A text field as high as its lines. Return submits, Shift-Return breaks the line; `above_requested` is emitted by
@@ -174,10 +177,6 @@ class MessageEditor(QWidget):
     def _submit(self) -> None:
         if self.text.strip() or self.needs_no_words():
             self.submitted.emit(self.text)
-
-
-EDGE = TIGHT + 2
-"""The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
 
 
 class Remedy(StrEnum):

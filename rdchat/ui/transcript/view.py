@@ -25,6 +25,19 @@ from rdchat.ui.transcript.message_widget import MessageWidget
 # The time for a message whose text is not drawn yet.
 _DRAWING_S = 0.03
 
+# Growing text is not drawn more often.
+_FRAME_S = 1 / 30
+# The time to draw finished messages in a turn of the event loop.
+_SLICE_S = 0.008
+# The time to draw the visible part when a conversation opens.
+_OPENING_S = 0.03
+# Drawing growing text takes at most one part in so many of the main thread's time.
+_SHARE = 12
+_LEXER_WAIT_S = 0.05
+# The reader's position is reported so long after the last movement.
+_READER_MS = 700
+_JUMP_SIZE = 34
+
 
 class SearchHits:
     """The words that are marked in a transcript, and the current one."""
@@ -86,20 +99,6 @@ def _unmark(widget: MessageWidget) -> None:
     for body in widget.bodies:
         if body.marks.current >= 0:
             body.marks.go_to(-1)
-
-
-# Growing text is not drawn more often.
-_FRAME_S = 1 / 30
-# The time to draw finished messages in a turn of the event loop.
-_SLICE_S = 0.008
-# The time to draw the visible part when a conversation opens.
-_OPENING_S = 0.03
-# Drawing growing text takes at most one part in so many of the main thread's time.
-_SHARE = 12
-_LEXER_WAIT_S = 0.05
-# The reader's position is reported so long after the last movement.
-_READER_MS = 700
-_JUMP_SIZE = 34
 
 
 class TranscriptView(MessageColumn):

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rdchat.ui.quick.quick_window import QuickWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
 
-
 _KEYS = QKeySequence.SequenceFormat.NativeText
 _OTHER_FILE = re.compile(r"(?P<picture>!?)\[(?P<text>[^]\[\n]*)\]\((?!https?:)[^()\s]*\)")
 # The next line is no heading, row of a table, item of a list or end of a paragraph.

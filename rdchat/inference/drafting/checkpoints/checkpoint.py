@@ -23,6 +23,45 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 CARD = "card.md"
 
+HINT = "Download the drafter again, train one with `rdchat train-drafter`, or choose another one."
+OTHER_HINT = "Use a drafter that was made for this model."
+NEWER_HINT = "Choose another drafter, or try a newer version of rdchat."
+# Beginnings of names and what most tools write for them, in this order. Some tools add `model.`, SpecForge had
+# `logit_head.`, SafeAILab has `midlayer.`, Meta's drafter for Muse Glimmer `encoder.`, and XPress as vLLM reads it
+# `xpress_head.` (vllm-project/vllm 54448) for speculators' `refiner_head.`.
+_BEGINNINGS = {
+    "model.": "",
+    "logit_head.": "",
+    "midlayer.": "layers.0.",
+    "encoder.fc.": "fc.",
+    "encoder.output_norm_enc.": "hidden_norm.",
+    "xpress_head.w1.": "refiner_head.token_embed.",
+    "xpress_head.w2.": "refiner_head.readout.",
+    "xpress_head.mix.L": "refiner_head.mix_l",
+    "xpress_head.mlp.gate_proj.": "refiner_head.mlp_gate.",
+    "xpress_head.mlp.up_proj.": "refiner_head.mlp_up.",
+    "xpress_head.mlp.down_proj.": "refiner_head.mlp_down.",
+    "xpress_head.": "refiner_head.",
+}
+# Matrices that torch does not keep in modules of their own.
+_BARE = ("_codebook", ".weight_ih_l0", ".weight_hh_l0")
+_FLOATS = {"F16", "BF16", "F32"}
+_QUANTIZATION = ("quantization", "quantization_config")
+# Groups of weights that share a scale, in MLX's affine quantisation.
+_GROUPS = (32, 64, 128)
+# Types of tensors of quantised weights.
+PACKED = _FLOATS | {"U32"}
+_INTEGERS = {"I32", "I64", "U32"}
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_LISTS = {
+    "draft_vocabulary": _INTEGERS,
+    "d2t": _INTEGERS,
+    "t2d": {"BOOL", "U8", *_INTEGERS},
+    "masked_embedding.token_ordering": _INTEGERS,
+}
+
+Shapes = Mapping[str, tuple[int, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedDrafter:
@@ -68,46 +107,6 @@ def read_own_drafter(folder: Path) -> PublishedDrafter:
     tensors = mx.load(str(folder / WEIGHTS))
     assert isinstance(tensors, dict)
     return PublishedDrafter(json.loads((folder / CONFIG).read_bytes()), tensors)
-
-
-HINT = "Download the drafter again, train one with `rdchat train-drafter`, or choose another one."
-OTHER_HINT = "Use a drafter that was made for this model."
-NEWER_HINT = "Choose another drafter, or try a newer version of rdchat."
-# Beginnings of names and what most tools write for them, in this order. Some tools add `model.`, SpecForge had
-# `logit_head.`, SafeAILab has `midlayer.`, Meta's drafter for Muse Glimmer `encoder.`, and XPress as vLLM reads it
-# `xpress_head.` (vllm-project/vllm 54448) for speculators' `refiner_head.`.
-_BEGINNINGS = {
-    "model.": "",
-    "logit_head.": "",
-    "midlayer.": "layers.0.",
-    "encoder.fc.": "fc.",
-    "encoder.output_norm_enc.": "hidden_norm.",
-    "xpress_head.w1.": "refiner_head.token_embed.",
-    "xpress_head.w2.": "refiner_head.readout.",
-    "xpress_head.mix.L": "refiner_head.mix_l",
-    "xpress_head.mlp.gate_proj.": "refiner_head.mlp_gate.",
-    "xpress_head.mlp.up_proj.": "refiner_head.mlp_up.",
-    "xpress_head.mlp.down_proj.": "refiner_head.mlp_down.",
-    "xpress_head.": "refiner_head.",
-}
-# Matrices that torch does not keep in modules of their own.
-_BARE = ("_codebook", ".weight_ih_l0", ".weight_hh_l0")
-_FLOATS = {"F16", "BF16", "F32"}
-_QUANTIZATION = ("quantization", "quantization_config")
-# Groups of weights that share a scale, in MLX's affine quantisation.
-_GROUPS = (32, 64, 128)
-# Types of tensors of quantised weights.
-PACKED = _FLOATS | {"U32"}
-_INTEGERS = {"I32", "I64", "U32"}
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_LISTS = {
-    "draft_vocabulary": _INTEGERS,
-    "d2t": _INTEGERS,
-    "t2d": {"BOOL", "U8", *_INTEGERS},
-    "masked_embedding.token_ordering": _INTEGERS,
-}
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ _ROPE_OPTIONS: dict[str, frozenset[str]] = {
 # mlx-lm's yarn always rounds as with `truncate`; for plain text, mrope equals plain rope
 _ROPE_KEYS = frozenset({"type", "rope_type", "rope_theta", "truncate", "mrope_section", "mrope_interleaved"})
 
-
 Kind = Callable[[Any], bool]
 """Returns whether a value is valid for a setting."""
 

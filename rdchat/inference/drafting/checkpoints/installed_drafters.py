@@ -51,6 +51,9 @@ _MAX_NEIGHBOURS = 1000
 # Every model has one of them.
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
+OWN_LAYERS = "In the model"
+_SURE = TargetMatch(True)
+
 
 @dataclass(frozen=True, slots=True)
 class DrafterSearch:
@@ -205,10 +208,6 @@ def _changed_ns(folder: Path) -> int:
         return (folder / CONFIG).stat().st_mtime_ns
     except OSError:
         return 0
-
-
-OWN_LAYERS = "In the model"
-_SURE = TargetMatch(True)
 
 
 def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:

@@ -63,6 +63,8 @@ _PARTS = ("eh_proj", "enorm", "hnorm", "norm")
 # Where the mean of a norm's weights is lower, they count as stored without the 1 that is added to them.
 _RAW_MEAN = 0.5
 
+_QWEN_PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"}
+
 
 @dataclass(frozen=True, slots=True)
 class _Naming:
@@ -101,7 +103,6 @@ class _Naming:
         return None if match["layer"] is None else (layer, f"block.{match['rest']}")
 
 
-_QWEN_PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"}
 _NEXTN = _Naming(
     (*DEEPSEEK, *PLAIN),
     re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),

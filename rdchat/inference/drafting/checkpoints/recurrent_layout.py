@@ -28,6 +28,23 @@ from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
+_FORMAT = 1
+# Tensor of the ids of the tokens that can be drafted.
+_VOCABULARY = "draft_vocabulary"
+# Our names and Apple's, whose matrix for h and s has the columns of h first.
+_APPLE_NAMES = {
+    "from_token.weight": "rnn_w.weight",
+    "recurrence.weight": "rnn_u.weight",
+    # Apple's sum has a single bias, which can stand on either side.
+    "from_token.bias": "rnn_u.bias",
+    "from_hidden.bias": "{input}.bias",
+    "from_hidden.weight": "{input}.weight",
+    "from_state.weight": "{input}.weight",
+}
+# Spellings of the output layers and of the input projection, as TensorRT-LLM's `convert_checkpoint.py` reads them
+_APPLE_OUTPUTS = ("lm_head", "lm_heads", "0")
+_APPLE_INPUTS = ("input_proj", "input_projs")
+
 
 class BoundRecurrentHead(Head):
     """A recurrent head in the target's precision, with the target's embeddings and output rows; see `Head`.
@@ -111,24 +128,6 @@ class _RecurrentState(HeadState):
 
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         return _RecurrentState(self.head, self.context, self.head.advance(self.states[beams], tokens))
-
-
-_FORMAT = 1
-# Tensor of the ids of the tokens that can be drafted.
-_VOCABULARY = "draft_vocabulary"
-# Our names and Apple's, whose matrix for h and s has the columns of h first.
-_APPLE_NAMES = {
-    "from_token.weight": "rnn_w.weight",
-    "recurrence.weight": "rnn_u.weight",
-    # Apple's sum has a single bias, which can stand on either side.
-    "from_token.bias": "rnn_u.bias",
-    "from_hidden.bias": "{input}.bias",
-    "from_hidden.weight": "{input}.weight",
-    "from_state.weight": "{input}.weight",
-}
-# Spellings of the output layers and of the input projection, as TensorRT-LLM's `convert_checkpoint.py` reads them
-_APPLE_OUTPUTS = ("lm_head", "lm_heads", "0")
-_APPLE_INPUTS = ("input_proj", "input_projs")
 
 
 def published(head: RecurrentHead, vocabulary: mx.array, target: TargetBinding) -> PublishedDrafter:

@@ -21,6 +21,8 @@ from rdchat.inference.models.safetensors_file import MAX_SIZE
 
 _MAX_BLOCKS = 1000
 
+_HINT = "Download the drafter again, or train it again."
+
 
 class Cell(StrEnum):
     """How a token changes the state: `sum` adds its embedding, `rnn` is the paper's."""
@@ -93,9 +95,6 @@ class HeadConfig:
     def largest_size(self) -> int:
         """The largest dimension of the head's tensors and of its list of tokens."""
         return max(self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size)
-
-
-_HINT = "Download the drafter again, or train it again."
 
 
 def _require(holds: bool, reason: str) -> None:

@@ -67,6 +67,20 @@ MAX_ANSWER_TOKENS = 224
 # Room in a conversation for an article or search results, a task, and an answer.
 MAX_SEQUENCE_TOKENS = 1408
 
+# Answers of consecutive conversations take these temperatures in turn.
+_ANSWER_TEMPERATURES = (0.0, 0.7)
+
+# Every fourth batch asks about long texts; a batch's longest sequence decides the cost of a step.
+_LONG_BATCHES = 4
+
+# Length of answers that serve as passages later, cut at the upper end.
+_PASSAGE_TOKENS = (40, 110)
+
+# Number of latest passages to draw from.
+_PASSAGES = 600
+
+_MARK = "xquestionx"
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingConversation:
@@ -306,25 +320,6 @@ class Template:
     before: tuple[int, ...]
     after: tuple[int, ...]
     ends: frozenset[int]
-
-
-# Answers of consecutive conversations take these temperatures in turn.
-_ANSWER_TEMPERATURES = (0.0, 0.7)
-
-
-# Every fourth batch asks about long texts; a batch's longest sequence decides the cost of a step.
-_LONG_BATCHES = 4
-
-
-# Length of answers that serve as passages later, cut at the upper end.
-_PASSAGE_TOKENS = (40, 110)
-
-
-# Number of latest passages to draw from.
-_PASSAGES = 600
-
-
-_MARK = "xquestionx"
 
 
 def chat_template(model: LoadedModel) -> Template:

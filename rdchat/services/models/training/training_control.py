@@ -79,8 +79,6 @@ class CurvePoint:
 
 
 type StoredTraining = tuple[TrainingRecord, list[CurvePoint], Comparison | None, int]
-
-
 """A training on disk: its record, learning curve, result once it is finished, and then the bytes of its data."""
 
 

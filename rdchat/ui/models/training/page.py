@@ -74,6 +74,22 @@ _LONGEST = 1.5
 _MEASURED_TOKENS = 5000
 _LITTLE = "This is too little for a useful drafter. Choose more."
 
+# Width of a column of text, in pixels.
+_WIDEST = 620
+
+_HINT = "rdchat loads the model a second time for training."
+_NO_MODEL = "Load a model first, or choose an installed one."
+
+_ACTIVE_HINT = (
+    "You can chat while training runs: it waits while a reply is written. You can close this window. Quitting rdchat "
+    "pauses the training; resume it next time."
+)
+
+_RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
+
+# States in which the main button is disabled.
+_BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}
+
 
 def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
     """Return the state of a training that is not finished, or its phase."""
@@ -262,29 +278,6 @@ class TrainingForm(QWidget):
             dtype=self._library.dtype if chosen.is_loaded else "auto",
             old=self._library.settings.drafter if chosen.is_loaded else None,
         )
-
-
-# Width of a column of text, in pixels.
-_WIDEST = 620
-
-
-_HINT = "rdchat loads the model a second time for training."
-
-
-_NO_MODEL = "Load a model first, or choose an installed one."
-
-
-_ACTIVE_HINT = (
-    "You can chat while training runs: it waits while a reply is written. You can close this window. Quitting rdchat "
-    "pauses the training; resume it next time."
-)
-
-
-_RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
-
-
-# States in which the main button is disabled.
-_BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}
 
 
 class TrainingPage(QWidget):

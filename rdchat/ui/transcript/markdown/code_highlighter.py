@@ -29,12 +29,16 @@ _COLORS: dict[str, tuple[_TokenType, ...]] = {
     "deleted": (Generic.Deleted,),
 }
 _COLOR_OF = {kind: color for color, kinds in _COLORS.items() for kind in kinds}
-
-
 type Line = list[tuple[int, int, str]]
 """Coloured parts of a line: begin and length in UTF-16 units, and the name of a colour of `Colors`."""
 
 type _Token = tuple[int, _TokenType, str]
+
+# Code beyond these limits stays in one colour.
+_LONGEST_LINE = 2000
+_MAX_LINES = 5000
+# Importing a lexer takes up to 34 ms.
+_THREAD = SerialThread("lexers")
 
 
 def lines_of(language: str, code: str) -> list[Line]:
@@ -147,13 +151,6 @@ def _split(tokens: Iterable[_Token]) -> list[Line]:
                     lines[-1].append((column, length, color))
             column += length
     return lines[:-1]
-
-
-# Code beyond these limits stays in one colour.
-_LONGEST_LINE = 2000
-_MAX_LINES = 5000
-# Importing a lexer takes up to 34 ms.
-_THREAD = SerialThread("lexers")
 
 
 @dataclass(slots=True)

@@ -23,6 +23,33 @@ from rdchat.ui.transcript.markdown.text_formats import column_step
 
 _TASKS = {"☐": "- [ ]", "☑": "- [x]"}
 
+_IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
+# In characters of Markdown; a longer text is copied as plain text only.
+_MAX_RICH = 200_000
+_MONO = "font-family: Menlo, Consolas, monospace"
+_CELL = "border: 1px solid #c8c8cc; padding: 3px 8px"
+_STYLED = {
+    "<pre><code": f'<pre style="{_MONO}; background-color: #f4f4f5; padding: 8px; white-space: pre-wrap"><code',
+    "<code>": f'<code style="{_MONO}">',
+    "<blockquote>": '<blockquote style="margin-left: 12px; padding-left: 10px; border-left: 3px solid #c8c8cc">',
+    "<table>": '<table style="border-collapse: collapse">',
+    "<th>": f'<th style="{_CELL}; text-align: left">',
+    "<td>": f'<td style="{_CELL}; text-align: left">',
+    '<th style="text-align:': f'<th style="{_CELL}; text-align: ',
+    '<td style="text-align:': f'<td style="{_CELL}; text-align: ',
+    "<li>[x] ": '<li style="list-style-type: none">☑ ',
+    "<li>[ ] ": '<li style="list-style-type: none">☐ ',
+}
+
+# Marks of emphasis, and the text that they enclose.
+_Unit = tuple[list[str], str]
+# Marks of bold and italic text.
+_STYLES = (("**", "*"), ("**", "_"), ("__", "*"))
+# An escaped bracket that opens would begin a formula.
+_SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
+_SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
+_LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)
+
 
 def as_markdown(blocks: Sequence[Block]) -> str:
     """Return Markdown with the same meaning."""
@@ -158,25 +185,6 @@ def _in_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", "<br>")
 
 
-_IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
-# In characters of Markdown; a longer text is copied as plain text only.
-_MAX_RICH = 200_000
-_MONO = "font-family: Menlo, Consolas, monospace"
-_CELL = "border: 1px solid #c8c8cc; padding: 3px 8px"
-_STYLED = {
-    "<pre><code": f'<pre style="{_MONO}; background-color: #f4f4f5; padding: 8px; white-space: pre-wrap"><code',
-    "<code>": f'<code style="{_MONO}">',
-    "<blockquote>": '<blockquote style="margin-left: 12px; padding-left: 10px; border-left: 3px solid #c8c8cc">',
-    "<table>": '<table style="border-collapse: collapse">',
-    "<th>": f'<th style="{_CELL}; text-align: left">',
-    "<td>": f'<td style="{_CELL}; text-align: left">',
-    '<th style="text-align:': f'<th style="{_CELL}; text-align: ',
-    '<td style="text-align:': f'<td style="{_CELL}; text-align: ',
-    "<li>[x] ": '<li style="list-style-type: none">☑ ',
-    "<li>[ ] ": '<li style="list-style-type: none">☐ ',
-}
-
-
 class CopyForm(StrEnum):
     """The form of a copy, as menus name it."""
 
@@ -292,16 +300,6 @@ def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
             parts.append(run if run.maths else replace(run, text=units.decode("utf-16-le", "replace")))
         start = last
     return parts
-
-
-# Marks of emphasis, and the text that they enclose.
-_Unit = tuple[list[str], str]
-# Marks of bold and italic text.
-_STYLES = (("**", "*"), ("**", "_"), ("__", "*"))
-# An escaped bracket that opens would begin a formula.
-_SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
-_SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
-_LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)
 
 
 def written_runs(runs: Sequence[Run], means_the_same: Callable[[str], bool]) -> str:

@@ -23,6 +23,18 @@ _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"
 _EAST_ASIAN = r"\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\u2018-\u201d\u2026"
 _BARE_ADDRESS = re.compile(rf"https?://[^\s<>\"'`{_EAST_ASIAN}]+", re.IGNORECASE)
 
+_TASK = re.compile(r"\[([ xX])\] +")
+# Beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets.
+_INLINE_LIMIT = 6000
+_BRACKET_LIMIT = 200
+_BULLETS = "•◦▪"
+# A larger table is shown row by row, because Qt would need seconds to lay it out.
+_MAX_COLUMNS = 40
+_MAX_CELLS = 800
+PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)
+"""Matches a paragraph that is only text."""
+_BREAK = re.compile(r"(?<! ) *+\n[ \t]*")
+
 
 def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Return the runs without empty ones; neighbours that look the same become one."""
@@ -98,19 +110,6 @@ def _without_end_signs(address: str) -> str:
         closed -= address[end - 1] == ")"
         end -= 1
     return address[:end]
-
-
-_TASK = re.compile(r"\[([ xX])\] +")
-# Beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets.
-_INLINE_LIMIT = 6000
-_BRACKET_LIMIT = 200
-_BULLETS = "•◦▪"
-# A larger table is shown row by row, because Qt would need seconds to lay it out.
-_MAX_COLUMNS = 40
-_MAX_CELLS = 800
-PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)
-"""Matches a paragraph that is only text."""
-_BREAK = re.compile(r"(?<! ) *+\n[ \t]*")
 
 
 def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:

@@ -42,8 +42,18 @@ _FIGURES = {
 # The longer of two signs that begin alike comes first.
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
-
 _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+
+FENCE = re.compile(r"( {0,3})(`{3,}+(?=[^`\n]*(?:\n|$))|~{3,}+)[ \t]*+([^\n]*)(?:\n|$)")
+
+# This matches the code and formulas of a line.
+_ONE_CELL = re.compile(
+    r"(?<![`\\])(?P<ticks>`+)(?!`).{1,2000}?(?<!`)(?P=ticks)(?!`)|\$\$.{1,2000}?\$\$|\\\(.{1,2000}?\\\)"
+    r"|(?<![\\$])\$(?![\s$])(?:[^$\\]|\\.)+(?<!\s)\$(?![\w$])"
+)
+_DELIMITERS = re.compile(r"[-:|][-:| \t]*")
+# Safe texts do not have this character.
+_PIPE = "\ufdd0"
 
 
 def enable_syntax(markdown: MarkdownIt) -> None:
@@ -204,9 +214,6 @@ def _is_east_asian(character: str) -> bool:
     return wide and unicodedata.category(character) != "So"
 
 
-FENCE = re.compile(r"( {0,3})(`{3,}+(?=[^`\n]*(?:\n|$))|~{3,}+)[ \t]*+([^\n]*)(?:\n|$)")
-
-
 @dataclass(slots=True)
 class OpenFence:
     """The fence of a code block that is not closed yet.
@@ -264,16 +271,6 @@ def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     token.map = [start, line]
     state.line = line
     return True
-
-
-# This matches the code and formulas of a line.
-_ONE_CELL = re.compile(
-    r"(?<![`\\])(?P<ticks>`+)(?!`).{1,2000}?(?<!`)(?P=ticks)(?!`)|\$\$.{1,2000}?\$\$|\\\(.{1,2000}?\\\)"
-    r"|(?<![\\$])\$(?![\s$])(?:[^$\\]|\\.)+(?<!\s)\$(?![\w$])"
-)
-_DELIMITERS = re.compile(r"[-:|][-:| \t]*")
-# Safe texts do not have this character.
-_PIPE = "\ufdd0"
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -45,6 +45,11 @@ FIRST_CHARACTERS = 60_000
 MORE_CHARACTERS = 200_000
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
+# Drawing time in a turn of the event loop.
+_SLICE_S = 0.008
+
+_LEXER_WAIT_MS = 50
+
 
 def marked(edit: QTextEdit, begin: int, end: int, look: QTextCharFormat) -> QTextEdit.ExtraSelection:
     """Return a mark of a part of an edit's document, as far as there is one."""
@@ -398,13 +403,6 @@ class TextBody(OfflineBrowser):
             event.ignore()
         else:
             super().keyPressEvent(event)
-
-
-# Drawing time in a turn of the event loop.
-_SLICE_S = 0.008
-
-
-_LEXER_WAIT_MS = 50
 
 
 class TextView(QWidget):

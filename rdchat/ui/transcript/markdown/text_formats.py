@@ -97,8 +97,6 @@ class FormulaLibrary:
 
 
 FORMULAS = FormulaLibrary()
-
-
 """One for all texts: a picture is the same in each of them."""
 
 
