@@ -1,4 +1,4 @@
-"""The documents stay short, and what they link to and name exists."""
+"""The links of the documents lead somewhere, and the code that the architecture names exists."""
 
 import re
 from pathlib import Path
@@ -8,14 +8,7 @@ import pytest
 from tests.project.scripts import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-WORDS = {"README.md": 1_000, "docs/architecture.md": 1_500, "docs/benchmarks.md": 1_500}
-WORDS |= {path.relative_to(ROOT).as_posix(): 450 for path in ROOT.glob("docs/adr/*.md")}
 MODULES = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("rdchat/**/*.py")]
-
-
-@pytest.mark.parametrize(("name", "limit"), WORDS.items(), ids=list(WORDS))
-def test_a_page_stays_short(name: str, limit: int) -> None:
-    assert len((ROOT / name).read_text(encoding="utf-8").split()) <= limit
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
