@@ -75,7 +75,7 @@ def problem_of_model(path: str) -> str:
 
 
 def find_part(hub: "HubApi", model: ModelCard, original: str, part: Part) -> "RepositoryFiles | None":
-    """Find at the hub what a model lacks; None if its original is unknown."""
+    """Find the missing parts of a model at the hub; None if its original is unknown."""
     from rdchat.inference.library import original_source  # noqa: PLC0415  not before the window
 
     return original_source.find_part(hub, model, original, part)

@@ -190,7 +190,7 @@ def _drop_output() -> None:
 def _files(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return arguments that are files, or one that is an address, for the window; nothing if they are a command.
 
-    What is none of these ends the process with a line that says so.
+    Anything else prints an error and exits.
     """
     if not arguments or arguments[0] in _COMMANDS:
         return ()

@@ -114,7 +114,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """A reply told apart into thought and answer.
+    """A reply split into thought and answer.
 
     Attributes:
         text: The reply, with markers.
@@ -449,7 +449,7 @@ class Parting:
 
 
 def unfinished(text: str) -> int:
-    """Return the length of the end of a text that may not be what it seems: a marker's beginning, or a wrapper.
+    """Return the length of a text's end that may be the beginning of a marker or a wrapper.
 
     Whether a wrapper ends an answer or is a word in it shows only in what follows.
     """

@@ -181,7 +181,7 @@ def _streams(packed: bytes) -> Iterator[bytes]:
 
 
 def _read(stream: bytes) -> ReplyTrace:
-    """Return the trace in a stream; raise ValueError if it is none: foreign JSON may be anything."""
+    """Return the trace in a stream; raise ValueError if it does not hold one: foreign JSON may be anything."""
     trace = _adapter().validate_json(stream)
     if trace is None or not trace.tokens or trace.version != _VERSION:
         raise ValueError("not a trace of this version")

@@ -311,7 +311,7 @@ def _as_text(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChatValues:
-    """What applies to a chat; the fields have the names of those in `Conversation` and `Preset`.
+    """The options in effect for a chat; fields have the names of those in `Conversation` and `Preset`.
 
     Attributes:
         draft: None for the draft settings of the model.

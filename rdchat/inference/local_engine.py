@@ -124,7 +124,7 @@ class LocalEngine:
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         self._loaded()
         self.wake()
-        # mlx-lm computes on a stream of its own, whose sums would meet those of the last reply.
+        # mlx-lm computes on a stream of its own, whose collectives could interleave with the last reply's.
         plan = replace(plan, mlx_lm=plan.mlx_lm and self._group is None)
         return InterleavedRunner(plan, self._session_in, self._go_back)
 

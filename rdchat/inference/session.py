@@ -55,7 +55,7 @@ _SEEDS = 40
 # Kernels of a plain reply, and of the automatic mode's drafts; a model or a drafter may have a few more.
 _KERNELS = 20
 _DRAFTING_KERNELS = 33
-# Replies that do not wait for what drafts, at most: a busy server has no idle moment to compile it in.
+# At most this many replies skip drafting while kernels are missing: a busy server has no idle moment to compile them.
 PLAIN_REPLIES = 3
 # isort: split
 
@@ -106,7 +106,7 @@ class _KernelLedger(Ledger):
 
 
 def _compile(model: LoadedModel, drafters: Drafters, missing: Sequence[tuple[DraftSettings, Path]]) -> Generator[bool]:
-    """Compile what drafts with each of these settings, as `warm` does, and then write its marker file."""
+    """Compile the kernels of drafting for each of these settings, as `warm` does, and then write the marker file."""
     for draft, marker in missing:
         yield from warm(model, drafters, [draft])
         # Without the marker it is done again at the next start.

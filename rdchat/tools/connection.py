@@ -360,7 +360,7 @@ class Connection:
 
     @property
     def too_long(self) -> str:
-        """What is wrong with an answer over the limit."""
+        """The error text for an answer over the limit."""
         return f"its answer has more than {self.limits.message_bytes / 1e6:.0f} MB"
 
     # A program

@@ -140,7 +140,7 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave.
+    """The result of a call.
 
     Attributes:
         text: Its text, cut at `MAX_TEXT` characters with a note.

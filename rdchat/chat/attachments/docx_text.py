@@ -208,7 +208,7 @@ class DocxParts:
             each.attrib.clear()
 
     def _open(self, root: ElementTree.Element, space: str) -> None:
-        """Mark each piece of text, and let mammoth read through what it is in; put the numbers of lists in."""
+        """Mark each piece of text, make mammoth read the elements around it, and insert the numbers of lists."""
         parents = {child: parent for parent in root.iter() for child in parent}
         opened = {root}
         for each in list(parents):
@@ -279,7 +279,7 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
 
 
 def _prepared(archive: zipfile.ZipFile, name: str) -> tuple[bytes, DocxParts]:
-    """Return a DOCX that mammoth reads, without its pictures, and what stands beside its text.
+    """Return a DOCX without pictures for mammoth to read, and the content that mammoth would drop.
 
     Entities cannot grow without end: expat, which parses all parts, limits them.
 

@@ -296,7 +296,7 @@ class Database:
         """Repair what an earlier process left, before anything is read; return a notice for the person."""
 
     def _mend(self, connection: sqlite3.Connection) -> None:
-        """Repair more, if `_tidy_up` failed for another reason than lack of space; it is tried again after that."""
+        """Repair more if `_tidy_up` failed for another reason than lack of space; then `_tidy_up` is tried again."""
 
     def _reconnect(self) -> None:
         connection = connect(self.path)

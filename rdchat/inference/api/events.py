@@ -168,8 +168,7 @@ class TokenEvent:
         alternatives: The `top_log_probs` most likely tokens at its index, the most likely first. The
             token itself need not be among them.
         data: Text of this token alone in UTF-8, as in `LikelyToken`, if the request asks for `top_log_probs`.
-        pieces: What is told apart of the reply since the last token; what is held back until the end is in
-            `ReplyEnd.told`.
+        pieces: The new text, split into thought and answer. Text that is held back until the end is in `ReplyEnd.told`.
     """
 
     request_id: int
@@ -204,7 +203,7 @@ class ReplyEnd:
         kind: Kind of the drafter head that drafted, or that `auto` could use; None without one.
         tool_calls: Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that
             cannot be parsed stays text.
-        told: `text` without the tool calls and their markers, told apart into thought and answer.
+        told: `text` without the tool calls and their markers, split into thought and answer.
         stop: The stop string that ended the reply; empty if none did.
     """
 

@@ -120,7 +120,7 @@ class Fit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a model needs.
+    """The memory that a model needs.
 
     Attributes:
         weights_bytes: Memory of the weights.

@@ -129,7 +129,7 @@ class PartsReader:
         )
 
     def add_text(self, text: str, control: Iterable[int] = ()) -> tuple[Piece, ...]:
-        """Take more of the reply, and return what is told apart now.
+        """Add new text of the reply, and return the parts that are certain now.
 
         Args:
             text: The text.
@@ -217,7 +217,7 @@ class PartsReader:
         return self._plain or not parting.parts()[-1].is_thought
 
     def finish_reply(self, ended: bool) -> Thoughts:
-        """Return the text with which the reply begins and all of the reply, told apart.
+        """Return the text with which the reply begins, and the complete reply split into parts.
 
         Args:
             ended: Whether the model ended it itself. Then a thought that it did not close is its answer.

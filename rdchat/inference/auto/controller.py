@@ -19,7 +19,7 @@ _SURELY_FASTER = 1.5
 _PLAIN_STEPS = 3
 # Expected gain over plain steps that is needed to begin drafting.
 _MARGIN = 0.03
-# Share of what a text showed about drafts that stays for the next text, and after a plain step: what follows may be
+# How much learned acceptance the next text keeps, and the next call after a plain step: the text that follows may be
 # easier to draft.
 _OTHER_TEXT = 0.5
 _AFTER_STEP = 0.99
@@ -96,7 +96,7 @@ class Controller:
 
     @property
     def status(self) -> AutoChoice:
-        """What is done now, and what is expected of it or why nothing is drafted."""
+        """The current decision, with its expected gain or the reason why nothing is drafted."""
         plan = self.plan
         choice = self._choice
         if plan == PLAIN or choice is None:

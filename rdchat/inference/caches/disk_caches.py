@@ -41,7 +41,7 @@ _VERSION = 3
 
 @dataclass(slots=True)
 class _Work:
-    """What is to be written of a conversation.
+    """The segments of a conversation that are to be written.
 
     Attributes:
         folder: Where.

@@ -66,7 +66,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_no_t
 
 
 def value_end(text: str, at: int) -> int:
-    """Return where the JSON value that begins at an offset ends; raise ValueError if it is none."""
+    """Return where the JSON value that begins at an offset ends; raise ValueError if it is not JSON."""
     return _DECODER.raw_decode(text, at)[1]
 
 
@@ -160,9 +160,9 @@ def channel_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
 
 
 def mistral_end(text: str, tools: OfferedTools) -> int:
-    """Return where the last whole call of Mistral's models ends, which no mark says; 0 without one.
+    """Return where the last complete call of Mistral's models ends, since no marker shows it; 0 without one.
 
-    There is none either where the text behind it may belong to its arguments.
+    Also 0 if the text behind the call may belong to its arguments.
     """
     end = 0
     with suppress(ValueError, RecursionError):
@@ -276,7 +276,7 @@ def pythonic_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
 
 
 class _StandIns:
-    """Names of tools and of their arguments that are no names in Python, and what stands for them meanwhile."""
+    """Replaces names of tools and arguments that are not Python names, until the call is parsed."""
 
     def __init__(self, tools: OfferedTools) -> None:
         properties = (schema.get("properties") for schema in tools.schemas.values())
@@ -298,7 +298,7 @@ class _StandIns:
 
 
 def _python_json(node: ast.expr, source: str, back: Callable[[str], str]) -> str:
-    """Return the JSON of a literal; raise ValueError if it is none."""
+    """Return the JSON of a Python literal; raise ValueError if the text is not one."""
     match node:
         case ast.Constant(value=str() as text):
             return json.dumps(back(text), ensure_ascii=False)

@@ -37,7 +37,7 @@ def repaired(text: str) -> Iterator[str]:
 
 
 def python_json(text: str) -> str | None:
-    """Return the JSON of a dict or a list as Python writes it; None where it is none, or a name stands twice."""
+    """Return the JSON of a dict or a list as Python writes it; None if the text is neither, or a name is repeated."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
         for node in ast.walk(tree):
@@ -97,8 +97,8 @@ class OfferedTools:
     def value(self, name: str, key: str, text: str) -> str:
         """Return the JSON of an argument that a model wrote as plain text.
 
-        A text is a text wherever the schema allows one, but for JSON where it also allows an object or an array. Words
-        for a number or a boolean are a text too: the check of arguments answers the model.
+        Where the schema allows a text, it is a text, unless it is JSON and the schema also allows an object or an
+        array. A word for a number is a text: the check of arguments reports it to the model.
 
         Raises:
             ValueError: If the schema allows no such value, and a program may take the text for another one.

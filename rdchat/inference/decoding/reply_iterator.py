@@ -277,7 +277,7 @@ class ReplyIterator:
                     pass
 
     def _see(self) -> Feed | None:
-        """Compute the rows of the images that the cache lacks; None if it lacks none."""
+        """Compute the rows of images that are not in the cache; None if all are."""
         images = self._cache.images
         eyes = self._model.eyes
         start = len(self._cache.tokens)

@@ -216,7 +216,7 @@ def marker_parts(marker: str, control: Mapping[str, int]) -> list[str | int]:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What matters of the tokens so far.
+    """State of the rules after the tokens so far.
 
     Attributes:
         count: Tokens of thoughts.

@@ -135,7 +135,7 @@ class Rounds:
             return draft
 
     def _within(self, matcher: "ReplyMatcher", draft: Draft) -> Draft:
-        """Return the part of a draft that the matcher allows, with what it forces; the masks are kept."""
+        """Return the part of a draft that the matcher allows, with its forced tokens; keep the masks."""
         with self._ledger.stage(Stage.SHAPE), self._ledger.waiting():
             trees = self._model.capability.kind is DraftKind.TREE
             allowed, self._mask = matcher.within(draft, self._reply.room, trees=trees)

@@ -1,4 +1,4 @@
-"""The step from a folder's config.json to mlx-lm's module: what it is told, what is mended, and what is named.
+"""The step from a folder's config.json to mlx-lm's module: values filled in, bugs worked around, settings warned about.
 
 Reads generation_config.json: the sampling that a model's authors recommend, and what a reply may not contain.
 """
@@ -83,7 +83,7 @@ _NEEDED = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """What a config.json means.
+    """The meaning of a config.json.
 
     Attributes:
         config: The content as mlx-lm's module reads it.
@@ -307,7 +307,7 @@ def model_classes(config: Mapping[str, Any]) -> tuple[Callable[..., nn.Module], 
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """What a generation_config.json means.
+    """The meaning of a generation_config.json.
 
     Attributes:
         sampling: The sampling where the person chose none.

@@ -34,7 +34,7 @@ _PRINTED = "\U000ffffe"
 
 
 def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], mark: str) -> str:
-    """Return the role of the first message of which a prompt lacks the text or a call; empty if it has all.
+    """Return the role of the first message whose text or call is missing in a prompt; empty if all are there.
 
     They stand one behind the other, but a system message may stand elsewhere, and the values of a call in any order.
 
@@ -62,7 +62,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _end_of(value: Any, prompt: str, start: int, mark: str) -> int:
-    """Return where a value that begins behind `start` ends; -1 if there is none as it is, in JSON or in Python."""
+    """Return where a value ends that begins behind `start`, written as in JSON or Python; -1 if it is not there."""
     text = value.strip() if isinstance(value, str) else json.dumps(value)
     if (at := prompt.find(text, start)) >= 0:
         return at + len(text)
@@ -93,7 +93,7 @@ class Marks(NamedTuple):
 
     @property
     def image(self) -> str:
-        """What stands for an image in a message's text; elsewhere there is a token between two marks."""
+        """The characters for an image in a message's text. In prompts, a token between two marks stands for it."""
         return self.before * 2
 
     @classmethod

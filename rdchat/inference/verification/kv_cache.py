@@ -100,7 +100,7 @@ class KVCache:
     def copy_from(self, start: int) -> list[list[mx.array]] | None:
         """Return a copy of all layers' rows from position `start` on; None where a layer cannot give them.
 
-        Neither can one whose rows other ranks have.
+        Nor can a layer whose rows are on other ranks.
         """
         if self._mirror or not all(type(cache) is RoundKVCache and cache.holds_all for cache in self._leaves):
             return None

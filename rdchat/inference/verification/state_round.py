@@ -246,7 +246,8 @@ class StateRound:
         """Return the layer's state after the accepted rows.
 
         Args:
-            arrays: The layer's state after the call. It is returned for a chain that is accepted whole, but for sums.
+            arrays: The layer's state after the call. It is returned for a chain that is accepted completely,
+                except for sums.
             count: Number of the rows, at least one.
             last: The last one's node.
         """
@@ -258,7 +259,7 @@ class StateRound:
         return [part.after_rows(cut) for part in parts]
 
     def _parts(self, arrays: Sequence[mx.array | None]) -> list[_Window | _Recursion] | None:
-        """Return the record of each array: a recurrence's by its result, the convolutions' in order; None if one lacks.
+        """Return each array's record, by a recurrence's result or the convolutions' order; None if one is missing.
 
         A layer that was called twice has too many records.
         """

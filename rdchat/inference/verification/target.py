@@ -193,7 +193,7 @@ def _rows(module: nn.Module) -> int:
 
 
 class Eyes(Protocol):
-    """What a model sees with."""
+    """Turns the images of a request into tokens and rows of the model."""
 
     @property
     def token(self) -> int:

@@ -123,7 +123,7 @@ class Family:
 
 
 class Vision(NamedTuple):
-    """What a model folder has to see with.
+    """The vision tower of a model folder.
 
     Attributes:
         family: None for a model that does not see.
@@ -151,7 +151,7 @@ class Vision(NamedTuple):
         return sum(_DEEP.fullmatch(name) is not None for name in self.tensors)
 
     def sizes(self, sizes: ModelSizes) -> ModelSizes:
-        """Return a model's sizes with what it sees with."""
+        """Return a model's sizes, including its vision tower."""
         image_bytes = KEPT_ROWS_BYTES if self.family is not None else 0
         sizes = replace(sizes, tower_parameters=self.tower_parameters, image_bytes=image_bytes)
         if not self.is_fetched:

@@ -55,7 +55,7 @@ TOWERS = {
 
 @dataclass(frozen=True, slots=True)
 class CallRows:
-    """What a call with image rows gets for all of its rows.
+    """The inputs of a call with image rows, for all of its rows.
 
     Attributes:
         embeddings: (1, n, width): the argument `input_embeddings` of the network.
@@ -129,7 +129,7 @@ def _axes(sections: Sequence[int], dims: int, width: int) -> mx.array:
 
 
 class SeenImage(NamedTuple):
-    """What a network gets of an image.
+    """The rows and features of an image, as a network gets them.
 
     Attributes:
         rows: (tokens, width).

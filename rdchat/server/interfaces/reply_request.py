@@ -47,7 +47,7 @@ class Prompt:
 
     @property
     def turns(self) -> int:
-        """Number of messages before the reply; a system prompt is none."""
+        """Number of messages before the reply, without a system prompt."""
         return sum(each.role is not Role.SYSTEM for each in self.messages) if self.text is None else 1
 
 

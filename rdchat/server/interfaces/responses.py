@@ -333,7 +333,7 @@ def _read_conversation(fields: Fields, stored_items: KeptItems) -> Iterator[Chat
 
 
 def _joined(reply: Sequence[ChatMessage], ignored: list[str]) -> Iterator[ChatMessage]:
-    """Yield the items of a reply as one message; thoughts alone are none, and count as ignored."""
+    """Yield the items of a reply as one message. Thoughts without an answer make no message, and count as ignored."""
     content = "\n".join(each.content for each in reply if each.content)
     calls = tuple(call for each in reply for call in each.tool_calls)
     thought = "\n".join(each.thought for each in reply if each.thought)

@@ -131,7 +131,7 @@ class Replies(QObject):
 
     @property
     def order(self) -> OptionOrder:
-        """What chats have with the loaded model."""
+        """The options that chats use with the loaded model."""
         info = self.model.info
         return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None)
 

@@ -23,7 +23,7 @@ _TRAINED_BYTES = 10_000_000
 
 
 class DraftAction(StrEnum):
-    """What the button beside the advice does; its words."""
+    """Action of the button below the advice; the value is its label."""
 
     NONE = ""
     USE = "Use It"
@@ -49,7 +49,7 @@ class DraftAdvice:
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """What a kind of drafter usually brings.
+    """Typical figures of a kind of drafter.
 
     Attributes:
         tokens: Tokens per step, on chat.

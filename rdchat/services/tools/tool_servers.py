@@ -33,7 +33,7 @@ Save = Callable[[tuple[ToolServer, ...]], object]
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server does.
+    """State of a server.
 
     Attributes:
         definitions: Its tools when it last listed them.

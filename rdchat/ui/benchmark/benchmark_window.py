@@ -70,7 +70,7 @@ class NumberField[T: (int, float)](QLineEdit):
         """Return the numbers, each once.
 
         Raises:
-            InvalidSettingError: If there is none, or something that is no number.
+            InvalidSettingError: If the field is empty, or an entry is not a number.
         """
         items = [item.strip() for item in self.text().split(",") if item.strip()]
         if not items:
@@ -100,7 +100,7 @@ class PromptSource(QComboBox):
         self.activated.connect(self._on_activated)
 
     def prompts(self, limit: int) -> tuple[Prompt, ...]:
-        """Return the prompts, or the first few of each group; a limit of 0 is none."""
+        """Return the prompts, or the first few of each group; with a limit of 0, all."""
         prompts: tuple[Prompt, ...] = self.itemData(self._last)
         return tuple(first_of_each_group(prompts, limit)) if limit else prompts
 

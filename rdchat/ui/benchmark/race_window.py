@@ -151,7 +151,7 @@ class Playback(QWidget):
         return bool(self.slider.value() == self.slider.maximum())
 
     def rewind(self, duration_ms: float) -> None:
-        """Stand at the beginning of another replay; a duration of 0 is none."""
+        """Rewind to the start of a new replay; 0 clears it."""
         self._frames.stop()
         with QSignalBlocker(self.slider):
             self.slider.setRange(0, ceil(duration_ms))

@@ -46,7 +46,7 @@ def local_files(data: QMimeData) -> list[str]:
 
 
 def has_image(data: QMimeData) -> bool:
-    """Return whether the data are an image, without words: its address, which browsers add, is none."""
+    """Return whether the data are an image without text; the URL that browsers add does not count."""
     if not data.hasImage() and not any(kind.startswith(_IMAGE) for kind in data.formats()):
         return False
     lines = {line.strip() for line in data.text().splitlines()}
@@ -54,7 +54,7 @@ def has_image(data: QMimeData) -> bool:
 
 
 def image_in(data: QMimeData, *, is_dragged: bool) -> Callable[[], bytes]:
-    """Return what gives the data of an image, never what is at its address; call it on a thread, as it may encode.
+    """Return a function that gives the image's data, never what is at its URL; call it on a thread, as it may encode.
 
     Bytes of another program are not decoded here, whatever they are: the child that decodes images gets them.
     """

@@ -98,7 +98,7 @@ class PlacePage(QWidget):
 
     @property
     def chosen(self) -> Any:
-        """What the chosen entry stands for; a button is pressed only while there is one."""
+        """The chosen entry's object; buttons are enabled only while there is one."""
         assert self.list.current is not None
         return self.list.current.item
 
@@ -178,7 +178,7 @@ class PlaceSheet(Sheet):
             self.say(visible_text(str(problem)))
 
     def say(self, text: str, color: str = "danger") -> None:
-        """Show why nothing was added, or else what goes on: nothing can be added meanwhile."""
+        """Show why nothing was added, or what is in progress, during which nothing can be added."""
         self.status.show_text(text, color)
         self.buttons[-1].setEnabled(color == "danger")
         self.fit()

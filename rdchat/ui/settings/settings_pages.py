@@ -79,7 +79,7 @@ class AgentSetup(QWidget):
         column(row(self.agent, None, self.copy_lines), self.where, self.lines, within=self, spacing=SMALL)
 
     def show_values(self, **values: str) -> None:
-        """Show the lines with other values of some fields; without an address, a key or a model there are none."""
+        """Show the lines with new values of some fields; nothing is shown without an address, a key and a model."""
         self._values |= values
         self._show()
 
@@ -255,7 +255,7 @@ class ServerPage(SettingsPage):
 
     @property
     def _ends(self) -> str:
-        """What a start of the server ends; empty where nothing runs."""
+        """What a start of the server would interrupt; empty if nothing runs."""
         return " The reply that a program is getting now ends." if self._server.facts.running else ""
 
     def _restart(self, **values: object) -> None:

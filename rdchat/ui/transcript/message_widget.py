@@ -182,7 +182,7 @@ class MessageWidget(QWidget):
 
     @property
     def work(self) -> Work:
-        """What is left to draw."""
+        """The kind of drawing that is left to do."""
         return max((body.work for body in self.visible_bodies), default=Work.NONE)
 
     def draw_until(self, deadline: float) -> None:

@@ -93,7 +93,7 @@ class Block:
 
 
 def safe_text(text: str) -> str:
-    """Return the text with characters replaced that are none, or that QTextDocument would take for structure."""
+    """Replace code points that are not characters, and those that QTextDocument would treat as structure."""
     return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 

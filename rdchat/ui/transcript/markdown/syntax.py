@@ -1,8 +1,11 @@
 r"""Rules for markdown-it: formulas, tables, code blocks, and emphasis in East Asian text.
 
-Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars are also prices: a
-formula neither begins nor ends with a space, no figure or letter follows its end, and one that begins with a figure
-and goes on in words is none; nor is a variable of a shell.
+Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars also stand for prices
+and variables of a shell, so a text between two dollars is not a formula
+
+- if it begins or ends with a space (`$5 and $6`);
+- if a digit or a letter follows its end (`$HOME/$USER`);
+- if it begins with a digit and goes on in words (`$5 for two, or 3$`).
 """
 
 import re
@@ -126,7 +129,7 @@ def _is_formula(source: str, begin: int, end: int) -> bool:
 
 
 def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read a formula that begins a line, up to its closing sign; what is none, up to the next blank line."""
+    """Read a formula that begins a line, up to its closing sign, or else up to the next blank line."""
     if state.is_code_block(start):
         return False
     first = state.src[state.bMarks[start] + state.tShift[start] : state.eMarks[start]]
