@@ -25,7 +25,7 @@ from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.results import result, stored
 from tests.inference.benchmark.runs import run
-from tests.inference.drafting.drafter_folders import saved_random_drafter
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
 
 
 @pytest.mark.parametrize(

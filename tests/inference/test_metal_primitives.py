@@ -24,12 +24,12 @@ from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
-from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma
-from tests.inference.drafting.block.block_drafters import KINDS as BLOCKS
-from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.draft_pairs import TREE, Pair, near
-from tests.inference.drafting.eagle3.eagle3_heads import bound
-from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
+from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
+from tests.inference.drafting.heads.block_drafters import KINDS as BLOCKS
+from tests.inference.drafting.heads.block_drafters import stored_block
+from tests.inference.drafting.heads.eagle3_heads import bound
+from tests.inference.drafting.heads.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ALPHABET, ask, loaded, random_drafter, shared_family, tiny_llama, with_beams
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.graphs import Node, graph_of, noted_graphs

@@ -13,7 +13,7 @@ from rdchat.inference.benchmark.model_report import ModelReport
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import TargetEmbeddings
-from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
+from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.hub.hub_model import PublishedKind
 from rdchat.inference.models.model_config import PLAIN, _mlx_lm_folder, _model_remapping, unreadable
-from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.drafters_table import PAGE, rows
+from tests.inference.drafting.heads.block_drafters import stored_block
 from tests.inference.fakes import loaded
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, VOCABULARY, network_of
 

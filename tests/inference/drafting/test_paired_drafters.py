@@ -16,11 +16,11 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import printable_name
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma
-from tests.inference.drafting.block.block_drafters import written_block
-from tests.inference.drafting.drafter_folders import with_files
-from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
-from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, golden_target, reply
+from tests.inference.drafting.checkpoints.drafter_folders import with_files
+from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
+from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
+from tests.inference.drafting.heads.block_drafters import written_block
+from tests.inference.drafting.heads.mtp_targets import golden_config, golden_folder, golden_target, reply
 from tests.inference.drafting.suggested_pairs import DRAFTER, MODEL, suggest
 from tests.inference.fakes import ask, shared_llama
 from tests.inference.plain_replies import plain

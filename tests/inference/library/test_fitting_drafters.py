@@ -12,8 +12,8 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_dra
 from rdchat.inference.library.model_library import library_models
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
-from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder, sizes_of
+from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
+from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder, sizes_of
 from tests.inference.fakes import tiny_llama
 from tests.inference.library.conftest import into_hub_cache
 

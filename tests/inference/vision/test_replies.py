@@ -12,7 +12,7 @@ from rdchat.inference.caches import disk_caches
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.assistant.assistant_targets import assistant_folder
+from tests.inference.drafting.heads.assistant_targets import assistant_folder
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_chats import picture, seeing_folder
 

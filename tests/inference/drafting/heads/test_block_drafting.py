@@ -22,7 +22,7 @@ from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
-from tests.inference.drafting.block.block_drafters import (
+from tests.inference.drafting.heads.block_drafters import (
     JETSPEC,
     KINDS,
     XPRESS,

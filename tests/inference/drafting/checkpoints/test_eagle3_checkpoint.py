@@ -15,7 +15,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.eagle3.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
+from tests.inference.drafting.checkpoints.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
 from tests.inference.fakes import loaded, shared_family, shared_llama
 from tests.inference.families import network_of
 from tests.time_limits import at_most

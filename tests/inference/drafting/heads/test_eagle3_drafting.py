@@ -11,8 +11,8 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Root
 from tests.grids import share
-from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
-from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound
+from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
+from tests.inference.drafting.heads.eagle3_heads import CHAIN, TREE, bound
 from tests.inference.fakes import ask, chains_only, shared_family, shared_llama
 from tests.inference.plain_replies import drafted_by_beams, plain
 

@@ -19,7 +19,7 @@ from tests.commands.running import check_refused, printed_json
 from tests.hub.downloading import NAME, download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
-from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
 from tests.inference.fakes import tiny_llama
 
 __all__ = ["hub", "this_machine_only"]

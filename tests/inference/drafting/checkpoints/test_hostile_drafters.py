@@ -24,7 +24,7 @@ from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
-from tests.inference.drafting.drafter_folders import apple_checkpoint, stored
+from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, stored
 from tests.time_limits import at_most
 
 

@@ -20,8 +20,8 @@ from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Rea
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.drafter_folders import with_files
-from tests.inference.drafting.mtp.mtp_targets import GOLDEN
+from tests.inference.drafting.checkpoints.drafter_folders import with_files
+from tests.inference.drafting.heads.mtp_targets import GOLDEN
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import plain
 from tests.inference.training.small_language import small_model, small_network

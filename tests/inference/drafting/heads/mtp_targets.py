@@ -13,7 +13,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
-from tests.inference.drafting.drafter_folders import with_files
+from tests.inference.drafting.checkpoints.drafter_folders import with_files
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 

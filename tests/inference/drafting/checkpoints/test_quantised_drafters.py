@@ -23,11 +23,11 @@ from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
-from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma, stored
-from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, written_block
-from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
-from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
-from tests.inference.drafting.mtp.mtp_targets import CASES, golden_config, golden_folder, golden_target
+from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter
+from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
+from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma, stored
+from tests.inference.drafting.heads.block_drafters import KINDS, BlockPair, written_block
+from tests.inference.drafting.heads.mtp_targets import CASES, golden_config, golden_folder, golden_target
 from tests.inference.fakes import ALPHABET, ask, shared_family, shared_llama
 from tests.inference.plain_replies import drafted_by_beams, plain
 

@@ -17,7 +17,7 @@ from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import embedding_scale
-from tests.inference.drafting.block.block_drafters import (
+from tests.inference.drafting.heads.block_drafters import (
     JETSPEC,
     KINDS,
     XPRESS,

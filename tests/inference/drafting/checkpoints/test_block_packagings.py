@@ -13,7 +13,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
-from tests.inference.drafting.block.block_drafters import written_block
+from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.fakes import shared_llama
 
 MROPE = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [2, 1, 1]}

@@ -17,7 +17,7 @@ from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpNetwork, Reading
 from rdchat.inference.models.model_config import PLAIN
 from tests.grids import share
-from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
+from tests.inference.drafting.heads.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ask
 from tests.inference.image_prompts import Image, ImagePrompt, fresh
 from tests.inference.plain_replies import drafted_by_beams, plain

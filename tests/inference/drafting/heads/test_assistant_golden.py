@@ -10,7 +10,7 @@ from rdchat.inference.drafting.heads.assistant_head import BoundAssistant
 from rdchat.inference.drafting.heads.head import HeadState, Root
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.assistant.assistant_targets import CASES, golden_folder, golden_target, stored
+from tests.inference.drafting.heads.assistant_targets import CASES, golden_folder, golden_target, stored
 
 pytestmark = pytest.mark.across_rows
 

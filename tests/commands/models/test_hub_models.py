@@ -25,9 +25,9 @@ from tests.hub.downloading import NAME, cached, check_nothing_installed, check_w
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain
 from tests.hub.surroundings import hub, this_machine_only
-from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
-from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
-from tests.inference.drafting.mtp.mtp_targets import reply
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
+from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
+from tests.inference.drafting.heads.mtp_targets import reply
 from tests.inference.drafting.suggested_pairs import suggest
 from tests.inference.fakes import ask, tiny_llama
 from tests.inference.plain_replies import plain

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import HeadState, Root
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, LayerCache, Reading
 from tests.grids import grid, share
-from tests.inference.drafting.mtp.mtp_targets import GOLDEN, golden_config, golden_folder, golden_target
+from tests.inference.drafting.heads.mtp_targets import GOLDEN, golden_config, golden_folder, golden_target
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import drafted_by_beams, plain
 

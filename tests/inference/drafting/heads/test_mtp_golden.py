@@ -4,8 +4,8 @@ import pytest
 
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from tests.inference.drafting.golden_heads import GoldenHead
-from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
+from tests.inference.drafting.heads.golden_heads import GoldenHead
+from tests.inference.drafting.heads.mtp_targets import CASES, golden_folder, golden_target
 
 pytestmark = pytest.mark.across_rows
 

@@ -13,8 +13,8 @@ from rdchat.inference.drafting.checkpoints.eagle3_layout import matches
 from rdchat.inference.drafting.heads.head import HeadState
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.eagle3.eagle3_folders import golden_folders
-from tests.inference.drafting.golden_heads import GoldenHead
+from tests.inference.drafting.checkpoints.eagle3_folders import golden_folders
+from tests.inference.drafting.heads.golden_heads import GoldenHead
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 

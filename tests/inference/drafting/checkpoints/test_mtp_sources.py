@@ -24,8 +24,8 @@ from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
-from tests.inference.drafting.drafter_folders import saved_random_drafter
-from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, reply, target_in
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
+from tests.inference.drafting.heads.mtp_targets import golden_config, golden_folder, reply, target_in
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import plain
 

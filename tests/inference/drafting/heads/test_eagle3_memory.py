@@ -20,7 +20,7 @@ from rdchat.inference.drafting.heads.eagle3_head import Eagle3Memory
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
-from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound, features_of_a_text
+from tests.inference.drafting.heads.eagle3_heads import CHAIN, TREE, bound, features_of_a_text
 from tests.inference.fakes import ask, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 

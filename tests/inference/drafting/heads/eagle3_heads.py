@@ -16,7 +16,7 @@ from rdchat.inference.drafting.heads.eagle3_head import (
     FeatureNorm,
 )
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.eagle3.eagle3_folders import sizes_of
+from tests.inference.drafting.checkpoints.eagle3_folders import sizes_of
 
 TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
 

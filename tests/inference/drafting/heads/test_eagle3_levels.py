@@ -9,7 +9,7 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.head import Root
 from tests.grids import share
-from tests.inference.drafting.eagle3.eagle3_heads import KINDS, bound, features_of_a_text
+from tests.inference.drafting.heads.eagle3_heads import KINDS, bound, features_of_a_text
 from tests.inference.fakes import shared_family, shared_llama
 
 

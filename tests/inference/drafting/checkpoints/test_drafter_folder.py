@@ -17,7 +17,7 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
+from tests.inference.drafting.checkpoints.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 

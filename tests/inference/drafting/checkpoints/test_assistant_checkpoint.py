@@ -12,7 +12,7 @@ from rdchat.inference.api.model_facts import describes_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.assistant.assistant_targets import (
+from tests.inference.drafting.heads.assistant_targets import (
     CASES,
     FULL,
     ROPE,
