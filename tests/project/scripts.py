@@ -1,6 +1,7 @@
-"""The scripts of the project, for tests of them."""
+"""The scripts of the project, and stand-ins for programs that they start, for tests of them."""
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -15,3 +16,10 @@ def script(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def write_program(path: Path, text: str) -> None:
+    """Write a shell script that can be started."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{shutil.which('bash') or '/bin/bash'}\n{text}\n")
+    path.chmod(0o755)

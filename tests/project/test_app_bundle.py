@@ -4,20 +4,22 @@ import os
 import platform
 import plistlib
 import shutil
-import struct
 import subprocess
 import tomllib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL.IcnsImagePlugin import IcnsFile
+from PIL.PngImagePlugin import PngImageFile
 from pytestqt.qtbot import QtBot
 
 import rdchat
 from rdchat import host
 from rdchat.hub import updates
 from rdchat.services.app import start_request
-from tests.project.scripts import ROOT, script
+from tests.project.scripts import ROOT, script, write_program
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,12 @@ def test_of_qt_it_holds_the_essentials_only(pyproject: dict[str, Any], app: dict
     assert [name for name in wanted if name.startswith("PySide6")] == ["PySide6-Essentials>=6.12"]
 
 
+def test_it_removes_paths_of_its_packages_and_of_its_python_alone(app: dict[str, Any]) -> None:
+    ours = ("rdchat.app/Contents/Resources/app_packages/", "rdchat.app/Contents/Frameworks/Python.framework/")
+    assert all(path.startswith(ours) for path in app["macOS"]["cleanup_paths"])
+    assert not any("{" in path for path in app["macOS"]["cleanup_paths"]), "Briefcase formats them"
+
+
 def test_it_opens_the_files_that_can_be_loaded(app: dict[str, Any]) -> None:
     kinds = app["document_type"].values()
     assert [kind["extension"] for kind in kinds] == ["txt", "pdf", "docx", "png"]
@@ -84,15 +92,8 @@ def test_a_signed_app_may_make_code_as_it_runs_and_ask_to_control_other_apps(app
 def test_the_icon_set_has_every_size(qtbot: QtBot, app: dict[str, Any]) -> None:
     render_icon = script("render_icon")
     content = render_icon.icns()
-    mark, length = struct.unpack(">4sI", content[:8])
-    assert (mark, length) == (b"icns", len(content))
-    sizes, place = {}, 8
-    while place < len(content):
-        kind, length = struct.unpack(">4sI", content[place : place + 8])
-        picture = content[place + 8 : place + length]
-        assert picture.startswith(b"\x89PNG")
-        sizes[kind] = struct.unpack(">II", picture[16:24])
-        place += length
+    pictures = IcnsFile(BytesIO(content)).dct
+    sizes = {kind: PngImageFile(BytesIO(content[at:][:length])).size for kind, (at, length) in pictures.items()}
     assert sizes == {kind: (size, size) for kind, size in render_icon.ICNS_TYPES.items()}
     assert set(render_icon.ICNS_TYPES.values()) == {16, 32, 64, 128, 256, 512, 1024}
     assert f"--icns {app['icon']}.icns" in (ROOT / "scripts" / "build-app.sh").read_text()
@@ -112,19 +113,15 @@ def test_elsewhere_make_app_says_that_it_needs_a_mac() -> None:
 def mac(tmp_path: Path) -> Path:
     """A project folder with the app's scripts, and stand-ins for Python, Briefcase and macOS that say what they do."""
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    _program(tmp_path / ".venv/bin/python", 'case "$1" in -c) echo "$PYTHON_VERSION" ;; *) echo "python $*" ;; esac')
-    _program(tmp_path / ".venv/bin/briefcase", 'echo "briefcase $*"; mkdir -p dist; touch dist/rdchat-1.dmg')
-    _program(tmp_path / "bin/uname", "echo Darwin")
+    write_program(
+        tmp_path / ".venv/bin/python", 'case "$1" in -c) echo "$PYTHON_VERSION" ;; *) echo "python $*" ;; esac'
+    )
+    write_program(tmp_path / ".venv/bin/briefcase", 'echo "briefcase $*"; mkdir -p dist; touch dist/rdchat-1.dmg')
+    write_program(tmp_path / "bin/uname", "echo Darwin")
     (tmp_path / "rdchat").mkdir()
     (tmp_path / "rdchat" / "__init__.py").write_text('__version__ = "1"\n')
-    _program(tmp_path / "bin/plutil", "exit 3")
+    write_program(tmp_path / "bin/plutil", "exit 3")
     return tmp_path
-
-
-def _program(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 def _run(mac: Path, name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -133,21 +130,25 @@ def _run(mac: Path, name: str, *arguments: str, **variables: str) -> subprocess.
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
+def _built(mac: Path, **variables: str) -> list[str]:
+    """Return the lines that a build prints."""
+    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13", **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 def test_the_bundle_is_compiled_before_it_is_signed(mac: Path) -> None:
     """Briefcase removes compiled modules and its stub writes none, so that every child compiled everything anew."""
-    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13")
-    assert done.returncode == 0, done.stderr
-    steps = [line for line in done.stdout.splitlines() if "compileall" in line or line.startswith("briefcase")]
+    steps = [line for line in _built(mac) if "compileall" in line or line.startswith("briefcase")]
     assert [step.split()[1] for step in steps] == ["create", "-m", "-m", "-m", "build", "package"]
     assert all("--invalidation-mode unchecked-hash" in step for step in steps[1:4])
 
 
 @pytest.mark.parametrize(("macos", "image"), [("", "rdchat-1.dmg"), ("26.2", "rdchat-1-macos26.2.dmg")])
 def test_a_second_image_is_for_the_macos_that_has_a_faster_mlx(mac: Path, macos: str, image: str) -> None:
-    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13", RDCHAT_MACOS=macos)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == f"dist/{image}"
-    steps = [line for line in done.stdout.splitlines() if line.startswith("briefcase")]
+    lines = _built(mac, RDCHAT_MACOS=macos)
+    assert lines[-1] == f"dist/{image}"
+    steps = [line for line in lines if line.startswith("briefcase")]
     target = ' --config min_os_version="26.2"' if macos else ""
     assert [step.partition(" --packaging")[0] for step in steps] == [
         f"briefcase {step} macOS app --no-input{target}" for step in ("create", "build", "package")
@@ -158,9 +159,8 @@ def test_a_second_image_is_for_the_macos_that_has_a_faster_mlx(mac: Path, macos:
 def test_the_address_for_new_versions_is_written_into_the_bundle(mac: Path, address: str) -> None:
     package = mac / "build/rdchat/macos/app/rdchat.app/Contents/Resources/app/rdchat"
     making = f'[ "$1" != create ] || mkdir -p {package}; mkdir -p dist; touch dist/rdchat-1.dmg'
-    _program(mac / ".venv/bin/briefcase", making)
-    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13", RDCHAT_UPDATES_ADDRESS=address)
-    assert done.returncode == 0, done.stderr
+    write_program(mac / ".venv/bin/briefcase", making)
+    _built(mac, RDCHAT_UPDATES_ADDRESS=address)
     written = package / "updates_address"
     assert (written.read_text().strip() if written.exists() else "") == address
     assert updates._FILE.name == written.name

@@ -4,64 +4,32 @@ import importlib.metadata
 import os
 import re
 import subprocess
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rdchat.cli import main
 from tests.project.scripts import ROOT, script
 
 
-def debian_packages() -> list[str]:
-    lines = (ROOT / "scripts" / "debian-packages.txt").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
-
-
-def needed_distributions() -> dict[str, str]:
-    """Return name and version of every installed distribution that rdchat and its development need here."""
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [Requirement(text) for text in pyproject["dependencies"] + pyproject["optional-dependencies"]["dev"]]
-    found: dict[str, str] = {}
-    seen: set[tuple[str, frozenset[str]]] = set()
-    while wanted:
-        requirement = wanted.pop()
-        key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
-        if key in seen or not applies(requirement, ""):
-            continue
-        seen.add(key)
-        distribution = importlib.metadata.distribution(requirement.name)
-        found[key[0]] = distribution.version
-        wanted += list(requirements_of(distribution, requirement.extras))
-    return found
-
-
-def requirements_of(distribution: importlib.metadata.Distribution, extras: set[str]) -> Iterator[Requirement]:
-    for text in distribution.requires or []:
-        requirement = Requirement(text)
-        if any(applies(requirement, extra) for extra in ("", *extras)):
-            requirement.marker = None
-            yield requirement
-
-
-def applies(requirement: Requirement, extra: str) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+@pytest.fixture(scope="module")
+def pins() -> dict[str, str]:
+    return script("constraints").read_pins(ROOT / "constraints.txt")
 
 
 @pytest.mark.slow
-def test_constraints_name_every_installed_package_with_its_version():
-    pins = script("constraints").read_pins(ROOT / "constraints.txt")
-    installed = needed_distributions()
-    assert {name: pins.get(name) for name in installed} == installed
+def test_constraints_name_every_installed_package_with_its_version(pins: dict[str, str]):
+    installed = {canonicalize_name(each.name): each.version for each in importlib.metadata.distributions()}
+    here = pins.keys() & installed.keys() - {"pip"}  # that of the environment is Python's
+    assert {name: installed[name] for name in here} == {name: pins[name] for name in here}
+    assert script("bundle_parts").distributions().keys() <= pins.keys()
 
 
-def test_constraints_cover_macos_from_linux():
-    pins = script("constraints").read_pins(ROOT / "constraints.txt")
+def test_constraints_cover_macos_from_linux(pins: dict[str, str]):
     assert pins["mlx-metal"] == pins["mlx-cpu"] == pins["mlx"]
 
 
@@ -74,7 +42,8 @@ def test_the_readme_names_the_system_packages():
     readme = (ROOT / "README.md").read_text()
     command = re.search(r"sudo apt-get install -y ((?:[^\n]*\\\n)*[^\n]*)", readme)
     assert command is not None
-    assert command.group(1).replace("\\\n", " ").split() == debian_packages()
+    packages = (ROOT / "scripts" / "debian-packages.txt").read_text()
+    assert command.group(1).replace("\\\n", " ").split() == re.findall(r"^[^#\n].*$", packages, re.MULTILINE)
 
 
 def test_texts_say_on_how_many_tokens_the_shipped_drafter_was_trained():
@@ -149,21 +118,25 @@ def test_the_workflows_scripts_exist(workflow: dict[str, Any]):
     assert all((ROOT / name).exists() for name in named)
 
 
+@pytest.fixture
+def check_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, which checks a folder of its own."""
+    module = script("check_files")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
-def test_files_are_listed_in_another_users_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_files_are_listed_in_another_users_clone(tmp_path: Path, check_files: ModuleType):
     """git calls its ownership dubious, and lists nothing."""
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / "notes.md").write_text("fine")
     for path in (tmp_path, tmp_path / ".git"):
         os.chown(path, 65534, 65534)
-    check_files = script("check_files")
-    monkeypatch.setattr(check_files, "ROOT", tmp_path)
     assert [path.name for path in check_files.files()] == ["notes.md"]
 
 
-def test_without_git_the_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    check_files = script("check_files")
-    monkeypatch.setattr(check_files, "ROOT", tmp_path)
+def test_without_git_the_check_says_so(tmp_path: Path, check_files: ModuleType, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(SystemExit, match="git says: fatal: not a git repository"):
         check_files.files()
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -187,9 +160,7 @@ def test_make_alone_lists_the_commands():
         "https://registry.example/" + "simple/rdchat",
     ],
 )
-def test_a_machine_path_or_registry_address_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str):
-    check_files = script("check_files")
-    monkeypatch.setattr(check_files, "ROOT", tmp_path)
+def test_a_machine_path_or_registry_address_is_found(tmp_path: Path, check_files: ModuleType, line: str):
     path = tmp_path / "notes.md"
     path.write_text(f"fine\n{line}\n")
     assert [problem.split(":")[:2] for problem in check_files.problems_of(path, frozenset())] == [["notes.md", "2"]]
@@ -198,10 +169,10 @@ def test_a_machine_path_or_registry_address_is_found(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     "line", ["see docs/work/plan.md", "https://example.org/work/plan", "~/work/notes", "a simple thing"]
 )
-def test_ordinary_text_is_let_through(tmp_path: Path, line: str):
+def test_ordinary_text_is_let_through(tmp_path: Path, check_files: ModuleType, line: str):
     path = tmp_path / "notes.md"
     path.write_text(line)
-    assert list(script("check_files").problems_of(path, frozenset({"registry.example"}))) == []
+    assert list(check_files.problems_of(path, frozenset({"registry.example"}))) == []
 
 
 @pytest.mark.slow

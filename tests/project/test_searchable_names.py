@@ -1,7 +1,8 @@
 """Names of the package can be searched: one assignment a statement, few methods of one name."""
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,14 +28,19 @@ def assigns_several(node: ast.AST) -> bool:
     return sorted(map(ast.unparse, target.elts)) != sorted(map(ast.unparse, value.elts))
 
 
-def classes_by_method() -> dict[str, set[tuple[str, str]]]:
-    """Return the classes (their file and name) that define each public method of the package."""
-    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+def package_nodes() -> Iterator[tuple[str, ast.AST]]:
+    """Yield each node of the package with its module."""
     for path in _PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            for member in node.body if isinstance(node, ast.ClassDef) else []:
-                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
-                    found[member.name].add((str(path), node.name))
+        yield from ((str(path.relative_to(_PACKAGE)), node) for node in ast.walk(ast.parse(path.read_text())))
+
+
+def classes_by_method() -> dict[str, set[tuple[str, str]]]:
+    """Return the classes (their module and name) that define each public method of the package."""
+    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for module, node in package_nodes():
+        for member in node.body if isinstance(node, ast.ClassDef) else []:
+            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
+                found[member.name].add((module, node.name))
     return found
 
 
@@ -55,13 +61,8 @@ def test_swaps_and_unpacked_values_are_no_parallel_assignments(statement: str, s
 
 
 def test_each_statement_assigns_one_name() -> None:
-    places = [
-        f"{path.relative_to(_PACKAGE)}:{node.lineno}"
-        for path in _PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if assigns_several(node) and isinstance(node, ast.Assign)
-    ]
-    assert not places, "Write one assignment a line."
+    found = [(module, ast.unparse(node)) for module, node in package_nodes() if assigns_several(node)]
+    assert not found, "Write one assignment a line."
 
 
 def test_few_methods_share_their_name() -> None:
@@ -72,8 +73,6 @@ def test_few_methods_share_their_name() -> None:
 
 
 def test_no_two_modules_have_one_name() -> None:
-    places: dict[str, list[str]] = defaultdict(list)
-    for path in _PACKAGE.rglob("*.py"):
-        places[path.name].append(str(path.relative_to(_PACKAGE)))
-    del places["__init__.py"]
-    assert not [paths for paths in places.values() if len(paths) > 1]
+    names = Counter(path.name for path in _PACKAGE.rglob("*.py"))
+    del names["__init__.py"]
+    assert {name: count for name, count in names.items() if count > 1} == {}

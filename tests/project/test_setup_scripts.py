@@ -6,14 +6,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.project.scripts import ROOT, write_program
+
 SCRIPTS = ROOT / "scripts"
 BASH = shutil.which("bash") or "/bin/bash"
 needs_debian = pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="for Debian and Ubuntu")
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -24,8 +27,8 @@ def bin_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run_script(tmp_path: Path, bin_folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a script of `scripts/` with nothing on PATH but `bin_folder`, and an empty home."""
+def run_script(tmp_path: Path, bin_folder: Path) -> Run:
+    """Run a script with nothing on PATH but `bin_folder`, and an empty home."""
     environment = {"PATH": str(bin_folder), "HOME": str(tmp_path)}
 
     def run(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,17 +38,30 @@ def run_script(tmp_path: Path, bin_folder: Path) -> Callable[..., subprocess.Com
     return run
 
 
+@pytest.fixture
+def find_python(run_script: Run) -> Run:
+    return partial(run_script, SCRIPTS / "find-python.sh")
+
+
+@pytest.fixture
+def python_3_13(bin_folder: Path) -> Path:
+    """The Python of these tests on PATH, under the name of the first version that is looked for."""
+    path = bin_folder / "python3.13"
+    path.symlink_to(this_python())
+    return path
+
+
 def this_python() -> Path:
     return Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 
 
-def write_executable(path: Path, text: str) -> None:
-    path.write_text(f"#!{BASH}\n{text}\n")
-    path.chmod(0o755)
+def link_programs(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).symlink_to(shutil.which(name) or name)
 
 
-def test_without_any_python_it_says_which_would_do(run_script):
-    done = run_script(SCRIPTS / "find-python.sh")
+def test_without_any_python_it_says_which_would_do(find_python):
+    done = find_python()
     assert done.returncode == 1
     assert done.stdout == ""
     assert "No Python 3.12 or newer with venv was found" in done.stderr
@@ -53,90 +69,72 @@ def test_without_any_python_it_says_which_would_do(run_script):
     assert "command not found" not in done.stderr
 
 
-def test_a_python_on_the_path_is_found(run_script, bin_folder):
-    (bin_folder / "python3.13").symlink_to(this_python())
-    assert run_script(SCRIPTS / "find-python.sh").stdout == f"{bin_folder}/python3.13\n"
+def test_a_python_on_the_path_is_found(find_python, python_3_13):
+    assert find_python().stdout == f"{python_3_13}\n"
 
 
-def test_a_shim_that_leads_nowhere_is_passed_over(run_script, bin_folder):
+def test_a_shim_that_leads_nowhere_is_passed_over(find_python, bin_folder):
     """pyenv puts `python3.13` on PATH even where the version that is set lacks it."""
-    write_executable(bin_folder / "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    write_program(bin_folder / "python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
     (bin_folder / "python3.12").symlink_to(this_python())
-    assert run_script(SCRIPTS / "find-python.sh").stdout == f"{bin_folder}/python3.12\n"
+    assert find_python().stdout == f"{bin_folder}/python3.12\n"
 
 
-def test_a_python_without_venv_is_passed_over(run_script, bin_folder):
+def test_a_python_without_venv_is_passed_over(find_python, bin_folder):
     """Debian's python3 has no ensurepip until python3-venv is installed."""
-    write_executable(bin_folder / "python3.13", f"exec {this_python()} -S -c 'import no_ensurepip_here'")
-    assert run_script(SCRIPTS / "find-python.sh").returncode == 1
+    write_program(bin_folder / "python3.13", f"exec {this_python()} -S -c 'import no_ensurepip_here'")
+    assert find_python().returncode == 1
 
 
-def test_pyenv_versions_are_found_without_pyenv_on_the_path(run_script, tmp_path):
+def test_pyenv_versions_are_found_without_pyenv_on_the_path(find_python, tmp_path):
     place = tmp_path / ".pyenv" / "versions" / "3.13.9" / "bin"
     place.mkdir(parents=True)
     (place / "python").symlink_to(this_python())
-    assert run_script(SCRIPTS / "find-python.sh").stdout == f"{place}/python\n"
+    assert find_python().stdout == f"{place}/python\n"
 
 
-def test_uv_is_used_where_there_is_no_python(run_script, bin_folder):
+def test_uv_is_used_where_there_is_no_python(find_python, bin_folder):
     (bin_folder / "uv").symlink_to(Path(sys.prefix) / "bin" / "uv")
-    assert run_script(SCRIPTS / "find-python.sh").stdout == "uv\n"
+    assert find_python().stdout == "uv\n"
 
 
-@pytest.mark.parametrize(("version", "refused"), [("14.3.1", True), ("13.6", True), ("14.4", False), ("26.2", False)])
-def test_a_macos_that_is_too_old_for_qt_is_told_before_anything_is_installed(
-    run_script, bin_folder, version: str, refused: bool
-):
-    (bin_folder / "python3.13").symlink_to(this_python())
-    write_executable(bin_folder / "sw_vers", f"echo {version}")
-    done = run_script(SCRIPTS / "find-python.sh")
-    assert (done.returncode == 1) is refused
-    said = f"rdchat's window needs macOS 14.4 or later; this Mac has {version}. Update macOS first.\n"
-    assert done.stderr == (said if refused else "")
+_OLD = "rdchat's window needs macOS 14.4 or later; this Mac has {}. Update macOS first.\n"
+_EARLY_26 = "rdchat needs macOS 26.2 or later where macOS is 26; this Mac has {}. Update macOS first.\n"
 
 
+@pytest.mark.usefixtures("python_3_13")
 @pytest.mark.parametrize(
-    ("version", "refused"), [("26.0", True), ("26.1", True), ("26.1.1", True), ("26.2", False), ("27.0", False)]
-)
-def test_macos_26_before_26_2_is_asked_to_update(run_script, bin_folder, version: str, refused: bool):
-    (bin_folder / "python3.13").symlink_to(this_python())
-    write_executable(bin_folder / "sw_vers", f"echo {version}")
-    done = run_script(SCRIPTS / "find-python.sh")
-    said = f"rdchat needs macOS 26.2 or later where macOS is 26; this Mac has {version}. Update macOS first.\n"
-    assert (done.returncode, done.stderr) == ((1, said) if refused else (0, ""))
-    assert bool(done.stdout) is not refused
+    ("version", "refusal"),
+    [
+        ("14.3.1", _OLD), ("13.6", _OLD), ("14.4", ""),
+        ("26.0", _EARLY_26), ("26.1", _EARLY_26), ("26.1.1", _EARLY_26), ("26.2", ""), ("27.0", ""),
+    ],
+)  # fmt: skip
+def test_a_macos_that_is_too_old_is_refused_before_anything_is_installed(find_python, bin_folder, version, refusal):
+    write_program(bin_folder / "sw_vers", f"echo {version}")
+    done = find_python()
+    assert (done.returncode, done.stderr) == (int(refusal != ""), refusal.format(version))
+    assert bool(done.stdout) is not bool(refusal)
 
 
+@pytest.mark.usefixtures("python_3_13")
 @pytest.mark.parametrize("translated", [True, False])
-def test_a_terminal_under_rosetta_is_told_how_to_leave_it(run_script, bin_folder, translated: bool):
+def test_a_terminal_under_rosetta_is_told_how_to_leave_it(find_python, bin_folder, translated: bool):
     """It said that there was no Python."""
-    (bin_folder / "python3.13").symlink_to(this_python())
-    write_executable(bin_folder / "uname", "echo Darwin")
+    write_program(bin_folder / "uname", "echo Darwin")
     answers = f"hw.optional.arm64) echo 1;; sysctl.proc_translated) echo {int(translated)};;"
-    write_executable(bin_folder / "sysctl", f"case $2 in {answers} *) exit 1;; esac")
-    done = run_script(SCRIPTS / "find-python.sh")
+    write_program(bin_folder / "sysctl", f"case $2 in {answers} *) exit 1;; esac")
+    done = find_python()
     said = "This terminal runs under Rosetta. Turn off Open using Rosetta in its Get Info window, and open it again.\n"
     assert (done.returncode, done.stderr) == ((1, said) if translated else (0, ""))
     assert bool(done.stdout) is not translated
 
 
-def test_set_up_ends_with_the_message_and_an_error(run_script, bin_folder, tmp_path):
-    for name in ("bash", "dirname", "sed", "rm", "cat"):
-        (bin_folder / name).symlink_to(shutil.which(name) or name)
-    checkout = tmp_path / "checkout"
-    shutil.copytree(SCRIPTS, checkout / "scripts")
-    done = run_script(checkout / "scripts" / "setup.sh")
-    assert done.returncode == 1
-    assert "No Python 3.12 or newer" in done.stderr
-    assert not (checkout / ".venv").exists()
-
-
 @pytest.fixture
 def checkout(tmp_path: Path, bin_folder: Path) -> Path:
     """A checkout with the real set-up scripts, and a Python that makes environments of nothing."""
-    for name in ("bash", "dirname", "sed", "rm", "cat", "head", "grep", "cksum", "touch", "mkdir", "chmod"):
-        (bin_folder / name).symlink_to(shutil.which(name) or name)
-    write_executable(
+    link_programs(bin_folder, "bash", "dirname", "sed", "rm", "cat", "head", "grep", "cksum", "touch", "mkdir", "chmod")
+    write_program(
         bin_folder / "python3.13",
         """[ "$1" = -c ] && exit 0
 mkdir -p "$3/bin"
@@ -152,55 +150,64 @@ chmod +x "$3/bin/python" "$3/bin/rdchat\"""",
     return checkout
 
 
-def test_a_moved_checkout_gets_a_new_environment(run_script, checkout, tmp_path):
+@pytest.fixture
+def set_up(run_script: Run) -> Callable[[Path], str]:
+    """Set a checkout up, and return what the script printed."""
+
+    def set_up(checkout: Path) -> str:
+        done = run_script(checkout / "scripts" / "setup.sh")
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    return set_up
+
+
+def test_set_up_ends_with_the_message_and_an_error(run_script, checkout, bin_folder):
+    (bin_folder / "python3.13").unlink()
+    done = run_script(checkout / "scripts" / "setup.sh")
+    assert done.returncode == 1
+    assert "No Python 3.12 or newer" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_moved_checkout_gets_a_new_environment(set_up, checkout, tmp_path):
     """The scripts in the old one began with the old path: `make check` ended with `not found`."""
-    first = run_script(checkout / "scripts" / "setup.sh")
-    assert first.returncode == 0, first.stderr
-    assert "Making .venv with" in first.stdout
-    assert run_script(checkout / "scripts" / "setup.sh").stdout == ""
+    assert "Making .venv with" in set_up(checkout)
+    assert set_up(checkout) == ""
     moved = checkout.rename(tmp_path / "moved")
-    after = run_script(moved / "scripts" / "setup.sh")
-    assert after.returncode == 0, after.stderr
-    assert "Making .venv with" in after.stdout
+    assert "Making .venv with" in set_up(moved)
     assert str(moved) in (moved / ".venv" / "bin" / "pip").read_text()
-    assert run_script(moved / "scripts" / "setup.sh").stdout == ""
+    assert set_up(moved) == ""
 
 
-def test_a_checkout_behind_a_link_is_left_alone(run_script, checkout, tmp_path):
-    run_script(checkout / "scripts" / "setup.sh")
+def test_a_checkout_behind_a_link_is_left_alone(set_up, checkout, tmp_path):
+    set_up(checkout)
     (tmp_path / "link").symlink_to(checkout, target_is_directory=True)
-    assert run_script(tmp_path / "link" / "scripts" / "setup.sh").stdout == ""
+    assert set_up(tmp_path / "link") == ""
 
 
-def test_the_letter_case_of_a_typed_path_changes_nothing(run_script, checkout, tmp_path):
+def test_the_letter_case_of_a_typed_path_changes_nothing(set_up, checkout, tmp_path):
     """On a disk that ignores case, Python names the folder as it is written there, and the shell as it was typed."""
-    first = run_script(checkout / "scripts" / "setup.sh")
-    assert first.returncode == 0, first.stderr
-    write_executable(checkout / ".venv" / "bin" / "python", f"case $2 in *getcwd*) echo '{checkout.resolve()}';; esac")
-    typed = checkout.rename(tmp_path / "Checkout")
-    after = run_script(typed / "scripts" / "setup.sh")
-    assert (after.returncode, after.stdout, after.stderr) == (0, "", "")
+    set_up(checkout)
+    write_program(checkout / ".venv" / "bin" / "python", f"case $2 in *getcwd*) echo '{checkout.resolve()}';; esac")
+    assert set_up(checkout.rename(tmp_path / "Checkout")) == ""
 
 
-def test_a_checkout_renamed_in_letter_case_alone_gets_a_new_environment(run_script, checkout, tmp_path):
+def test_a_checkout_renamed_in_letter_case_alone_gets_a_new_environment(set_up, checkout, tmp_path):
     """On a disk that tells case apart, the old scripts lead nowhere."""
-    run_script(checkout / "scripts" / "setup.sh")
+    set_up(checkout)
     renamed = checkout.rename(tmp_path / "Checkout")
-    after = run_script(renamed / "scripts" / "setup.sh")
-    assert after.returncode == 0, after.stderr
-    assert "Making .venv with" in after.stdout
-    assert run_script(renamed / "scripts" / "setup.sh").stdout == ""
+    assert "Making .venv with" in set_up(renamed)
+    assert set_up(renamed) == ""
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(run_script, checkout):
+def test_an_environment_whose_python_is_gone_is_made_anew(set_up, checkout):
     """As after Homebrew removed the Python that it was made with."""
-    run_script(checkout / "scripts" / "setup.sh")
+    set_up(checkout)
     python = checkout / ".venv" / "bin" / "python"
     python.unlink()
     python.symlink_to(checkout / "gone")
-    after = run_script(checkout / "scripts" / "setup.sh")
-    assert (after.returncode, after.stderr) == (0, "")
-    assert "Making .venv with" in after.stdout
+    assert "Making .venv with" in set_up(checkout)
 
 
 @needs_debian
@@ -228,19 +235,15 @@ def test_without_permission_it_prints_the_command():
 
 
 def test_debian_13_names_count_as_installed(run_script, bin_folder):
-    for name in ("dirname", "id"):
-        (bin_folder / name).symlink_to(shutil.which(name) or name)
-    write_executable(bin_folder / "dpkg-query", "echo '|libglib2.0-0t64 installed|'; echo '|libegl1 not-installed|'")
-    write_executable(bin_folder / "apt-get", "echo apt-get was called with $*")
-    write_executable(bin_folder / "env", "shift; exec $*")
-    write_executable(bin_folder / "apt-cache", "[ $2 = libegl1t64 ] && echo Candidate: 1.7; true")
-    (bin_folder / "grep").symlink_to(shutil.which("grep") or "grep")
+    link_programs(bin_folder, "dirname", "id", "grep")
+    write_program(bin_folder / "dpkg-query", "echo '|libglib2.0-0t64 installed|'; echo '|libegl1 not-installed|'")
+    write_program(bin_folder / "apt-get", "echo apt-get was called with $*")
+    write_program(bin_folder / "env", "shift; exec $*")
+    write_program(bin_folder / "apt-cache", "[ $2 = libegl1t64 ] && echo Candidate: 1.7; true")
     assert run_script(SCRIPTS / "system-packages.sh", "libglib2.0-0").stdout == ""
     if os.geteuid() == 0:
-        assert (
-            "install -y --no-install-recommends libegl1t64"
-            in run_script(SCRIPTS / "system-packages.sh", "libegl1").stdout
-        )
+        done = run_script(SCRIPTS / "system-packages.sh", "libegl1")
+        assert "install -y --no-install-recommends libegl1t64" in done.stdout
 
 
 NEWER_THAN_BASH_3_2 = re.compile(
@@ -265,6 +268,7 @@ def test_the_makefile_runs_in_the_make_of_macos():
     assert not NEWER_THAN_MAKE_3_81.search((ROOT / "Makefile").read_text())
 
 
+SHELLCHECK = [str(Path(sys.executable).with_name("shellcheck")), "-s", "sh", "-S", "error", "-"]
 RECIPES = re.findall(r"^([a-z][a-z-]*):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
@@ -274,18 +278,15 @@ def test_the_makefiles_recipes_are_posix_shell(target):
     command = ["make", "-n", "--no-print-directory", target]
     recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert recipe
-    shellcheck = Path(sys.executable).with_name("shellcheck")
-    for check in ([str(shellcheck), "-s", "sh", "-S", "error", "-"], ["dash", "-n"], ["sh", "-n"]):
+    for check in (SHELLCHECK, ["dash", "-n"], ["sh", "-n"]):
         if shutil.which(check[0]):
             done = subprocess.run(check, input=recipe, capture_output=True, text=True, check=False)
             assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_a_recipe_that_is_not_posix_shell_is_found():
-    shellcheck = Path(sys.executable).with_name("shellcheck")
-    command = [str(shellcheck), "-s", "sh", "-S", "error", "-"]
     bad = "if [ 1 = 1 ]; then echo x"
-    assert subprocess.run(command, input=bad, capture_output=True, text=True, check=False).returncode != 0
+    assert subprocess.run(SHELLCHECK, input=bad, capture_output=True, text=True, check=False).returncode != 0
 
 
 @pytest.mark.parametrize(

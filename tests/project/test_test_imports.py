@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.project.scripts import ROOT
 
 
 def imported(source: str) -> Iterator[str]:
@@ -48,28 +48,16 @@ def test_the_rules_see_every_kind_of_import(source: str, tests: bool, test_modul
 
 
 def test_scripts_import_no_tests() -> None:
-    found = [
-        (path.name, name)
-        for path in modules("scripts")
-        for name in imported(path.read_text(encoding="utf-8"))
-        if of_tests(name)
-    ]
-    assert not found
+    assert [each for each in imports_of("scripts") if of_tests(each[1])] == []
 
 
 @pytest.mark.slow
 def test_nothing_imports_a_test_module() -> None:
-    found = [
-        (str(path.relative_to(ROOT)), name)
-        for folder in ("rdchat", "scripts", "tests")
-        for path in modules(folder)
-        for name in imported(path.read_text(encoding="utf-8"))
-        if of_a_test_module(name)
-    ]
-    assert not found
+    assert [each for each in imports_of("rdchat", "scripts", "tests") if of_a_test_module(each[1])] == []
 
 
-def modules(folder: str) -> list[Path]:
-    found = sorted((ROOT / folder).rglob("*.py"))
-    assert found
-    return found
+def imports_of(*folders: str) -> Iterator[tuple[Path, str]]:
+    """Yield each file of some folders with the names that it imports."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield from ((path, name) for name in imported(path.read_text(encoding="utf-8")))
