@@ -8,9 +8,9 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.parts_reader import PartsReader, Piece
 from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.thoughts import Thoughts
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest
 from rdchat.server.reply_parts import ReplyParts
-from rdchat.thoughts import Thoughts
 
 _PROMPT = Prompt((ChatMessage(Role.USER, "Hi"),))
 

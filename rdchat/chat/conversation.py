@@ -12,7 +12,7 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, ThinkingChoice, check_thinking_tokens
-from rdchat.thoughts import Part, Thoughts, split_thoughts
+from rdchat.inference.api.thoughts import Part, Thoughts, split_thoughts
 
 
 class MessageStatus(StrEnum):

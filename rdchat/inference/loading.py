@@ -44,6 +44,7 @@ from rdchat.inference.api.model_facts import (
     stays_quantized,
 )
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.thoughts import markers_among
 from rdchat.inference.blas import kernel_folder
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
@@ -64,7 +65,6 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, PrefillPace
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ModelEyes
-from rdchat.thoughts import markers_among
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
 # As each kernel includes it.

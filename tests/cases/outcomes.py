@@ -28,6 +28,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
+from rdchat.inference.api.thoughts import split_thoughts
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
 from rdchat.inference.prompts.schema_grammar import limits
@@ -42,7 +43,6 @@ from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.responses import Responses
 from rdchat.server.interfaces.shapes import call_shape
 from rdchat.server.server_settings import ServerSettings
-from rdchat.thoughts import split_thoughts
 from rdchat.tools.definitions import read_servers
 from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of

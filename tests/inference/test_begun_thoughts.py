@@ -9,10 +9,10 @@ import pytest
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.api.thoughts import THINK, own_markers, split_thoughts
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.thoughts import THINK, own_markers, split_thoughts
 from tests.grids import share
 from tests.inference.prompts.folders import changed, with_template
 

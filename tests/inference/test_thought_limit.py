@@ -12,10 +12,10 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api.thoughts import openings, split_thoughts
 from rdchat.inference.decoding.reply_matcher import ThoughtLimit
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.thoughts import openings, split_thoughts
 from tests.inference.fakes import ALPHABET, ask, shared_llama
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.shape_models import JsonPrompts, ThinkingTokenizer, json_model, thinking_model

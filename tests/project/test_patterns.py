@@ -204,7 +204,7 @@ _KNOWN = {
     "rdchat.inference.drafting.checkpoints.mtp_layout._NAMINGS": "nothing can fail behind the last part",
     "rdchat.inference.drafting.checkpoints.mtp_layout._BARE_NAMING": "nothing can fail behind the last part",
     "rdchat.services.app.start_request._EMPTY_LINES": "a second line break among the blanks ends the match",
-    "rdchat.thoughts._LAST_WRAPPERS": "it reads the last few hundred letters",
+    "rdchat.inference.api.thoughts._LAST_WRAPPERS": "it reads the last few hundred letters",
     "rdchat.ui.transcript.markdown.decorations._OWN_NAME": "it reads the first 300 letters",
 }
 

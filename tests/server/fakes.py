@@ -14,9 +14,9 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api.thoughts import Part, Thoughts
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
-from rdchat.thoughts import Part, Thoughts
 from tests.services.fakes import Gate
 from tests.told import told
 

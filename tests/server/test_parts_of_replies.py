@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.parts_reader import PartsReader, grown
-from rdchat.thoughts import Part, Thoughts
+from rdchat.inference.api.thoughts import Part, Thoughts
 from tests.told import client_of
 
 _MARKS = (

@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.thoughts import markers_among
+from rdchat.inference.api.thoughts import markers_among
 from tests.told import client_of
 
 

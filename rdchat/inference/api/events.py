@@ -9,7 +9,7 @@ from rdchat.inference.api.model_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.parts_reader import Piece
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice
-from rdchat.thoughts import NOTHING_TOLD, Thoughts
+from rdchat.inference.api.thoughts import NOTHING_TOLD, Thoughts
 
 UNKNOWN_LENGTH = 2**31 - 1
 """The context length of a model whose server does not say it."""

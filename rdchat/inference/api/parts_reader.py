@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.thoughts import Part, Parting, Thoughts, has_marker, own_markers, unfinished
+from rdchat.inference.api.thoughts import Part, Parting, Thoughts, has_marker, own_markers, unfinished
 
 # More text does not change the meaning of a marker that has so many characters after it.
 _SETTLED = 512

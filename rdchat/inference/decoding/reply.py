@@ -16,13 +16,13 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import AutoChoice, Stage, Statistics
 from rdchat.inference.api.requests import EARLIER_REPLIES, GenerationRequest, Mode
+from rdchat.inference.api.thoughts import Thoughts, end_of_begun
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
-from rdchat.thoughts import Thoughts, end_of_begun
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.reply_matcher import ReplyMatcher

@@ -20,6 +20,7 @@ from rdchat.errors import InvalidSettingError, ModelError, TemplateRefusedError,
 from rdchat.files.foreign_files import read_object
 from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role, images_of, without_images
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
+from rdchat.inference.api.thoughts import PAIRS, fit_opening, own_markers
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.template_fitting import (
     CALL_MARKERS,
@@ -40,7 +41,6 @@ from rdchat.inference.prompts.tokenizer_process import (
     Waiting,
     tokenizer_view,
 )
-from rdchat.thoughts import PAIRS, fit_opening, own_markers
 
 # Conversations that are longer than so many contexts are not counted to their end.
 _MAX_CONTEXTS = 4

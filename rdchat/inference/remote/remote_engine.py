@@ -16,11 +16,11 @@ from rdchat.inference.api.messages import ChatMessage, without_images
 from rdchat.inference.api.model_facts import remote_address, remote_model
 from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
+from rdchat.inference.api.thoughts import markers_among
 from rdchat.inference.remote.chat_request import Draw
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, find_server, key_of
-from rdchat.thoughts import markers_among
 
 # What is usually one token: a short word or a part of a longer one, a sign or two, a run of spaces. All bounded.
 _PIECE = re.compile(r"[A-Z]?[a-z]{1,6}|[A-Z]{1,3}|[!-/:-@\[-`{-~]{1,2}|[ \t]{2,16}")

@@ -21,9 +21,9 @@ from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALL
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.thoughts import THINK, markers_among
 from rdchat.inference.remote.chat_request import Draw, chat_request
 from rdchat.inference.remote.server_connection import DONE, Connection
-from rdchat.thoughts import THINK, markers_among
 
 # Some servers put a signature into an id.
 _MAX_ID = 2**15

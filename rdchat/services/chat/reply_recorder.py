@@ -31,13 +31,13 @@ from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, Token
 from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.parts_reader import Piece, grown
 from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api.thoughts import NOTHING_TOLD, Part, Thoughts
 from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.chat_tools import with_refusals
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.thoughts import NOTHING_TOLD, Part, Thoughts
 from rdchat.tools.definitions import ToolDefinition
 
 _LOG = logging.getLogger(__name__)

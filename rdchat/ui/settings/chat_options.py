@@ -15,10 +15,10 @@ from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPl
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, ThinkingChoice
+from rdchat.inference.api.thoughts import openings
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl
-from rdchat.thoughts import openings
 from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.labels import SAMPLING, Popover, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, choice_box, column, fill_box, form_layout, replace_text, row, text_field

@@ -7,10 +7,10 @@ import pytest
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.parts_reader import PartsReader
+from rdchat.inference.api.thoughts import split_thoughts
 from rdchat.inference.calls.offered import OfferedTools
 from rdchat.inference.decoding.tool_calls import Parse, call_marks, find_tool_calls
 from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS, fitted
-from rdchat.thoughts import split_thoughts
 from tests.growth import SHAPES, Text, assert_grows_no_faster, repeated
 from tests.inference.calls.tools import TOOLS
 

@@ -7,10 +7,10 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.inference.api.thoughts import split_thoughts
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.template_fitting import answers_only
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.thoughts import split_thoughts
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
 from tests.inference.prompts.thinking_templates import DEEPSEEK, LOOP, OPEN, QWEN
 

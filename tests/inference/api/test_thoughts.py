@@ -1,7 +1,7 @@
 import pytest
 
 from rdchat.inference.api.parts_reader import PartsReader, grown
-from rdchat.thoughts import PAIRS, Thoughts, end_of_begun, split_thoughts
+from rdchat.inference.api.thoughts import PAIRS, Thoughts, end_of_begun, split_thoughts
 
 
 def growing(text: str, begun: bool = False) -> Thoughts:
@@ -39,7 +39,7 @@ def test_thoughts_are_parted_from_the_answer(text: str, thought: str, answer: st
 def test_a_reply_that_changes_without_end_has_a_bounded_number_of_parts(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.thoughts.MOST_PARTS", 20)
+    monkeypatch.setattr("rdchat.inference.api.thoughts.MOST_PARTS", 20)
     text = "<think>a</think>b\n" * 30
     reader = PartsReader()
     streamed = grown((), (piece for at in range(0, len(text), size) for piece in reader.add_text(text[at : at + size])))

@@ -1,5 +1,6 @@
-"""Splits a model's reply into thought and answer, by the markers of the model families.
+"""The markers of thoughts: they split a reply into thought and answer, and fit a prompt to the beginning of a reply.
 
+`PAIRS` to `fit_opening` know the markers; `Parting` scans a reply for them, whole or while it is written.
 The families are those in mlx-lm's tables (`tokenizer_utils._infer_thinking`, `chat_templates/muse_spark.py`) and in the
 chat templates of gpt-oss, Magistral, Seed-OSS, Command A Reasoning, Apertus and Solar Open.
 """
