@@ -18,7 +18,7 @@ from PySide6.QtCore import QEvent, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 
-from rdchat import __version__, host, paths
+from rdchat import __version__, host, mac_desktop, machine, paths
 from rdchat.chat.settings import SettingsStore, stored_settings
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
@@ -138,7 +138,7 @@ class App:
         self._store = store
         theme = Theme(qt, settings.settings.text_size)
         self._garbage = GarbageCollector()
-        engine = EngineClient(engine_factory, host.keep_awake)
+        engine = EngineClient(engine_factory, machine.keep_awake)
         try:
             self.controller = ChatController(store, settings, engine)
             self.controller.model_slot.loaded.connect(self._garbage.spare_modules)
@@ -277,7 +277,7 @@ def main(request: StartRequest = JUST_SHOW) -> int:
 
 def application() -> Application:
     """Return the process's Qt application, with its name and icon."""
-    host.name_app("rdchat")
+    mac_desktop.name_app("rdchat")
     qt = Application(sys.argv[:1])
     qt.setApplicationName("rdchat")
     qt.setApplicationDisplayName("rdchat")

@@ -1,11 +1,16 @@
 """Memory, power and load of this machine. Power and load are not yet tried on a Mac."""
 
+import ctypes
 import logging
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
 import psutil
+
+from rdchat import host
 
 MAX_OTHERS = 0.15
 """Share of all processors that other programs may use on a quiet computer; a desktop at rest uses some 5 %."""
@@ -16,6 +21,9 @@ _LOOK_S = 0.5
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
+_THERMAL_STATE_SERIOUS = 2
+# This is rusage_info_v0 in macOS's <sys/resource.h>; the eighth number is ri_phys_footprint.
+_RUSAGE = struct.Struct("16x10Q")
 # Names of limit and use, and the prefix of the counters in memory.stat: version 2 of control groups, then version 1.
 _LAYOUTS = (("memory.max", "memory.current", ""), ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
 
@@ -98,6 +106,78 @@ def others_seconds() -> float:
 def processors() -> int:
     """Return the number of processors that `others_seconds` counts."""
     return psutil.cpu_count() or 1
+
+
+def low_power_mode() -> bool:
+    """Return whether macOS saves energy, with slower processors and GPU; False elsewhere. Not yet tried on a Mac."""
+    return bool(_process_info("isLowPowerModeEnabled"))
+
+
+def is_hot() -> bool:
+    """Return whether macOS slows the machine down because of heat; False elsewhere. Not yet tried on a Mac."""
+    return _process_info("thermalState") >= _THERMAL_STATE_SERIOUS
+
+
+def _process_info(selector: str) -> int:
+    """Return an answer of NSProcessInfo; 0 where there is none."""
+
+    def read() -> int:
+        return int(getattr(host.foundation().NSProcessInfo.processInfo(), selector)())
+
+    return (host.attempt(read, f"{selector} cannot be read") or 0) if host.MACOS else 0
+
+
+def physical_footprint(pid: int) -> int:
+    """Return what macOS counts as a process's memory, compressed pages included, in bytes; 0 where unknown.
+
+    Not yet tried on a Mac.
+    """
+    return (host.attempt(lambda: _read_footprint(pid), "A process's memory cannot be read") or 0) if host.MACOS else 0
+
+
+def _read_footprint(pid: int) -> int:
+    usage = ctypes.create_string_buffer(_RUSAGE.size)
+    if ctypes.CDLL(None).proc_pid_rusage(ctypes.c_int(pid), ctypes.c_int(0), usage):
+        return 0
+    return int(_RUSAGE.unpack(usage.raw)[7])
+
+
+def give_freed_memory_back() -> None:
+    """Return freed memory to the system; macOS needs no call, as weights are in Metal's buffers.
+
+    glibc keeps freed blocks of up to 32 MB, which are nearly all weights of a small model.
+    """
+    if host.MACOS:
+        return
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    # Another C library lacks it.
+    except (OSError, AttributeError):
+        _LOG.debug("Freed memory is kept by the C library", exc_info=True)
+
+
+@contextmanager
+def keep_awake() -> Iterator[None]:
+    """Prevent idle sleep and App Nap during replies and other long work; macOS only.
+
+    Errors are logged only: the work matters more than staying awake.
+    """
+    trouble = "Sleep could not be held off, or not be allowed again"
+    end_activity = host.attempt(_begin_activity, trouble) if host.MACOS else None
+    try:
+        yield
+    finally:
+        if end_activity is not None:
+            host.attempt(end_activity, trouble)
+
+
+def _begin_activity() -> Callable[[], None]:
+    """Begin an activity of NSProcessInfo; return the function that ends it. Not yet tried on a Mac."""
+    foundation = host.foundation()
+    info = foundation.NSProcessInfo.processInfo()
+    options = foundation.NSActivityUserInitiated  # It includes NSActivityIdleSystemSleepDisabled.
+    activity = info.beginActivityWithOptions_reason_(options, "rdchat is working")
+    return lambda: info.endActivity_(activity)
 
 
 class OtherPrograms:

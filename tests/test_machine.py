@@ -1,10 +1,14 @@
-"""The load of the machine: psutil's values, whatever a system leaves out."""
+"""The load and power of the machine, whatever a system leaves out; what keeps it awake never costs a reply."""
 
+import logging
+import sys
 from types import SimpleNamespace
+from typing import Self
 
 import psutil
 import pytest
 
+from rdchat import host, machine
 from rdchat.machine import on_battery, others_seconds, processors
 
 
@@ -50,3 +54,65 @@ def test_a_system_that_tells_nothing_counts_as_quiet(monkeypatch: pytest.MonkeyP
 def test_this_machine_tells() -> None:
     assert others_seconds() > 0
     assert processors() >= 1
+
+
+@pytest.mark.skipif(host.MACOS, reason="for where those frameworks are missing")
+def test_a_reply_is_written_where_sleep_cannot_be_held_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a Mac whose frameworks are elsewhere: here they are nowhere."""
+    monkeypatch.setattr(host, "MACOS", True)
+    written = False
+    with machine.keep_awake():
+        written = True
+    assert written
+    assert "could not be held off" in caplog.text
+
+
+class ProcessInfo:
+    """NSProcessInfo, which fails to end an activity."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def processInfo(self) -> Self:
+        return self
+
+    def beginActivityWithOptions_reason_(self, options: int, reason: str) -> str:
+        self.reasons.append(reason)
+        return "activity"
+
+    def endActivity_(self, activity: str) -> None:
+        assert activity == "activity"
+        raise OSError("no such selector")
+
+    def isLowPowerModeEnabled(self) -> bool:
+        return True
+
+    def thermalState(self) -> int:
+        return 3
+
+
+@pytest.fixture
+def process_info(monkeypatch: pytest.MonkeyPatch) -> ProcessInfo:
+    """The NSProcessInfo of PyObjC's Foundation."""
+    info = ProcessInfo()
+    monkeypatch.setattr(host, "MACOS", True)
+    monkeypatch.setitem(sys.modules, "Foundation", SimpleNamespace(NSProcessInfo=info, NSActivityUserInitiated=1))
+    return info
+
+
+def test_a_failure_at_the_end_is_logged_and_hides_no_error_of_the_reply(
+    process_info: ProcessInfo, caplog: pytest.LogCaptureFixture
+) -> None:
+    with machine.keep_awake():
+        assert process_info.reasons == ["rdchat is working"]
+        assert not caplog.records
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    with pytest.raises(ZeroDivisionError), machine.keep_awake():
+        raise ZeroDivisionError
+
+
+def test_the_state_of_the_machine_is_read(process_info: ProcessInfo) -> None:
+    assert machine.low_power_mode()
+    assert machine.is_hot()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rdchat import host, paths
+from rdchat import machine, paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
@@ -233,7 +233,7 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
     """Run the benchmark; store each turn when it is complete."""
     with (
         closing(engine.benchmark(measurement.plan)) as runner,
-        host.keep_awake(),
+        machine.keep_awake(),
         ctrl_c_calls(lambda: measurement.stop_measuring(runner)),
     ):
         for event in runner:

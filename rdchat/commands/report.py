@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rdchat import host, machine
+from rdchat import machine
 from rdchat.commands import doctor, terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import RdchatError
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
         ctrl_c_calls(report.stop_report),
-        host.keep_awake(),
+        machine.keep_awake(),
     ):
         report.measure(progress)
     with terminal.writing(out), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
@@ -91,8 +91,8 @@ class _Report:
         progress.show_stage(LoadProgress("Reading facts about this machine", None))
         facts = doctor.gather().report
         public = {name: fact for name, fact in facts.items() if not name.endswith("_path") and name not in _PRIVATE}
-        slowed = {"on_battery": machine.on_battery(), "low_power_mode": host.low_power_mode()}
-        self.facts["machine"] = {**public, **slowed, "hot": host.is_hot()}
+        slowed = {"on_battery": machine.on_battery(), "low_power_mode": machine.low_power_mode()}
+        self.facts["machine"] = {**public, **slowed, "hot": machine.is_hot()}
         models = self._args.models or [None]
         for number, model in enumerate(models):
             if self.cancelled:

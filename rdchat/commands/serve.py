@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication, QObject, Qt
 
-from rdchat import host
+from rdchat import machine
 from rdchat.chat.settings import Settings, stored_settings
 from rdchat.commands import terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine
@@ -109,7 +109,7 @@ class _Serving(QObject):
         self.problem: RdchatError | None = None
         self._key_text = key_text
         self._progress = progress
-        self._engine = EngineClient(_engine, host.keep_awake)
+        self._engine = EngineClient(_engine, machine.keep_awake)
         self._slot = ModelSlot(self._engine, Settings(dtype=dtype))
         self._server = Server(settings, SharedEngine(self._slot, _models))
         self._slot.load_progressed.connect(progress.show_stage)

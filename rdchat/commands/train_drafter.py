@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
     """Train. After Ctrl-C, --resume continues."""
     settings = _settings(args)
 
-    from rdchat.host import keep_awake  # noqa: PLC0415
     from rdchat.inference.training.run.training_plan import make_plan  # noqa: PLC0415
     from rdchat.inference.training.run.training_run import DrafterTraining  # noqa: PLC0415
+    from rdchat.machine import keep_awake  # noqa: PLC0415
 
     with ProgressLine() as progress:
         model = terminal.load_chosen(args, progress)

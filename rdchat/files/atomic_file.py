@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -23,7 +24,6 @@ from typing import Any
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError, file_error, file_errors
 from rdchat.files.foreign_files import read_json
 from rdchat.files.plain_data import json_or_none
-from rdchat.host import flush_to_disk
 
 _LOG = logging.getLogger(__name__)
 _SAFE = "Data saved before is safe."
@@ -31,6 +31,25 @@ _HINT = f"Check the folder and its disk. {_SAFE}"
 _FULL_BYTES = 1 << 20  # MLX does not say why writing failed; a disk with less is full
 _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2
+
+
+def flush_to_disk(path: Path) -> None:
+    """Flush a file or a folder's entries to disk, so that they survive a power loss.
+
+    Raises:
+        OSError: If it cannot be flushed.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # On macOS, fsync leaves data in the drive's memory.
+        if sys.platform == "darwin":
+            # Not every file system supports it.
+            with suppress(OSError):
+                fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+                return
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def temporary_of(path: Path) -> Path:

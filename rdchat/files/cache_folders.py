@@ -3,8 +3,10 @@
 Other processes may use them at the same time, so a file or folder that is gone is no error.
 """
 
+import ctypes
 import hashlib
 import os
+import plistlib
 import secrets
 import shutil
 import time
@@ -12,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from rdchat.host import exclude_from_backups
+from rdchat import host
 
 # Other programs' backups leave out a folder with this file: https://bford.info/cachedir
 _TAG = "CACHEDIR.TAG"
@@ -47,9 +49,21 @@ def make_folder(folder: Path) -> None:
     top = folder.parent
     if not (tag := top / _TAG).exists():
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        exclude_from_backups(top)
+        _exclude_from_backups(top)
         tag.write_text(_TAG_TEXT)
     folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _exclude_from_backups(folder: Path) -> None:
+    """Leave a folder out of Time Machine's backups; macOS only. Not yet tried on a Mac.
+
+    It sets the attribute that `tmutil addexclusion` sets: a property list with the name of the excluding program.
+    """
+    if host.MACOS:
+        value = plistlib.dumps("com.apple.backupd", fmt=plistlib.FMT_BINARY)
+        name = b"com.apple.metadata:com_apple_backup_excludeItem"
+        arguments = os.fsencode(folder), name, value, ctypes.c_size_t(len(value)), ctypes.c_uint32(0), ctypes.c_int(0)
+        host.attempt(lambda: ctypes.CDLL(None).setxattr(*arguments), "A folder of caches may be in backups")
 
 
 def remove_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 import psutil
 
-from rdchat import errors, host
+from rdchat import errors, host, machine
 from rdchat.errors import RdchatError
 from rdchat.work.job import CancelledError, Job, StopWork
 from rdchat.work.served import FrameError, Message, packed, read_message
@@ -361,6 +361,6 @@ def _is_stopped(pid: int) -> bool:
 def _memory_bytes(pid: int) -> int:
     """Return a child's memory, on a Mac its physical footprint; 0 if it has just ended."""
     try:
-        return host.physical_footprint(pid) or int(psutil.Process(pid).memory_info().rss)
+        return machine.physical_footprint(pid) or int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0

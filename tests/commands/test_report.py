@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QCoreApplication
 
-from rdchat import cli, host
+from rdchat import cli, host, machine
 from tests.services.conftest import AwakeLog
 
 
@@ -36,16 +36,16 @@ def test_the_machine_stays_awake_while_it_is_measured(
     qapp: QCoreApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, out = AwakeLog(), tmp_path / "report.zip"
-    monkeypatch.setattr(host, "keep_awake", log)
-    monkeypatch.setattr(host, "is_hot", lambda: True)
+    monkeypatch.setattr(machine, "keep_awake", log)
+    monkeypatch.setattr(machine, "is_hot", lambda: True)
     arguments = ["report", "--out", str(out), "--models", str(tmp_path / "none")]
     assert cli.main(arguments) == 0
     assert (log.entered, log.inside) == (1, 0)
     with zipfile.ZipFile(out) as file:
-        machine = json.loads(file.read("report.json"))["machine"]
-    assert machine["low_power_mode"] is False or host.MACOS
-    assert "on_battery" in machine
-    assert machine["hot"] is True
+        facts = json.loads(file.read("report.json"))["machine"]
+    assert facts["low_power_mode"] is False or host.MACOS
+    assert "on_battery" in facts
+    assert facts["hot"] is True
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(

@@ -45,10 +45,9 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
-from rdchat.files.atomic_file import FileLock, atomic_file
+from rdchat.files.atomic_file import FileLock, atomic_file, flush_to_disk
 from rdchat.files.foreign_files import opened
 from rdchat.files.plain_data import from_plain, json_or_none
-from rdchat.host import flush_to_disk
 from rdchat.work.job import Job
 
 FORMAT = "rdchat backup"

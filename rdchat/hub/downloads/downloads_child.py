@@ -10,12 +10,12 @@ from typing import Any
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.files.privacy import with_persons_umask
-from rdchat.host import keep_awake
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
 from rdchat.hub.downloads.download_record import begin_record, discard
 from rdchat.hub.downloads.repository_download import MakeDrafter, RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.machine import keep_awake
 from rdchat.work.job import Job, StopWork, error_of
 from rdchat.work.served import serve_together
 

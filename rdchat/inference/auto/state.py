@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from rdchat import host, machine
+from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.api.events import ModelInfo
@@ -229,7 +229,7 @@ class AutoState:
 
 
 def _is_slowed_down() -> bool:
-    return machine.on_battery() or host.low_power_mode() or host.is_hot()
+    return machine.on_battery() or machine.low_power_mode() or machine.is_hot()
 
 
 def reads_weights_by_row(info: ModelInfo) -> bool:

@@ -18,13 +18,13 @@ from typing import Any, NoReturn
 
 from rdchat import __version__, machine
 from rdchat.errors import InvalidSettingError, ModelError
-from rdchat.host import keep_awake
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.cluster.wire import EVENTS, kinds_of, plain, read
+from rdchat.machine import keep_awake
 from rdchat.work.job import CancelledError, Job
 from rdchat.work.served import ParentLink, Request, answer_one
 

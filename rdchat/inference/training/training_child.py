@@ -15,7 +15,6 @@ import psutil
 
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.plain_data import plain
-from rdchat.host import keep_awake
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.api.training import (
@@ -33,6 +32,7 @@ from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining, compare_drafters
 from rdchat.inference.verification.device import unwire_memory
+from rdchat.machine import keep_awake
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

@@ -131,7 +131,7 @@ def free_memory() -> None:
     """Give the memory of a model that was dropped back to the system."""
     unwire_memory()
     mx.clear_cache()
-    host.give_freed_memory_back()
+    machine.give_freed_memory_back()
 
 
 def engine_facts() -> dict[str, str | float]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageCms, ImageOps
 
-from rdchat import host
+from rdchat import host, mac_desktop
 from rdchat.errors import ImageRefusedError, ModelError
 from rdchat.files.foreign_files import read_bytes
 from rdchat.files.image_brands import AVIF, HEIC, read_brands
@@ -128,7 +128,7 @@ def _converted(data: bytes) -> bytes:
     """
     with as_file(data) as path:
         tiff = path.with_suffix(".tiff")
-        if not host.convert_to_tiff(path, tiff):
+        if not mac_desktop.convert_to_tiff(path, tiff):
             raise OSError("no TIFF")
         return read_bytes(tiff, _SAVE_SMALLER, _MAX_CONVERTED_BYTES)
 

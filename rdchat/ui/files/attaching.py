@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QCursor, QResizeEvent
 from PySide6.QtWidgets import QMenu, QPlainTextEdit, QScrollArea, QWidget
 
-from rdchat import host
+from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import MessagePath
@@ -218,7 +218,7 @@ class FileAttacher(QObject):
 
     def _take_screenshot(self) -> None:
         take = lambda png: self.add_image(png) if png else None  # noqa: E731
-        self._screenshots.do(host.screenshot, take, lambda error: self.noted.emit(str(error)))
+        self._screenshots.do(mac_desktop.screenshot, take, lambda error: self.noted.emit(str(error)))
 
     def choose_files(self) -> None:
         """Ask for files to attach."""

@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QWidget
 
-from rdchat import host
+from rdchat import mac_desktop
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.errors import ImageRefusedError
@@ -58,7 +58,7 @@ def image_in(data: QMimeData, *, is_dragged: bool) -> Callable[[], bytes]:
 
     Bytes of another program are not decoded here, whatever they are: the child that decodes images gets them.
     """
-    if result := host.pasteboard_image(is_dragged=is_dragged):
+    if result := mac_desktop.pasteboard_image(is_dragged=is_dragged):
         return lambda: result
     others = (kind for kind in data.formats() if kind.startswith(_IMAGE))
     for kind in (*filter(data.hasFormat, _FORMATS), *others, _QT_IMAGE):
@@ -239,7 +239,8 @@ class FileDrops(QObject):
         # It is the base class of enter and move events.
         if isinstance(event, QDropEvent):
             paths = tuple(local_files(event.mimeData()))
-            is_image = not paths and self._takes_files and (has_image(event.mimeData()) or host.is_file_promised())
+            has_promise = has_image(event.mimeData()) or mac_desktop.is_file_promised()
+            is_image = not paths and self._takes_files and has_promise
             if not paths and not is_image:
                 return False
             event.setDropAction(Qt.DropAction.CopyAction)

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCursor, QGuiApplication, QKeySequence, QMouseEvent, QPaintEvent, QShortcut
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from rdchat import host
+from rdchat import mac_desktop
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import ModelSlot
@@ -103,7 +103,7 @@ class QuickWindow(SideWindow):
         if self.isHidden():
             area = (QGuiApplication.screenAt(QCursor.pos()) or self.screen()).availableGeometry()
             self.move(area.center().x() - _WIDTH // 2, area.top() + area.height() // 6)
-        if not host.show_over_programs(int(self.winId()), self.show):
+        if not mac_desktop.show_over_programs(int(self.winId()), self.show):
             show_in_front(self)
         self.composer.setFocus()
 

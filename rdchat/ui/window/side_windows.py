@@ -11,7 +11,7 @@ from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
-from rdchat import host
+from rdchat import mac_desktop
 from rdchat.chat.settings import WindowGeometry
 from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.messages import Role
@@ -330,7 +330,7 @@ class SideWindows:
         """
 
         def import_them() -> None:
-            for name in (*host.FRAMEWORKS, "rdchat.ui.models.models_window"):
+            for name in (*mac_desktop.FRAMEWORKS, "rdchat.ui.models.models_window"):
                 import_module(name)
 
         threading.Thread(target=import_them, name="imports", daemon=True).start()

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat import host, machine, paths
+from rdchat import machine, paths
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import Capability, DraftKind
@@ -204,9 +204,9 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
 
 def test_nothing_is_measured_in_low_power_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     state = AutoState(tiny_llama(context_length=200))
-    monkeypatch.setattr(host, "low_power_mode", lambda: True)
+    monkeypatch.setattr(machine, "low_power_mode", lambda: True)
     assert not state.measure()
-    monkeypatch.setattr(host, "low_power_mode", lambda: False)
+    monkeypatch.setattr(machine, "low_power_mode", lambda: False)
     assert state.measure()
 
 

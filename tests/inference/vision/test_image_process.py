@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from PIL import Image, ImageCms, PngImagePlugin
 
-from rdchat import host
+from rdchat import host, mac_desktop
 from rdchat.chat.attachments.kinds import begins_as_image, is_image
 from rdchat.errors import ImageRefusedError, ModelError
 from rdchat.files.image_brands import HEIC
@@ -155,7 +155,7 @@ def test_heic_of_each_brand_is_converted_once_by_the_system(
         photo().save(tiff, "TIFF", exif=turned, icc_profile=profile)
         return True
 
-    monkeypatch.setattr(host, "convert_to_tiff", convert)
+    monkeypatch.setattr(mac_desktop, "convert_to_tiff", convert)
     pixels_child._converted.cache_clear()
     facts = pixels_child.look(Job(), str(path), "a.heic", str(tmp_path / "out"))
     assert facts == {"width": 23, "height": 37, "format": "HEIC", "note": ""}

@@ -12,7 +12,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
-from rdchat import host
+from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.files.pending_files import PendingFile
@@ -174,7 +174,7 @@ def test_a_drop_of_a_promised_file_alone_says_what_to_do(
 ) -> None:
     """As from Photos and Mail."""
     chat.start()
-    monkeypatch.setattr(host, "is_file_promised", lambda: True)
+    monkeypatch.setattr(mac_desktop, "is_file_promised", lambda: True)
     assert drop(window, QMimeData())
     note = window.conversation.composer.note
     qtbot.waitUntil(lambda: note.text().endswith("Save it and drop the file, or copy and paste it."))
@@ -376,7 +376,7 @@ def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(
 ) -> None:
     chat.start()
     monkeypatch.setattr(host, "MACOS", True)
-    monkeypatch.setattr(host, "_may_see_screen", lambda: False)
+    monkeypatch.setattr(mac_desktop, "_may_see_screen", lambda: False)
     choose(window, "Screenshot")
     note = window.conversation.composer.note
     qtbot.waitUntil(lambda: note.text().endswith("System Audio Recording, and open rdchat again."))
@@ -386,12 +386,12 @@ def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(
         file.write_bytes(png())
         return True
 
-    monkeypatch.setattr(host, "_may_see_screen", lambda: True)
-    monkeypatch.setattr(host, "_writes", capture)
+    monkeypatch.setattr(mac_desktop, "_may_see_screen", lambda: True)
+    monkeypatch.setattr(mac_desktop, "_writes", capture)
     choose(window, "Screenshot")
     wait_for_chips(qtbot, window, 1)
     assert not note.isVisible()
-    monkeypatch.setattr(host, "_writes", lambda *_call: False)
+    monkeypatch.setattr(mac_desktop, "_writes", lambda *_call: False)
     choose(window, "Screenshot")
     qtbot.waitUntil(lambda: not window.conversation.files._screenshots.busy)
     assert len(chips(window)) == 1, "the person chose nothing"

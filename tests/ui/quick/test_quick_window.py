@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat import host
+from rdchat import mac_desktop
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import FinishReason
@@ -218,7 +218,7 @@ def test_on_a_mac_it_is_shown_without_the_app_and_by_qt_where_that_fails(
             show()
         return able
 
-    monkeypatch.setattr(host, "show_over_programs", show_over_programs)
+    monkeypatch.setattr(mac_desktop, "show_over_programs", show_over_programs)
     raised: list[object] = []
     monkeypatch.setattr(quick_window, "show_in_front", raised.append)
     quick = window.windows.quick

@@ -9,7 +9,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat import host
+from rdchat import mac_desktop
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window import side_windows
@@ -161,6 +161,6 @@ def test_what_is_needed_soon_is_imported_beside_the_window(
     """On a Mac PyObjC was first imported on the engine's thread, before the first reply."""
     imported: list[str] = []
     monkeypatch.setattr(side_windows, "import_module", imported.append)
-    monkeypatch.setattr(host, "FRAMEWORKS", ("Foundation", "AppKit"))
+    monkeypatch.setattr(mac_desktop, "FRAMEWORKS", ("Foundation", "AppKit"))
     window.windows.import_ahead()
     qtbot.waitUntil(lambda: imported == ["Foundation", "AppKit", "rdchat.ui.models.models_window"])

@@ -1,0 +1,131 @@
+"""The desktop of a Mac: menu bar, panels, pasteboard, screenshots and converter of images; elsewhere it has none."""
+
+import ctypes
+import importlib
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rdchat import host
+from rdchat.errors import RdchatError
+
+FRAMEWORKS = ("Foundation", "AppKit") if host.MACOS else ()
+"""The modules of PyObjC that are imported when they are needed."""
+_SIPS_S = 15.0
+_SCREEN_RECORDING = "Allow it in System Settings > Privacy & Security > Screen & System Audio Recording,"
+_SCREEN_RECORDING += " and open rdchat again."
+# The first one that the pasteboard has is taken; macOS adds TIFF to most others.
+_IMAGE_TYPES = ("public.png", "public.jpeg", "public.heic", "public.tiff")
+# Photos and Mail drag such files.
+_PROMISES = ("com.apple.NSFilePromiseItemMetaData", "com.apple.pasteboard.promised-file-url")
+
+
+def name_app(name: str) -> None:
+    """Show the app's name in the menu bar, not Python's; call this before Qt starts.
+
+    The Dock shows the name of the bundle. Not yet tried on a Mac.
+    """
+    if host.MACOS and not host.in_bundle():
+        host.attempt(lambda: _name_bundle(name), "The menu bar may say Python")
+
+
+def _name_bundle(name: str) -> None:
+    """Set the name in the main bundle's `infoDictionary`, which is mutable, and which Qt and AppKit read."""
+    host.foundation().NSBundle.mainBundle().infoDictionary()["CFBundleName"] = name
+
+
+def show_over_programs(view: int, show: Callable[[], object]) -> bool:
+    """Show a tool window over all programs, also over a full-screen one, and give it the keyboard; False elsewhere.
+
+    The app does not become active: its other windows stay where they are, and the program from before has the keyboard
+    again once the window is closed. Not yet tried on a Mac.
+
+    Args:
+        view: Qt's id of the window, the address of its NSView.
+        show: Shows the window.
+    """
+    return host.MACOS and bool(
+        host.attempt(lambda: _show_panel(view, show), "The app's other windows may come to the front too")
+    )
+
+
+def _show_panel(view: int, show: Callable[[], object]) -> bool:
+    kit = importlib.import_module("AppKit")
+    panel = importlib.import_module("objc").objc_object(c_void_p=view).window()
+    panel.setStyleMask_(panel.styleMask() | kit.NSWindowStyleMaskNonactivatingPanel)
+    # AppKit passes that mask on to the window server only when a panel is made, and has no other public call for it.
+    if panel.respondsToSelector_("_setPreventsActivation:"):
+        panel._setPreventsActivation_(True)
+    everywhere = kit.NSWindowCollectionBehaviorCanJoinAllSpaces | kit.NSWindowCollectionBehaviorFullScreenAuxiliary
+    # AppKit heeds this only after the mask.
+    panel.setCollectionBehavior_(everywhere)
+    show()
+    panel.orderFrontRegardless()
+    panel.makeKeyWindow()
+    return True
+
+
+def convert_to_tiff(image: Path, tiff: Path) -> bool:
+    """Write an image that only the system can read, such as HEIC, as TIFF; False where that is not possible.
+
+    A PNG would take longer, as it is compressed. Not yet tried on a Mac.
+    """
+    command = ["/usr/bin/sips", "-s", "format", "tiff", str(image.absolute()), "--out", str(tiff)]
+    return host.MACOS and bool(host.attempt(lambda: _writes(command, tiff, _SIPS_S), "An image could not be converted"))
+
+
+def _writes(command: list[str], file: Path, timeout_s: float | None) -> bool:
+    nowhere = subprocess.DEVNULL
+    done = subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, timeout=timeout_s, check=False)  # noqa: S603  the system's own program
+    return done.returncode == 0 and file.is_file()
+
+
+def screenshot() -> bytes:
+    """Return the part of a Mac's screen that the person chooses, as PNG; empty for none. It takes as long as they do.
+
+    Not yet tried on a Mac.
+
+    Raises:
+        RdchatError: If macOS does not let rdchat see the screen.
+    """
+    if not host.attempt(_may_see_screen, "Whether rdchat may see the screen is not known"):
+        raise RdchatError("macOS does not let rdchat see the screen.", _SCREEN_RECORDING)
+    with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
+        png = Path(folder) / "screenshot.png"
+        return png.read_bytes() if _writes(["/usr/sbin/screencapture", "-i", str(png)], png, None) else b""
+
+
+def _may_see_screen() -> bool:
+    """Return whether macOS lets rdchat see other apps' windows; it asks the person once."""
+    graphics = ctypes.CDLL("/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics")
+    calls = graphics.CGPreflightScreenCaptureAccess, graphics.CGRequestScreenCaptureAccess
+    for call in calls:
+        call.restype = ctypes.c_bool
+    return any(call() for call in calls)
+
+
+def pasteboard_image(*, is_dragged: bool) -> bytes:
+    """Return a pasted or dragged image as another program encoded it; empty without one, and not on a Mac.
+
+    Not yet tried on a Mac.
+    """
+
+    def read() -> bytes:
+        board = _dragged() if is_dragged else importlib.import_module("AppKit").NSPasteboard.generalPasteboard()
+        kind = board.availableTypeFromArray_(_IMAGE_TYPES)
+        return bytes(board.dataForType_(kind)) if kind else b""
+
+    return (host.attempt(read, "An image could not be pasted") or b"") if host.MACOS else b""
+
+
+def is_file_promised() -> bool:
+    """Return whether a program drags a file that it writes only after the drop; macOS only. Not yet tried on a Mac."""
+    find = lambda: _dragged().availableTypeFromArray_(_PROMISES)  # noqa: E731
+    return host.MACOS and bool(host.attempt(find, "What is dragged is not known"))
+
+
+def _dragged() -> Any:
+    kit = importlib.import_module("AppKit")
+    return kit.NSPasteboard.pasteboardWithName_(kit.NSPasteboardNameDrag)

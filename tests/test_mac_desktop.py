@@ -1,0 +1,155 @@
+"""Calls to a Mac's desktop do what they should, or nothing where it refuses them."""
+
+import sys
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Self
+
+import pytest
+
+from rdchat import host, mac_desktop
+
+
+@pytest.fixture
+def bundle(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """PyObjC's Foundation with the main bundle."""
+    monkeypatch.setattr(host, "MACOS", True)
+    made = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "Foundation", SimpleNamespace(NSBundle=SimpleNamespace(mainBundle=lambda: made)))
+    return made
+
+
+def test_the_menu_bar_gets_the_name_before_qt_starts(bundle: SimpleNamespace) -> None:
+    information: dict[str, str] = {}
+    bundle.infoDictionary = lambda: information
+    mac_desktop.name_app("rdchat")
+    assert information == {"CFBundleName": "rdchat"}
+
+
+def test_information_that_cannot_be_changed_is_left_alone(
+    bundle: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle.infoDictionary = lambda: MappingProxyType({})
+    mac_desktop.name_app("rdchat")
+    assert "may say Python" in caplog.text
+
+
+@pytest.mark.skipif(host.MACOS, reason="for where those frameworks are missing")
+def test_an_app_without_a_name_starts_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(host, "MACOS", True)
+    mac_desktop.name_app("rdchat")
+    assert "may say Python" in caplog.text
+
+
+class Panel:
+    """The NSPanel of a view, which notes what is done with it."""
+
+    def __init__(self, *, old: bool = False) -> None:
+        self.done: list[object] = []
+        self._old = old
+
+    def window(self) -> Self:
+        return self
+
+    def styleMask(self) -> int:
+        return 0b1
+
+    def setStyleMask_(self, mask: int) -> None:
+        self.done.append(("mask", mask))
+
+    def respondsToSelector_(self, selector: str) -> bool:
+        return selector == "_setPreventsActivation:" and not self._old
+
+    def _setPreventsActivation_(self, prevents: bool) -> None:
+        self.done.append(("prevents", prevents))
+
+    def setCollectionBehavior_(self, behavior: int) -> None:
+        self.done.append(("behavior", behavior))
+
+    def orderFrontRegardless(self) -> None:
+        self.done.append("front")
+
+    def makeKeyWindow(self) -> None:
+        self.done.append("key")
+
+
+@pytest.fixture
+def kit(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """PyObjC's AppKit, as far as it is used, with AppKit's own numbers."""
+    made = SimpleNamespace(
+        NSWindowStyleMaskNonactivatingPanel=1 << 7,
+        NSWindowCollectionBehaviorCanJoinAllSpaces=1 << 0,
+        NSWindowCollectionBehaviorFullScreenAuxiliary=1 << 8,
+    )
+    monkeypatch.setattr(host, "MACOS", True)
+    monkeypatch.setitem(sys.modules, "AppKit", made)
+    return made
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_panel_is_shown_over_programs_without_making_the_app_active(
+    kit: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, old: bool
+) -> None:
+    """`NSApp.activate` brings the main window along, so it is not called: there is none here."""
+    panel = Panel(old=old)
+    views = {0xBEEF: panel}
+    monkeypatch.setitem(sys.modules, "objc", SimpleNamespace(objc_object=lambda c_void_p: views[c_void_p]))
+    assert mac_desktop.show_over_programs(0xBEEF, lambda: panel.done.append("shown"))
+    prevents = [] if old else [("prevents", True)]
+    assert panel.done == [("mask", 0b1000_0001), *prevents, ("behavior", 0b1_0000_0001), "shown", "front", "key"]
+
+
+def test_a_panel_that_appkit_refuses_is_not_shown_so_that_qt_can(
+    kit: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "objc", SimpleNamespace(objc_object=lambda c_void_p: Panel().missing))
+    assert not mac_desktop.show_over_programs(0xBEEF, lambda: None)
+    assert "may come to the front too" in caplog.text
+
+
+def test_an_image_is_converted_by_the_system_or_not_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(host, "MACOS", False)
+    assert mac_desktop.convert_to_tiff(tmp_path / "a.heic", tmp_path / "a.tiff") is False
+    # The program is missing here, and refuses what is no image on a Mac.
+    monkeypatch.setattr(host, "MACOS", True)
+    assert mac_desktop.convert_to_tiff(tmp_path / "a.heic", tmp_path / "a.tiff") is False
+
+
+@pytest.mark.parametrize(("is_dragged", "kinds", "taken"), [
+    (False, ("public.tiff", "public.png"), "general public.png"),
+    (True, ("public.tiff", "public.png"), "drag public.png"),
+    (True, ("public.tiff",), "drag public.tiff"),
+    (False, ("public.utf8-plain-text",), ""),
+])  # fmt: skip
+def test_an_image_of_the_pasteboard_is_taken_as_its_program_encoded_it(
+    *, is_dragged: bool, kinds: tuple[str, ...], taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Pasteboard:
+        """NSPasteboard, as far as it is used."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def availableTypeFromArray_(self, wanted: tuple[str, ...]) -> str | None:
+            return next((kind for kind in wanted if kind in kinds), None)
+
+        def dataForType_(self, kind: str) -> bytes:
+            return f"{self.name} {kind}".encode()
+
+    boards = SimpleNamespace(pasteboardWithName_=Pasteboard, generalPasteboard=lambda: Pasteboard("general"))
+    monkeypatch.setitem(sys.modules, "AppKit", SimpleNamespace(NSPasteboard=boards, NSPasteboardNameDrag="drag"))
+    monkeypatch.setattr(host, "MACOS", False)
+    assert mac_desktop.pasteboard_image(is_dragged=is_dragged) == b""
+    monkeypatch.setattr(host, "MACOS", True)
+    assert mac_desktop.pasteboard_image(is_dragged=is_dragged) == taken.encode()
+
+
+def test_a_promised_file_is_known_by_its_pasteboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = SimpleNamespace(availableTypeFromArray_=lambda wanted: wanted[0])
+    boards = SimpleNamespace(pasteboardWithName_=lambda _name: board)
+    monkeypatch.setitem(sys.modules, "AppKit", SimpleNamespace(NSPasteboard=boards, NSPasteboardNameDrag="drag"))
+    for is_mac in (False, True):
+        monkeypatch.setattr(host, "MACOS", is_mac)
+        assert mac_desktop.is_file_promised() is is_mac
