@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -198,6 +198,10 @@ class SamplingParams:
         require(-2 <= self.frequency_penalty <= 2, "frequency penalty", self.frequency_penalty, "from -2 to 2")
         require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
         require(all(self.stop), "stop", "''", "a string that is not empty")
+
+
+SAMPLING_NUMBERS = tuple(each.name for each in fields(SamplingParams) if each.name not in ("max_tokens", "stop"))
+"""The values that choose a token: what models recommend, and what requests may have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, opened, read_object
-from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
+from rdchat.inference.api.requests import SAMPLING_NUMBERS, SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_config import own_config, read_config, text_config
 from rdchat.inference.models.model_locations import kept
 from rdchat.inference.models.module_faults import mend
@@ -40,7 +40,6 @@ _MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurre
 # Smaller models lose the thread at the usual temperature.
 _SMALL_PARAMETERS = 500_000_000
 _SMALL_TEMPERATURE = 0.2
-_NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 # Maximum of a recommendation; more is a mistake in the file.
 _HIGHEST = {"temperature": 2.0, "top_k": 1000}
 # The end of a reply is compared with all of them after each token.
@@ -391,7 +390,7 @@ def _sampling(written: Mapping[str, Any], parameters: int) -> SamplingDefaults:
     if written.get("do_sample") is False:
         written = {**written, "temperature": 0.0}
     from_model = set[str]()
-    for name in _NUMBERS:
+    for name in SAMPLING_NUMBERS:
         value: Any = written.get(name)
         is_number = type(value) is int or (type(value) is float and name != "top_k")
         if is_number and value <= _HIGHEST.get(name, math.inf):

@@ -9,11 +9,9 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import SAMPLING_NUMBERS, GenerationRequest, SamplingParams, ThinkingChoice
 
 _EFFORTS = {ThinkingChoice.OFF: "none", ThinkingChoice.ON: "medium"}
-# Some are not in OpenAI's API, so they are sent only where they change something.
-_OPTIONAL = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _MAX_SEED = 2**31
 # The longest side of an image in pixels, and OpenAI's name of it.
 _DRAWN = {ImageCap.SMALL: (512, "low"), ImageCap.MEDIUM: (1024, "auto"), ImageCap.FULL: (2048, "high")}
@@ -38,9 +36,9 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
         raise ModelError("A remote model only answers chats, without log-probabilities.", "Choose a local model.")
     sampling = request.sampling
     neutral = SamplingParams()
-    changed: dict[str, Any] = {
-        name: getattr(sampling, name) for name in _OPTIONAL if getattr(sampling, name) != getattr(neutral, name)
-    }
+    # Some are not in OpenAI's API, so they are sent only where they change something.
+    values = {name: getattr(sampling, name) for name in SAMPLING_NUMBERS}
+    changed: dict[str, Any] = {name: value for name, value in values.items() if value != getattr(neutral, name)}
     last = request.messages[-1] if request.continue_last else None
     body = changed | {
         "model": model, "messages": [

@@ -25,8 +25,6 @@ from rdchat.server.interfaces.reply_request import (
 from rdchat.server.interfaces.shapes import read_answer, read_shape
 
 _ROLES = ("user", "assistant", "system", "developer")
-# The last two and `seed` are our own.
-_SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
 # Anthropic's types of thinking, as an effort.
 _THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}
 # Claude Code's first line, which changes with each request: behind it nothing would come from the KV cache.
@@ -151,7 +149,7 @@ class Messages:
 
     def read_request(self, fields: Fields) -> ReplyRequest:
         """Read a request; see `Interface.read_request`."""
-        common = read_common(fields, "stop_sequences", *_SAMPLING)
+        common = read_common(fields, "stop_sequences")
         if fields.raw_value("max_tokens") is None and not self._counts:
             raise wrong("max_tokens", "is missing.")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")

@@ -12,8 +12,6 @@ from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.server.interfaces.fields import ApiError, Fields, wrong
 from rdchat.server.interfaces.reply_request import EFFORTS, Choice, Delta, ReplyRequest, drafting_usage, read_common
 
-SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-
 
 class ReplyFormat(Protocol):
     """Writes the replies to one request, at once or as server-sent events."""
@@ -69,7 +67,7 @@ def read_effort(fields: Fields, field: str) -> str:
 
 def read_openai(fields: Fields) -> dict[str, Any]:
     """Read what both interfaces have; return it as fields of `ReplyRequest`."""
-    common = read_common(fields, "stop", *SAMPLING)
+    common = read_common(fields, "stop")
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
     include_usage = fields.part("stream_options").flag("include_usage")
     return common | {"choices": fields.read_integer("n", 1, 128) or 1, "include_usage": include_usage}

@@ -18,7 +18,7 @@ from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.chat_completions import log_probs
 from rdchat.server.interfaces.chat_messages import arguments_of, input_of, origin_of, read_message, read_tools
 from rdchat.server.interfaces.fields import ApiError, Fields, wrong
-from rdchat.server.interfaces.interface import SAMPLING, OpenAIInterface, event, finish_of, read_effort
+from rdchat.server.interfaces.interface import OpenAIInterface, event, finish_of, read_effort
 from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
@@ -277,7 +277,7 @@ class Responses(OpenAIInterface):
 
     def read_request(self, fields: Fields) -> ReplyRequest:
         """Read a request; see `Interface.read_request`."""
-        common = read_common(fields, "stop", *SAMPLING)
+        common = read_common(fields, "stop")
         why = "rdchat stores no responses; send the whole conversation as `input`."
         fields.refuse(why, "previous_response_id", "conversation")
         fields.refuse("rdchat answers at once.", "background")
