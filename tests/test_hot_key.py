@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rdchat import host
-from rdchat.hot_key import KEYS, HotKey, Pair
+from rdchat.mac_desktop import KEYS, HotKey, Pair
 from tests.carbon import EXISTS, Carbon
 
 

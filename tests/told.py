@@ -9,8 +9,7 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.parts_reader import PartsReader, Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.thoughts import Thoughts
-from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest
-from rdchat.server.reply_parts import ReplyParts
+from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyParts, ReplyRequest
 
 _PROMPT = Prompt((ChatMessage(Role.USER, "Hi"),))
 

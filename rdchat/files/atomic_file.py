@@ -5,7 +5,8 @@ Makes a folder completely or not at all: it is built under another name, with a 
 A process that dies at any moment, by SIGKILL or a power cut, leaves nothing that looks like the finished folder. The
 next process removes what is left, which is safe because the kernel releases the lock with the process.
 
-A file lock held by one process; the system releases it however the process ends.
+A file lock held by one process; the system releases it however the process ends. Temporary folders hold one, so that
+the next start can remove those of a process that was killed.
 """
 
 import fcntl
@@ -15,6 +16,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -31,6 +33,8 @@ _HINT = f"Check the folder and its disk. {_SAFE}"
 _FULL_BYTES = 1 << 20  # MLX does not say why writing failed; a disk with less is full
 _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2
+_PREFIX = "rdchat-private-"
+_LOCK = "lock"
 
 
 def flush_to_disk(path: Path) -> None:
@@ -293,3 +297,22 @@ class FileLock(AbstractContextManager["FileLock"]):
 
     def __exit__(self, *_error: object) -> None:
         self.release()
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Give a folder that only this user can enter, and that ends with the block."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        new = folder / "new"
+        with FileLock(new):
+            # It is held before `remove_abandoned` can find it.
+            new.rename(folder / _LOCK)
+            yield folder
+
+
+def remove_abandoned() -> None:
+    """Remove the temporary folders whose processes have ended."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        with suppress(StorageError), FileLock(lock):
+            shutil.rmtree(lock.parent, ignore_errors=True)

@@ -1,14 +1,24 @@
-"""Requests to the hub: searches, a model's facts and files, its card, the token's account."""
+"""Requests to the hub: searches, a model's facts and files, its card, the token's account.
 
+Answers are read over HTTP, within limits. Importing it takes a quarter of a second.
+"""
+
+import asyncio
+import json
 import logging
+import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from rdchat.hub.endpoint import AnswerLimits, Endpoint, HubError, MissingError, check_online
-from rdchat.hub.hub_client import HubReader
+import httpx2
+from socksio import SOCKSError
+
+from rdchat import __version__
+from rdchat.hub.endpoint import AnswerLimits, Endpoint, HubError, MissingError, TemporaryHubError, check_online, refusal
 from rdchat.hub.hub_model import EXPANDED_FIELDS, HubModel, SortBy, parse_model
 from rdchat.hub.known_files import (
     MAX_FILE_BYTES,
@@ -29,6 +39,165 @@ _LONGEST_ACCOUNT_NAME = 100
 _LONGEST_FILE_NAME = 300
 _SORTED_BY = {"downloads": "downloads", "likes": "likes", "last_modified": "lastModified"}
 _LOG = logging.getLogger(__name__)
+_STALL_S = 30.0
+_CONNECT_S = 15.0
+# Time from the request to the answer's headers, with redirects, as a server may send them slowly.
+_OPENING_S = 60.0
+_REDIRECTS = {301, 302, 303, 307, 308}
+_MAX_REDIRECTS = 10
+_LATER = "Try again later."
+_CHECK = "Check the network connection."
+
+
+@dataclass(frozen=True, slots=True)
+class HubReader:
+    """Reads short answers of the hub. Each call waits for its answer.
+
+    All calls raise HubError if there is no answer, a refusal, or none within the limits.
+
+    Attributes:
+        repository: The requested model, for the message of a refusal; empty for a search.
+        revision: Its branch, tag or commit.
+    """
+
+    endpoint: Endpoint
+    limits: AnswerLimits
+    repository: str = ""
+    revision: str = "main"
+
+    def read_address(self, url: str, first_bytes: int | None = None) -> bytes:
+        """Return the content of one address.
+
+        Args:
+            url: The address.
+            first_bytes: Read only these, instead of refusing a longer answer.
+        """
+        return asyncio.run(self._read(url, first_bytes))
+
+    def read_json(self, url: str) -> Any:
+        """Return the JSON at one address.
+
+        Raises:
+            ValueError: If it is not JSON, or has more values than allowed.
+            RecursionError: If it is nested too deeply.
+        """
+        body = self.read_address(url)
+        if sum(map(body.count, (b",", b"[", b"{"))) > self.limits.values:
+            raise ValueError("too many values")
+        return json.loads(body.decode())
+
+    async def _read(self, url: str, first_bytes: int | None) -> bytes:
+        """Return an answer's content. An event loop can end a wait at any point."""
+        host = urlsplit(url).netloc
+        response = None
+        try:
+            async with (
+                asyncio.timeout(self.limits.seconds),
+                make_async_client() as client,
+                aclosing(await open_answer(client, url, self.endpoint, {"Accept-Encoding": "gzip"})) as response,
+            ):
+                # The content of a refusal is not read.
+                if (status := response.status_code) != 200:
+                    raise refusal(status, response.headers, self.endpoint, self.repository, self.revision)
+                return await _body(response, host, self.limits, first_bytes)
+        except TimeoutError as error:
+            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
+        except httpx2.TimeoutException as error:
+            raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
+        except (httpx2.RequestError, httpx2.StreamError, SOCKSError) as error:
+            if response is not None:
+                raise TemporaryHubError(f"{host} stopped answering.", _CHECK) from error
+            hint = "Check the network connection, and the proxy, if you use one."
+            raise HubError(f"{host} cannot be reached.", hint) from error
+
+
+async def open_answer(
+    client: httpx2.AsyncClient, url: str, endpoint: Endpoint, headers: dict[str, str]
+) -> httpx2.Response:
+    """Return the answer after all redirects, its body unread; the caller closes it.
+
+    Args:
+        client: From `make_async_client`.
+        url: The first address.
+        endpoint: The hub, whose token goes to its own addresses only.
+        headers: Further headers of the request.
+
+    Raises:
+        HubError: If a redirect leads to an unsafe or invalid address.
+        httpx2.TransportError, SOCKSError: If there is no connection.
+        TimeoutError: If the headers take too long.
+    """
+    async with asyncio.timeout(_OPENING_S):
+        for _ in range(_MAX_REDIRECTS):
+            try:
+                own = {"User-Agent": f"rdchat/{__version__}"} | endpoint.header_for(url)
+                request = client.build_request("GET", url, headers=headers | own)
+                response = await client.send(request, stream=True)
+            except (httpx2.InvalidURL, ValueError) as error:
+                # The host name may be invalid, for example.
+                raise HubError("Hugging Face redirects to an invalid address.", _LATER) from error
+            if response.status_code not in _REDIRECTS:
+                return response
+            await response.aclose()
+            url = _followed(url, response.headers.get("location", ""))
+    raise HubError("Hugging Face redirects too often.", _LATER)
+
+
+def make_async_client(stall_s: float = _STALL_S) -> httpx2.AsyncClient:
+    """Return a client that follows no redirects by itself.
+
+    Args:
+        stall_s: Seconds without data after which a connection is dropped.
+
+    Raises:
+        HubError: If the environment names an unsupported proxy.
+    """
+    try:
+        timeout = httpx2.Timeout(stall_s, connect=_CONNECT_S)
+        return httpx2.AsyncClient(verify=tls_context(), timeout=timeout, follow_redirects=False)
+    except ValueError as error:
+        raise HubError(
+            "rdchat does not support this kind of proxy.",
+            "Its address begins with http://, https://, socks5:// or socks5h://. See HTTPS_PROXY and ALL_PROXY.",
+        ) from error
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return the trusted certificates; they are read once, which takes a sixth of a second."""
+    return httpx2.create_ssl_context()
+
+
+async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, first_bytes: int | None) -> bytes:
+    """Return an answer's body, unpacked a piece at a time, up to the limit."""
+    max_bytes = limits.bytes if first_bytes is None else first_bytes
+    body = bytearray()
+    async for data in response.aiter_bytes():
+        body += data
+        if len(body) > max_bytes:
+            if first_bytes is None:
+                raise HubError(f"{host} answers with more than {max_bytes / 1e6:.0f} MB.", _LATER)
+            break
+    return bytes(body[:max_bytes])
+
+
+def _followed(url: str, location: str) -> str:
+    """Return the target of a redirect; never a less safe connection.
+
+    Raises:
+        HubError: If it leads nowhere.
+    """
+    try:
+        target = urljoin(url, location)
+        parts = urlsplit(target)
+        # Both `hostname` and `port` may raise ValueError.
+        is_address = bool(location and parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    safe = is_address and (parts.scheme == "https" or (parts.scheme == "http" == urlsplit(url).scheme))
+    if not safe or parts.username:
+        raise HubError("Hugging Face redirects to an address that is not safe.", _LATER)
+    return target
 
 
 class HubApi:

@@ -52,13 +52,8 @@ def newer_version(address: str) -> Update | None:
     Raises:
         NetworkError: If there is no such answer.
     """
-    from rdchat.hub.endpoint import (  # noqa: PLC0415
-        AnswerLimits,
-        Endpoint,
-        HubError,
-        check_online,
-    )
-    from rdchat.hub.hub_client import HubReader  # noqa: PLC0415  a quarter of a second
+    from rdchat.hub.endpoint import AnswerLimits, Endpoint, HubError, check_online  # noqa: PLC0415
+    from rdchat.hub.hub_api import HubReader  # noqa: PLC0415  a quarter of a second
 
     check_online()
     parts = urlsplit(address)

@@ -22,9 +22,8 @@ from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions, Completions
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError, Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyFormat
-from rdchat.server.interfaces.reply_request import Choice, Delta, ReplyRequest
+from rdchat.server.interfaces.reply_request import Choice, Delta, Part, ReplyRequest
 from rdchat.server.interfaces.responses import Responses
-from rdchat.server.reply_parts import Part
 from rdchat.server.request_queue import Job, RequestQueue
 from rdchat.server.response import DisconnectedError, Response, inflated, read_body
 from rdchat.server.sent_images import SentImages

@@ -10,8 +10,7 @@ from functools import partial
 from rdchat.errors import InvalidSettingError, PromptTooLongError, RdchatError, one_line
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
-from rdchat.server.interfaces.reply_request import ReplyRequest
-from rdchat.server.reply_parts import Part, ReplyParts
+from rdchat.server.interfaces.reply_request import Part, ReplyParts, ReplyRequest
 from rdchat.server.served_models import ServedModels, ServerEngine, Stop, no_model
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts, ServerSettings
 

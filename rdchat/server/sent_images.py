@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rdchat.errors import ImageRefusedError
-from rdchat.files.private_folder import private_folder
+from rdchat.files.atomic_file import temporary_folder
 from rdchat.inference.api.messages import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage, ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
 from rdchat.server.interfaces.fields import ApiError
@@ -38,7 +38,7 @@ class SentImages:
         cannot be read is an ApiError.
         """
         ended = threading.Event()
-        with private_folder() as folder:
+        with temporary_folder() as folder:
             try:
                 yield partial(self._request, request, folder, partial(_check, ended))
             finally:

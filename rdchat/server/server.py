@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rdchat.errors import RdchatError
-from rdchat.server.certificate import server_tls
+from rdchat.server.credentials import server_tls
 from rdchat.server.endpoints import Endpoints
 from rdchat.server.guard import Guard
 from rdchat.server.request_queue import RequestQueue

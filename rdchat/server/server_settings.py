@@ -52,7 +52,7 @@ class ServerSettings:
     """How the server runs.
 
     Attributes:
-        key: Key that every request must have; see `server_key`.
+        key: Key that every request must have; see `credentials`.
         host: Address to listen on; "0.0.0.0" lets other machines in.
         port: Port to listen on; 0 takes a free one.
         may_load_models: Whether a request that names another installed model loads it.

@@ -12,10 +12,10 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.message_tree import DeletedMessage
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.hot_key import HotKey
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
+from rdchat.mac_desktop import HotKey
 from rdchat.services.caches.earlier_replies import EarlierReplyIndex
 from rdchat.services.caches.kept_caches import KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel

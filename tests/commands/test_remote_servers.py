@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.cli import main
 from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.server.certificate import fingerprint, own_certificate
+from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from tests.commands.running import check_refused, printed_json

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.files.private_folder import private_folder, remove_abandoned
+from rdchat.files.atomic_file import remove_abandoned, temporary_folder
 
 HOLD = """
 import sys
-from rdchat.files.private_folder import private_folder
-with private_folder() as folder:
+from rdchat.files.atomic_file import temporary_folder
+with temporary_folder() as folder:
     (folder / "image").write_bytes(b"x")
     print(folder, flush=True)
     sys.stdin.read()
@@ -30,7 +30,7 @@ def test_only_folders_of_processes_that_ended_are_removed(tmp_path: Path) -> Non
     with subprocess.Popen([sys.executable, "-c", HOLD], stdin=pipe, stdout=pipe, text=True) as other:
         assert other.stdout is not None
         theirs = Path(other.stdout.readline().strip())
-        with private_folder() as ours:
+        with temporary_folder() as ours:
             (ours / "image").write_bytes(b"x")
             remove_abandoned()
             assert (ours / "image").exists()

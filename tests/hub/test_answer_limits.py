@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rdchat.hub import hub_client
+from rdchat.hub import hub_api
 from rdchat.hub.endpoint import AnswerLimits, HubError, TemporaryHubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from tests.hub.downloading import NAME, download, small_files
@@ -154,7 +154,7 @@ def test_an_answer_that_is_not_the_gzip_it_says_is_said(hub: HubServer) -> None:
 def test_headers_of_a_file_that_come_a_byte_a_second_end(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add(NAME, small_files())
     hub.fault("config.json", *[slow_headers(hub)] * 2)
-    monkeypatch.setattr(hub_client, "_OPENING_S", 0.2)
+    monkeypatch.setattr(hub_api, "_OPENING_S", 0.2)
     began = time.monotonic()
     with pytest.raises(HubError, match="takes too long to answer"):
         download(tries=2)

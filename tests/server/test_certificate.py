@@ -9,8 +9,8 @@ import pytest
 from cryptography import x509
 
 from rdchat import paths
-from rdchat.server import certificate
-from rdchat.server.certificate import end_notice, fingerprint, own_certificate
+from rdchat.server import credentials
+from rdchat.server.credentials import end_notice, fingerprint, own_certificate
 from tests.server.conftest import MakeServer
 from tests.server.fakes import KEY
 
@@ -48,13 +48,13 @@ def test_it_has_the_names_of_its_computer_a_usage_and_an_end(monkeypatch: pytest
 
 def test_one_that_is_there_stays_since_its_fingerprint_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     first = fingerprint(own_certificate())
-    monkeypatch.setattr(certificate, "_VALID", timedelta(days=20))
+    monkeypatch.setattr(credentials, "_VALID", timedelta(days=20))
     assert fingerprint(own_certificate()) == first
 
 
 @pytest.mark.parametrize(("days", "is_said"), [(33, False), (30, True), (0, True)])
 def test_its_end_is_said_thirty_days_before(monkeypatch: pytest.MonkeyPatch, days: int, is_said: bool) -> None:
-    monkeypatch.setattr(certificate, "_VALID", timedelta(days=days))
+    monkeypatch.setattr(credentials, "_VALID", timedelta(days=days))
     file = own_certificate()
     end = f"{datetime.now(UTC) + timedelta(days=days - 1):%Y-%m-%d}"
     notice = f"Its certificate is valid until {end}. Delete {file} and start the server again; other computers then"

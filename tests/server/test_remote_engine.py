@@ -35,8 +35,8 @@ from rdchat.inference.remote.remote_engine import list_models
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection, UntrustedCertificateError
 from rdchat.inference.remote.server_list import RemoteServer, key_of, needs_confirmation, store_key
-from rdchat.server import certificate
-from rdchat.server.certificate import fingerprint, own_certificate
+from rdchat.server import credentials
+from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.server import Server
 from tests.server.conftest import MakeServer, wait_until
@@ -300,7 +300,7 @@ def test_a_certificate_that_changes_between_the_look_and_the_connection_is_named
 
 
 def test_a_certificate_that_has_ended_is_named(make_server: MakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate, "_VALID", timedelta(hours=23))
+    monkeypatch.setattr(credentials, "_VALID", timedelta(hours=23))
     server = make_server(certificate=own_certificate())
     with (
         pytest.raises(NetworkError, match="no longer valid"),

@@ -5,8 +5,7 @@ import pytest
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.parts_reader import Piece
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.server.interfaces.reply_request import Delta, Prompt, ReplyRequest
-from rdchat.server.reply_parts import ReplyParts
+from rdchat.server.interfaces.reply_request import Delta, Prompt, ReplyParts, ReplyRequest
 from tests.told import told
 
 _START = PrefillProgress(0, 8, 8, 2, False)

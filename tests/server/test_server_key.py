@@ -10,7 +10,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, StorageFullError
-from rdchat.server.server_key import find_key, replace_key
+from rdchat.server.credentials import find_key, replace_key
 from tests.disks import small_disk
 from tests.hub.keychains import Keychain, Locked, PlainText
 from tests.time_limits import at_most

@@ -17,7 +17,7 @@ from socksio import SOCKSError
 from rdchat.errors import StorageFullError, file_error
 from rdchat.hub.downloads.download import DownloadLimits, RunningDownload
 from rdchat.hub.endpoint import LONGEST_WAIT_S, Endpoint, HubError, TemporaryHubError, refusal, wait_text
-from rdchat.hub.hub_client import open_answer
+from rdchat.hub.hub_api import open_answer
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 
 # The free space is checked again after this many bytes.

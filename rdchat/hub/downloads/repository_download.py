@@ -21,8 +21,7 @@ from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadStat
 from rdchat.hub.downloads.download_record import discard, record_of, remove_record, remove_unused_files, write_record
 from rdchat.hub.downloads.file_download import PART_STAYS, FileDownload, PartialFile, wait_for_retry
 from rdchat.hub.endpoint import Endpoint, HubError, MissingError, TemporaryHubError, check_online
-from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_client import make_async_client
+from rdchat.hub.hub_api import HubApi, make_async_client
 from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_commit
 
 _CHECKSUM_TRIES = 2

@@ -16,7 +16,7 @@ from rdchat import __version__
 from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatError, one_line
 from rdchat.files.plain_data import as_text, json_or_none
 from rdchat.host import local_network_hint
-from rdchat.hub.hub_client import tls_context
+from rdchat.hub.hub_api import tls_context
 from rdchat.inference.api.messages import parsed_json
 from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, is_address

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
-from rdchat.files.private_folder import private_folder
+from rdchat.files.atomic_file import temporary_folder
 from rdchat.inference.vision.prepared import Layout, Prepared, Settings
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildError, Limits
@@ -51,7 +51,7 @@ def shared_images() -> "ImageProcess":
 @contextmanager
 def as_file(data: bytes) -> Iterator[Path]:
     """Give an image as a private file, which ends with the block."""
-    with private_folder() as folder:
+    with temporary_folder() as folder:
         path = folder / "image"
         path.write_bytes(data)
         yield path
@@ -128,7 +128,7 @@ class ImageProcess:
         """Return `read` of the child's answer and the file that it wrote."""
         name = one_line(name or path.name)
         # One that is cancelled may still write there for a moment.
-        with private_folder() as folder:
+        with temporary_folder() as folder:
             out = folder / "out"
             arguments = {"path": str(path.absolute()), "name": name, "out": str(out), **more}
             job = self._child.submit(do, arguments, self._limits, read=lambda answer: read(answer, out))

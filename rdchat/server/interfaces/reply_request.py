@@ -1,14 +1,16 @@
-"""A client's request, in one form for all interfaces."""
+"""A client's request and the parts of its reply, in one form for all interfaces."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, ToolCall, images_of
 from rdchat.inference.api.requests import (
+    SAMPLING_NUMBERS,
     DraftSettings,
     GenerationRequest,
     SamplingParams,
@@ -19,7 +21,7 @@ from rdchat.inference.api.requests import (
 from rdchat.inference.prompts.template_fitting import short_id
 from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong
 from rdchat.server.interfaces.parts import SentImage, notes_in
-from rdchat.server.interfaces.shapes import for_template
+from rdchat.server.interfaces.shapes import call_of, for_template
 
 MAX_TOKENS = 2**31 - 1
 _BEST_TOKEN = 1e-9
@@ -224,6 +226,106 @@ class Delta:
     tokens: tuple[TokenEvent, ...] = ()
 
 
+Part = PrefillProgress | Delta | tuple[Choice, Delta]
+"""How far a prompt is read; more text of a reply; or a reply that has ended, with the rest of its text."""
+
+
+class ReplyParts:
+    """Makes the parts of one reply.
+
+    Args:
+        index: Index of the reply among those to the request.
+        request: The request.
+        seed: Seed of the reply.
+    """
+
+    def __init__(self, index: int, request: ReplyRequest, seed: int) -> None:
+        self._request = request
+        self._choice = Choice(index, seed)
+        # A call comes as JSON, so nothing is sent before its end.
+        self._may_be_call = request.shape is not None and bool(request.tools)
+        # Thought and answer that the client has, and whether another thought has begun since.
+        self._thought = ""
+        self._answer = ""
+        self._is_next = False
+        # Tokens whose log-probabilities were sent.
+        self._sent = 0
+        # Where the text of each token begins, and where the text ends; ranges of thoughts and marks; where pieces end.
+        self._starts = [0]
+        self._thinking = list[tuple[int, int]]()
+        self._told = 0
+
+    def take_events(self, batch: Sequence[GenerationEvent]) -> list[Part]:
+        """Return what a client gets for some events."""
+        read = [event for event in batch if isinstance(event, PrefillProgress)]
+        tokens = [event for event in batch if isinstance(event, TokenEvent)]
+        if self._request.top_log_probs is not None:
+            self._choice.tokens += tokens
+        thought = ""
+        answer = ""
+        for token in tokens:
+            self._starts.append(self._starts[-1] + len(token.text))
+            for piece in token.pieces:
+                if piece.is_thought or piece.is_mark:
+                    self._thinking.append((self._told, self._told + len(piece.text)))
+                self._told += len(piece.text)
+                if piece.is_mark:
+                    self._is_next = bool(self._thought + thought)
+                elif piece.is_thought:
+                    thought += "\n\n" * self._is_next + piece.text
+                    self._is_next = False
+                else:
+                    answer += piece.text
+        if self._may_be_call:
+            thought = ""
+            answer = ""
+        self._thought += thought
+        self._answer += answer
+        if isinstance(end := batch[-1], ReplyEnd):
+            return [*read, self._finish(end, thought, answer)]
+        listed = self._tokens_with_text() if thought or answer else ()
+        self._sent += len(listed)
+        return [*read, self._delta(thought, answer, listed)]
+
+    def _tokens_with_text(self) -> Sequence[TokenEvent]:
+        """Return the tokens to send, without the last ones that have no text yet: one may be the end of the reply."""
+        count = len(self._choice.tokens)
+        while count > self._sent and not self._choice.tokens[count - 1].text:
+            count -= 1
+        return self._choice.tokens[self._sent : count]
+
+    def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Part:
+        choice = self._choice
+        parts = end.told
+        choice.end = end
+        choice.thought = parts.thought
+        choice.answer = parts.answer
+        if choice.thought:
+            starts = self._starts[: len(end.token_ids)]
+            counts = (bisect_left(starts, last) - bisect_left(starts, first) for first, last in self._thinking)
+            choice.thought_tokens = sum(counts)
+        choice.calls = end.tool_calls[:1] if self._request.one_call else end.tool_calls
+        if self._may_be_call and (call := call_of(choice.answer, self._request.tools)):
+            choice.calls = call
+            choice.answer = ""
+        tail = self._delta(
+            thought + _rest(choice.thought, self._thought),
+            answer + _rest(choice.answer, self._answer),
+            choice.listed()[self._sent :],
+        )
+        if not self._request.show_thoughts:
+            choice.thought = ""
+        return choice, tail
+
+    def _delta(self, thought: str, answer: str, tokens: Sequence[TokenEvent]) -> Delta:
+        return Delta(self._choice.index, thought if self._request.show_thoughts else "", answer, tuple(tokens))
+
+
+def _rest(text: str, sent: str) -> str:
+    """Return what of a whole text was not sent; a thought that became the answer stays as it was sent."""
+    return text.removeprefix(sent) if text.startswith(sent) else ""
+
+
 def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
     """Return what drafting did for a request, our own addition to its usage.
 
@@ -247,13 +349,12 @@ def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
     }
 
 
-def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, Any]:
+def read_common(fields: Fields, stop_field: str) -> dict[str, Any]:
     """Read what all interfaces have; return it as fields of `ReplyRequest`.
 
     Args:
         fields: The request.
         stop_field: Name of the texts that end a reply.
-        sampling: Names of the sampling values.
     """
     for name in ("messages", "input"):
         fields.ignored += notes_in(fields.values.get(name), name)
@@ -262,7 +363,7 @@ def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, An
     limits = [fields.read_integer(name, -1, MAX_TOKENS) for name in ("thinking_token_budget", "thinking_budget")]
     return {
         "model": fields.read_text("model", ""),
-        "sampling": _read_sampling(fields, *sampling) | {"stop": fields.stops(stop_field)},
+        "sampling": _read_sampling(fields) | {"stop": fields.stops(stop_field)},
         # Negative seeds besides -1 count from the end of the 64 bits.
         "seed": fresh_seed() if seed in {None, -1} else seed % 2**64,
         "thinking_tokens": next((limit for limit in limits if limit is not None and limit >= 0), None),
@@ -271,10 +372,10 @@ def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, An
     }
 
 
-def _read_sampling(fields: Fields, *names: str) -> dict[str, Any]:
+def _read_sampling(fields: Fields) -> dict[str, Any]:
     """Read the sampling values that a client gave, and its limit of tokens, as fields of `SamplingParams`."""
-    given: dict[str, Any] = {name: value for name in names if (value := fields.number(name)) is not None}
     top_k = fields.read_integer("top_k", -1, MAX_TOKENS)
+    given: dict[str, Any] = {name: value for name in SAMPLING_NUMBERS if (value := fields.number(name)) is not None}
     if top_k is not None:
         given["top_k"] = max(top_k, 0)
     if given.get("top_p") == 0:

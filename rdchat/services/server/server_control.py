@@ -142,8 +142,8 @@ class ServerControl(QObject):
         Raises:
             RdchatError: If there is no key, or the port cannot be listened on.
         """
+        from rdchat.server.credentials import find_key, replace_key  # noqa: PLC0415
         from rdchat.server.server import Server  # noqa: PLC0415  only where it is on
-        from rdchat.server.server_key import find_key, replace_key  # noqa: PLC0415
 
         key = (replace_key if new_key else find_key)().text
         server = Server(ServerSettings(key, **fields), self._engine, notify)

@@ -11,7 +11,7 @@ from shiboken6 import isValid
 from rdchat import paths
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState
-from rdchat.server.certificate import fingerprint, own_certificate
+from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState

@@ -9,9 +9,9 @@ from pytestqt.qtbot import QtBot
 from rdchat import host, paths
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.hot_key import HotKey
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
+from rdchat.mac_desktop import HotKey
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.opening import show_folder
