@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from golden_files import draw, write_folder
 
 TOKENS, WINDOW = 32, 8
 ROOTS = (5, 9, 23)
@@ -82,7 +83,6 @@ def main() -> None:
 def write(folder: Path, target_settings: dict[str, Any], settings: dict[str, Any]) -> None:
     """Write one case."""
     import torch  # noqa: PLC0415  mlx-vlm's environment has none
-    from safetensors.torch import save_file  # noqa: PLC0415
     from transformers.models.gemma4 import Gemma4ForCausalLM, Gemma4TextConfig  # noqa: PLC0415
     from transformers.models.gemma4_assistant import (  # noqa: PLC0415
         Gemma4AssistantConfig,
@@ -96,9 +96,7 @@ def write(folder: Path, target_settings: dict[str, Any], settings: dict[str, Any
         for name, weights in [*model.named_parameters(), *model.named_buffers()]:
             if name.endswith(("inv_freq", "embed_scale", "token_ordering")):
                 continue
-            middle = float(weights.ndim == 1)
-            wide = 0.25 if weights.ndim > 1 else 0.15
-            weights.copy_((middle + wide * torch.randn(weights.shape, generator=generator)).half().float())
+            draw(weights, float(weights.ndim == 1), generator)
         return model.eval()
 
     with torch.no_grad():
@@ -132,22 +130,19 @@ def write(folder: Path, target_settings: dict[str, Any], settings: dict[str, Any
                 hidden = output.last_hidden_state
                 levels.append(output.logits[0, 0])
             logits.append(torch.stack(levels))
-        for part, model, content in (
-            (folder, assistant, {"model_type": "gemma4_assistant", "backbone_hidden_size": written["hidden_size"],
-                                 "tie_word_embeddings": True, "text_config": layers, **settings}),
-            (folder / "target", target, written),
-        ):  # fmt: skip
-            part.mkdir(parents=True, exist_ok=True)
-            (part / "config.json").write_text(json.dumps(content, indent=2) + "\n")
-            state = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
-            halved = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
-            save_file({name: value.contiguous() for name, value in halved.items()}, part / "model.safetensors")
+        content = {
+            "model_type": "gemma4_assistant", "backbone_hidden_size": written["hidden_size"],
+            "tie_word_embeddings": True, "text_config": layers, **settings,
+        }  # fmt: skip
         expected = {
             "text": text, "chain": chain, "roots": torch.tensor(ROOTS), "target_logits": torch.stack(target_logits),
             "logits": torch.stack(logits),
         }  # fmt: skip
-        np.savez_compressed(folder / "expected.npz", **{name: value.numpy() for name, value in expected.items()})
-    print(f"{folder.name}: {sum(path.stat().st_size for path in folder.rglob('*.*')) / 1000:.0f} kB")
+        for part, model, config, computed in (
+            (folder, assistant, content, expected), (folder / "target", target, written, {}),
+        ):  # fmt: skip
+            state = {name: value for name, value in model.state_dict().items() if name != "lm_head.weight"}
+            write_folder(part, config, state, computed)
 
 
 def sharing_modes(config: Any) -> list[str | None]:

@@ -24,7 +24,8 @@ import importlib.util
 import json
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,8 @@ QWEN3: dict[str, Any] = {
     "layer_types": ["full_attention"] * 2, "sliding_window": None, "tie_word_embeddings": False,
 }  # fmt: skip
 PLAIN_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
+READ = {"target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
+SIZES = {"block_size": BLOCK, "num_target_layers": TARGET_DEPTH}
 YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
 }  # fmt: skip
@@ -105,20 +108,27 @@ def dflash_cases(module: Path, out: Path) -> None:
         "dflash_llama3": {"rope_parameters": LLAMA3, "num_attention_heads": 2, "num_key_value_heads": 1},
     }
     for name, changes in cases.items():
-        shape = {
-            **QWEN3,
-            **changes,
-            "block_size": BLOCK,
-            "num_target_layers": TARGET_DEPTH,
-            "dflash_config": {"target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK},
-        }
-        config = Qwen3Config(**shape, attn_implementation="eager")
-        model = randomised(reference.DFlashDraftModel(config))
-        tables = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
-        table, head = (randomised(part, 7) for part in tables)
-        outputs = two_blocks(dflash_block(model, table, head))
-        outputs |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
-        write(out, name, model, shape, outputs)
+        shape = {**QWEN3, **changes, **SIZES, "dflash_config": READ}
+        model = randomised(reference.DFlashDraftModel(qwen3_config(shape)))
+        write(out, name, model, shape, two_blocks(dflash_block(model, *tables())) | stored_tables())
+
+
+def qwen3_config(shape: dict[str, Any]) -> Qwen3Config:
+    return Qwen3Config(**shape, attn_implementation="eager")
+
+
+@cache
+def tables() -> tuple[Any, Any]:
+    """Return the embeddings and the output layer of a target."""
+    parts = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
+    table, head = (randomised(part, 7) for part in parts)
+    return table, head
+
+
+def stored_tables() -> Tensors:
+    """Return the tables of the target as they are written."""
+    table, head = tables()
+    return {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
 
 
 def dflash_block(model: Any, table: Any, head: Any) -> Block:
@@ -145,10 +155,8 @@ def deepspec_cases(out: Path) -> None:
         shape = {
             **QWEN3,
             **PLAIN_ROPE,
-            "block_size": BLOCK,
-            "num_target_layers": TARGET_DEPTH,
-            "target_layer_ids": TARGET_LAYERS,
-            "mask_token_id": MASK,
+            **SIZES,
+            **READ,
             "num_anchors": 4,
             "enable_confidence_head": confidence,
             "confidence_head_with_markov": confidence,
@@ -157,7 +165,7 @@ def deepspec_cases(out: Path) -> None:
         }
         if rank:
             shape["markov_head_type"] = kind
-        model = randomised(reference.Qwen3DSparkModel(Qwen3Config(**shape, attn_implementation="eager")))
+        model = randomised(reference.Qwen3DSparkModel(qwen3_config(shape)))
         write(out, f"dspark_{kind}", model, shape, two_blocks(drafts_of(model)))
 
 
@@ -175,9 +183,8 @@ def gemma_case(out: Path) -> None:
             "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
-        "block_size": BLOCK, "num_target_layers": TARGET_DEPTH, "target_layer_ids": TARGET_LAYERS,
-        "mask_token_id": MASK, "num_anchors": 4, "enable_confidence_head": True, "confidence_head_with_markov": True,
-        "markov_rank": 6, "markov_head_type": "vanilla", "architectures": ["Gemma4DSparkModel"],
+        "num_anchors": 4, "enable_confidence_head": True, "confidence_head_with_markov": True, "markov_rank": 6,
+        "markov_head_type": "vanilla", "architectures": ["Gemma4DSparkModel"], **SIZES, **READ,
     }  # fmt: skip
     config = Gemma4TextConfig(**shape, attn_implementation="eager")
     model = randomised(reference.Gemma4DSparkModel(config))
@@ -238,22 +245,16 @@ def speculators_cases(out: Path) -> None:
         "speculators_both_ways": {"speculators_model_type": "dflash", "sliding_window_non_causal": True},
     }
     for name, changes in cases.items():
-        layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"]}
-        layers |= {"sliding_window": 3, "use_sliding_window": True}
-        config = Qwen3Config(**layers, attn_implementation="eager")
-        model = speculators_model(definitions, config, REDUCED)
+        config = qwen3_config(WINDOWED)
+        model = speculators_model((definitions.Qwen3DFlashDecoderLayer(config, n) for n in range(2)), REDUCED)
         sizes = {"verifier_vocab_size": VOCABULARY, "draft_vocab_size": REDUCED, "hidden_size": HIDDEN}
         if rank := changes.get("markov_rank"):
             model.markov_head = heads.MarkovHead(**sizes, markov_rank=rank, head_type=changes["markov_head_type"])
         randomised(model)
-        ids = torch.sort(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(3))[:REDUCED]).values
+        ids = draft_ids(REDUCED)
         shape = {
             **changes,
-            "transformer_layer_config": layers,
-            "draft_vocab_size": REDUCED,
-            "block_size": BLOCK,
-            "aux_hidden_state_layer_ids": [layer + 1 for layer in TARGET_LAYERS],
-            "mask_token_id": MASK,
+            **speculators_shape(WINDOWED, REDUCED),
             "speculators_config": {"verifier": {"name_or_path": "Qwen/Tiny", "architectures": ["Qwen3ForCausalLM"]}},
         }
         outputs = two_blocks(SpeculatorsBlock(model, config, ids, changes.get("sliding_window_non_causal", False)))
@@ -262,10 +263,28 @@ def speculators_cases(out: Path) -> None:
         write(out, name, model, shape, outputs)
 
 
-def speculators_model(definitions: Any, config: Qwen3Config, size: int) -> Any:
+WINDOWED = {
+    **QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3,
+    "use_sliding_window": True,
+}  # fmt: skip
+
+
+def draft_ids(size: int) -> Any:
+    """Return the tokens that a drafter of `size` tokens can draft."""
+    return torch.sort(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(3))[:size]).values
+
+
+def speculators_shape(layers: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return the settings that all drafters of speculators have, which draft `size` tokens."""
+    read = [layer + 1 for layer in TARGET_LAYERS]
+    shape = {"transformer_layer_config": layers, "draft_vocab_size": size, "block_size": BLOCK}
+    return shape | {"aux_hidden_state_layer_ids": read, "mask_token_id": MASK}
+
+
+def speculators_model(layers: Iterable[Any], size: int) -> Any:
     """Return the parts that all drafters of speculators have, which draft `size` tokens."""
     model: Any = torch.nn.Module()
-    model.layers = torch.nn.ModuleList(definitions.Qwen3DFlashDecoderLayer(config, layer) for layer in range(2))
+    model.layers = torch.nn.ModuleList(layers)
     model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
     model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
     model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
@@ -273,17 +292,29 @@ def speculators_model(definitions: Any, config: Qwen3Config, size: int) -> Any:
     return model
 
 
-class SpeculatorsBlock:
-    """A block of one anchor at the end of the text, whose own hidden state nobody has: the masks leave it out."""
+class TextBlock:
+    """A block behind all the text so far, which the reference reads again each time."""
 
-    def __init__(self, model: Any, config: Any, ids: Any, both_ways: bool) -> None:
-        self.model, self.ids, self.both_ways = model, ids, both_ways
-        self.rotary, self.window = Qwen3RotaryEmbedding(config), config.sliding_window
+    def __init__(self) -> None:
         self.text = torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
 
     def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, ...]:
         self.text = torch.cat([self.text, hidden], 1)
-        count = self.text.shape[1]
+        return self.draft(ids, self.text.shape[1])
+
+    def draft(self, ids: Any, count: int) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+
+class SpeculatorsBlock(TextBlock):
+    """A block of one anchor at the end of the text, whose own hidden state nobody has: the masks leave it out."""
+
+    def __init__(self, model: Any, config: Any, ids: Any, both_ways: bool) -> None:
+        super().__init__()
+        self.model, self.ids, self.both_ways = model, ids, both_ways
+        self.rotary, self.window = Qwen3RotaryEmbedding(config), config.sliding_window
+
+    def draft(self, ids: Any, count: int) -> tuple[Any, ...]:
         padded = torch.cat([self.text, torch.zeros_like(self.text[:, :1])], 1)
         context = self.model.hidden_norm(self.model.fc(padded))
         indices = torch.cat([torch.arange(count + 1), count + torch.arange(BLOCK)])[None]
@@ -347,14 +378,14 @@ def xpress_cases(out: Path) -> None:
         "mlp_down": "mlp.down_proj", "down_h": "down_h", "down_g": "down_g", "in_proj": "in_proj",
     }  # fmt: skip
     layers = {**QWEN3, **PLAIN_ROPE}
-    config = Qwen3Config(**layers, attn_implementation="eager")
+    config = qwen3_config(layers)
     for name, from_anchor, size in (("speculators_xpress", True, REDUCED), ("xpress", False, VOCABULARY)):
-        model = speculators_model(definitions, config, size)
+        model = speculators_model((definitions.Qwen3DFlashDecoderLayer(config, n) for n in range(2)), size)
         sizes = {"verifier_vocab_size": VOCABULARY, "draft_vocab_size": size, "hidden_size": HIDDEN}
         model.refiner_head = heads.XPressRefinerHead(**sizes, block_size=BLOCK, rank=6, mlp_ratio=2)
         model.from_anchor = from_anchor
         randomised(model)
-        ids = torch.sort(torch.randperm(VOCABULARY, generator=torch.Generator().manual_seed(3))[:size]).values
+        ids = draft_ids(size)
         block = SpeculatorsBlock(model, config, ids, both_ways=True)
         block.window = None
         outputs = two_blocks(block)
@@ -362,14 +393,11 @@ def xpress_cases(out: Path) -> None:
         weights = model.state_dict()
         if from_anchor:
             shape |= {"speculators_model_type": "xpress", "xpress_mlp_ratio": 2, "num_jacobi_passes": BLOCK}
-            shape |= {"transformer_layer_config": layers, "draft_vocab_size": size, "mask_token_id": MASK}
-            shape["aux_hidden_state_layer_ids"] = [layer + 1 for layer in TARGET_LAYERS]
+            shape |= speculators_shape(layers, size)
             outputs["weights.d2t"] = ids - torch.arange(size)
         else:
-            inner = {"target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
-            shape |= {**layers, "architectures": ["Qwen3XPressModel"], "dflash_config": inner}
+            shape |= {**layers, **SIZES, "architectures": ["Qwen3XPressModel"], "dflash_config": READ}
             shape |= {"xpress_mlp_hidden": 12, "xpress_num_passes": BLOCK, "xpress_block_size": BLOCK}
-            shape["num_target_layers"] = TARGET_DEPTH
             tables = {"target.embeddings": weights.pop("embed_tokens.weight")}
             outputs |= {**tables, "target.output": weights.pop("lm_head.weight")}
             outputs |= {key: value.half() for key, value in outputs.items() if key.startswith("target.")}
@@ -381,30 +409,26 @@ def xpress_cases(out: Path) -> None:
 
 def jetspec_cases(out: Path) -> None:
     models, drafters = import_module("jetspec.models.draft_head"), import_module("jetspec.draft_head_adapter")
-    tables = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
-    table, head = (randomised(part, 7) for part in tables)
+    table, head = tables()
     target = types.SimpleNamespace(model=types.SimpleNamespace(embed_tokens=table), lm_head=head)
     for name, shifted in (("jetspec", False), ("jetspec_shifted", True)):
-        inner = {"causal_head": True, "target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
-        shape = {**QWEN3, **PLAIN_ROPE, "block_size": BLOCK, "num_target_layers": TARGET_DEPTH}
-        shape |= {"architectures": ["DFlashDraftModel"], "dflash_config": inner}
-        model = randomised(models.DFlashDraftModel(Qwen3Config(**shape, attn_implementation="eager")))
+        inner = {"causal_head": True, **READ}
+        shape = {**QWEN3, **PLAIN_ROPE, **SIZES, "architectures": ["DFlashDraftModel"], "dflash_config": inner}
+        model = randomised(models.DFlashDraftModel(qwen3_config(shape)))
         drafter = drafters.DraftHeadTreeDrafter(model, target, BLOCK, TARGET_LAYERS, shifted)
         # The authors pass it beside the configuration.
         shape["dflash_config"] = inner | ({"draft_shift": True} if shifted else {})
-        outputs = two_blocks(JetSpecBlock(drafter))
-        outputs |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
-        write(out, name, model, shape, outputs)
+        write(out, name, model, shape, two_blocks(JetSpecBlock(drafter)) | stored_tables())
 
 
-class JetSpecBlock:
-    """A block behind all the text so far; the drafter has a cache of its own."""
+class JetSpecBlock(TextBlock):
+    """The drafter has a cache of its own."""
 
     def __init__(self, drafter: Any) -> None:
-        self.drafter, self.text = drafter, torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
+        super().__init__()
+        self.drafter = drafter
 
-    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any]:
-        self.text = torch.cat([self.text, hidden], 1)
+    def draft(self, ids: Any, _count: int) -> tuple[Any, Any]:
         logits = self.drafter.propose_logits(ids[:, :1], BLOCK - 1, self.text)
         return logits, logits.argmax(-1)
 
@@ -414,28 +438,18 @@ DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 4, "selector_rank": 6, "sel
 
 def dflash2_case_of_speculators(out: Path) -> None:
     definitions = import_module("speculators.models.dflash2.model_definitions")
-    layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"]}
-    layers |= {"sliding_window": 3, "use_sliding_window": True}
-    config = Qwen3Config(**layers, attn_implementation="eager")
-    model = torch.nn.Module()
+    config = qwen3_config(WINDOWED)
     sizes = {"block_size": BLOCK, "conv_kernel_size": 2, "conv_group_size": 4}
-    model.layers = torch.nn.ModuleList(definitions.Qwen3DFlash2DecoderLayer(config, n, **sizes) for n in range(2))
-    model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
-    model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
-    model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
-    model.lm_head = torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
+    layers = (definitions.Qwen3DFlash2DecoderLayer(config, n, **sizes) for n in range(2))
+    model = speculators_model(layers, VOCABULARY)
     model.candidate_selector = definitions.CandidateSelector(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, rank=DFLASH2["selector_rank"], top_k=DFLASH2["selector_top_k"]
     )
     randomised(model)
     shape = {
         **DFLASH2,
+        **speculators_shape(WINDOWED, VOCABULARY),
         "speculators_model_type": "dflash2",
-        "transformer_layer_config": layers,
-        "draft_vocab_size": VOCABULARY,
-        "block_size": BLOCK,
-        "aux_hidden_state_layer_ids": [layer + 1 for layer in TARGET_LAYERS],
-        "mask_token_id": MASK,
         "sliding_window_non_causal": True,
         "sample_from_anchor": False,
     }
@@ -446,14 +460,13 @@ def dflash2_case_of_speculators(out: Path) -> None:
 def dflash2_case_of_mlx_vlm(out: Path) -> None:
     mx, reference = import_module("mlx.core"), import_module("mlx_vlm.speculative.drafters.dflash2")
     cut = {"final_logit_softcapping": 4.0, "output_multiplier": 0.7, "input_embedding_scale": 1.5}
-    own = {"block_size": BLOCK, "target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
     shape = {
         **QWEN3,
         **PLAIN_ROPE,
         "is_causal": False,
         "num_target_layers": TARGET_DEPTH,
         "architectures": ["DFlash2DraftModel"],
-        "dflash_config": {**DFLASH2, **cut, **own},
+        "dflash_config": {**DFLASH2, **cut, **READ, "block_size": BLOCK},
     }
     case = MlxCase(reference.DFlash2DraftModel(reference.ModelConfig.from_dict(shape)))
     model, top = case.model, DFLASH2["selector_top_k"]
@@ -485,8 +498,7 @@ def muse_glimmer_case(out: Path) -> None:
         "layer_types": ["sliding_attention"] * 2,
         "sliding_window": 4,
         "block_size": BLOCK,
-        "target_layer_ids": TARGET_LAYERS,
-        "mask_token_id": MASK,
+        **READ,
     }
     # The published configuration lacks these; its target is larger than a golden file should be.
     shape |= {"vocab_size": VOCABULARY, "num_target_layers": TARGET_DEPTH}
@@ -532,8 +544,6 @@ class MlxCase:
 
 def domino_cases(out: Path) -> None:
     reference = import_module("specforge.modeling.draft.domino")
-    tables = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
-    table, head = (randomised(part, 7) for part in tables)
     for name, shifted, prefix, kinds in (
         ("domino", True, 1, ["full_attention", "full_attention"]),
         ("domino_masks", False, 0, ["sliding_attention", "full_attention"]),
@@ -544,13 +554,11 @@ def domino_cases(out: Path) -> None:
             "layer_types": kinds,
             "sliding_window": 5,
             "use_sliding_window": True,
-            "block_size": BLOCK,
-            "num_target_layers": TARGET_DEPTH,
+            **SIZES,
             "architectures": ["DominoDraftModel"],
             "emb_dim": 6,
             "dflash_config": {
-                "target_layer_ids": TARGET_LAYERS,
-                "mask_token_id": MASK,
+                **READ,
                 "projector_type": "domino",
                 "pure_draft_prefix_len": prefix,
                 "emb_dim": 6,
@@ -558,23 +566,19 @@ def domino_cases(out: Path) -> None:
                 "shift_label": shifted,
             },
         }
-        model = randomised(reference.DominoDraftModel(Qwen3Config(**shape, attn_implementation="eager")))
-        outputs = two_blocks(DominoBlock(model, table, head))
-        outputs |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
-        write(out, name, model, shape, outputs)
+        model = randomised(reference.DominoDraftModel(qwen3_config(shape)))
+        write(out, name, model, shape, two_blocks(DominoBlock(model, *tables())) | stored_tables())
 
 
-class DominoBlock:
-    """A block behind all the text so far, with the masks of training: those of generation leave windows out."""
+class DominoBlock(TextBlock):
+    """A block with the masks of training: those of generation leave windows out."""
 
     def __init__(self, model: Any, table: Any, head: Any) -> None:
+        super().__init__()
         self.model, self.table, self.head = model, table, head
-        self.text = torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
 
-    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any]:
+    def draft(self, ids: Any, count: int) -> tuple[Any, Any]:
         masks = import_module("specforge.algorithms.common.dflash_family_model")
-        self.text = torch.cat([self.text, hidden], 1)
-        count = self.text.shape[1]
         anchor = torch.tensor([[count]]), torch.ones(1, 1, dtype=torch.bool), count, BLOCK, "cpu"
         rows = self.model(
             target_hidden=self.text,

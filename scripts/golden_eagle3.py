@@ -14,18 +14,16 @@ in 16 bits, so that they are small; the reference computes with the same values 
 """
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from deepspec.modeling.eagle3.gemma4.modeling import Gemma4Eagle3Model
 from deepspec.modeling.eagle3.qwen3.modeling import Qwen3Eagle3Model
 from eagle.model.cnets import Model
 from eagle.model.configs import EConfig
-from safetensors.torch import save_file
+from golden_files import TREE, path_to, write_folder
 from speculators import SpeculatorsConfig, VerifierConfig
 from speculators.models.eagle3.config import Eagle3SpeculatorConfig
 from speculators.models.eagle3.core import Eagle3DraftModel
@@ -34,8 +32,6 @@ from transformers import DynamicCache, Qwen3Config
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
 WIDTH, VOCABULARY, CANDIDATES, DEPTH, ROWS = 32, 48, 20, 12, 9
-# Tokens as places among the candidates; levels of 2, 3 and 2.
-TREE = ([3, 7, 11, 5, 5, 9, 2], [-1, -1, 0, 0, 1, 2, 4])
 LLAMA = {
     "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": 40, "num_attention_heads": 4,
     "num_key_value_heads": 2, "num_hidden_layers": 1, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY,
@@ -100,7 +96,6 @@ def write_safeailab(folder: Path) -> None:
     config = LLAMA | {"architectures": ["LlamaForCausalLM"], "draft_vocab_size": CANDIDATES}
     model = Model(EConfig(**config, rope_scaling={"type": "linear", "factor": 2.0}, target_hidden_size=WIDTH))
     ids = randomise(model)
-    model.eval()
     written = config | {"rope_scaling": {"type": "linear", "factor": 2.0}}
 
     def reference(features: torch.Tensor, following: torch.Tensor, path: list[int]) -> torch.Tensor:
@@ -150,7 +145,6 @@ def write_deepspec(folder: Path, written: dict[str, Any], kind: Any, configurati
 
     model = kind(configuration(**written, attn_implementation="sdpa"))
     ids = randomise(model)
-    model.eval()
 
     def reference(features: torch.Tensor, following: torch.Tensor, path: list[int]) -> torch.Tensor:
         cache = DynamicCache()
@@ -187,7 +181,6 @@ def write_speculators(folder: Path, layer: dict[str, Any], flags: dict[str, Any]
     config.transformer_layer_config._attn_implementation = "eager"
     model = Eagle3DraftModel(config)
     ids = randomise(model)
-    model.eval()
     seen: list[torch.Tensor] = []
     model.lm_head.register_forward_hook(lambda _module, _inputs, output: seen.append(output[0]))
 
@@ -214,6 +207,7 @@ def write_speculators(folder: Path, layer: dict[str, Any], flags: dict[str, Any]
 def randomise(model: torch.nn.Module) -> list[int]:
     """Give a model random weights that 16 bits hold, and its tables of tokens; return the tokens that it can draft."""
     generator = torch.Generator().manual_seed(20)
+    model.eval()
     scalars = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("layer_scalar")]
     for name, weights in [*model.named_parameters(), *scalars]:
         wide = 0.25 if weights.ndim > 1 else 0.15
@@ -262,20 +256,9 @@ def write(
             together = complete_tree(features, following, tree)
             assert torch.allclose(together, expected["tree_logits"], atol=1e-5), "its tree is not its paths"
             expected["tree_logits"] = together
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     left_out = ("verifier_", "rotary_emb")
     tensors = {name: value for name, value in model.state_dict().items() if not name.startswith(left_out)}
-    stored = {name: value.half() if value.is_floating_point() else value for name, value in tensors.items()}
-    save_file({name: value.contiguous() for name, value in stored.items()}, folder / "model.safetensors")
-    np.savez_compressed(folder / "expected.npz", **{name: value.numpy() for name, value in expected.items()})
-    print(f"{folder.name}: {sum(path.stat().st_size for path in folder.iterdir()) / 1000:.0f} kB")
-
-
-def path_to(node: int, parents: list[int]) -> list[int]:
-    """Return the nodes from below the root to this one."""
-    above = path_to(parents[node], parents) if parents[node] >= 0 else []
-    return [*above, node]
+    write_folder(folder, config, tensors, expected)
 
 
 if __name__ == "__main__":

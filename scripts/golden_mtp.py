@@ -20,22 +20,18 @@ tokens that they draft, and `chain_logits` the logits of these.
 
 import argparse
 import importlib
-import json
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import save_file
+from golden_files import TREE, draw, path_to, write_folder
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpLayer, MtpModel
 
 # As many tokens as the alphabet of the tests.
 WIDTH, VOCABULARY, ROWS, DEPTH = 32, 31, 9, 4
-# Levels of 2, 3 and 2 nodes.
-TREE = ([3, 7, 11, 5, 5, 9, 2], [-1, -1, 0, 0, 1, 2, 4])
 COMMON: dict[str, Any] = {
     "hidden_size": WIDTH, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
     "num_hidden_layers": DEPTH, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY, "max_position_embeddings": 256,
@@ -135,17 +131,23 @@ def main() -> None:
         write_several(options.out / "several_mtp", "glm4_moe", CASES["glm4_moe"])
 
 
+def loaded(case: Case, written: dict[str, Any]) -> tuple[Any, Any]:
+    """Return transformers' module of a family, and a configuration."""
+    package = f"transformers.models.{case.module}"
+    modeling = importlib.import_module(f"{package}.modeling_{case.module}")
+    configuration = importlib.import_module(f"{package}.configuration_{case.module}")
+    config = getattr(configuration, case.classes + case.config)(**written | case.options)
+    config._attn_implementation = "eager"
+    if hasattr(config, "_experts_implementation"):
+        config._experts_implementation = "eager"
+    return modeling, config
+
+
 class Reference:
     """An MTP layer of transformers with random weights, and tables."""
 
     def __init__(self, case: Case) -> None:
-        package = f"transformers.models.{case.module}"
-        modeling = importlib.import_module(f"{package}.modeling_{case.module}")
-        configuration = importlib.import_module(f"{package}.configuration_{case.module}")
-        config = getattr(configuration, case.classes + case.config)(**case.written | case.options)
-        config._attn_implementation = "eager"
-        if hasattr(config, "_experts_implementation"):
-            config._experts_implementation = "eager"
+        modeling, config = loaded(case, case.written)
         kinds = getattr(config, "layer_types", None) or ["full_attention"] * DEPTH
         number = max(index for index, kind in enumerate(kinds) if not kind.startswith("linear"))
         layer, norm = (getattr(modeling, case.classes + part) for part in ("DecoderLayer", "RMSNorm"))
@@ -155,9 +157,7 @@ class Reference:
         generator = torch.Generator().manual_seed(20)
         tensors = [*self.layer.named_parameters(), *self.layer.named_buffers()]
         for name, weights in tensors:
-            middle = float(weights.ndim == 1 and "norm" in name and not self.zero_centred)
-            wide = 0.25 if weights.ndim > 1 else 0.15
-            weights.copy_((middle + wide * torch.randn(weights.shape, generator=generator)).half().float())
+            draw(weights, float(weights.ndim == 1 and "norm" in name and not self.zero_centred), generator)
         self.layer.eval()
         self.before: torch.Tensor = torch.empty(0)
         self.layer.mtp_block.register_forward_hook(self._keep)
@@ -204,29 +204,19 @@ def write(folder: Path, model_type: str, case: Case) -> None:
         "chain_before": logits(chain, True)[ROWS:], "tree": torch.tensor(tree), "parents": torch.tensor(parents),
         "tree_logits": torch.stack(below),
     }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type, **case.written}, indent=2) + "\n")
     tensors = dict(published(reference.layer.state_dict(), case))
-    save_file({name: value.half().contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
-    np.savez_compressed(folder / "expected.npz", **{name: value.numpy() for name, value in expected.items()})
-    print(f"{folder.name}: {sum(path.stat().st_size for path in folder.iterdir()) / 1000:.0f} kB")
+    write_folder(folder, {"model_type": model_type, **case.written}, tensors, expected)
 
 
 def write_several(folder: Path, model_type: str, case: Case) -> None:
     """Write several layers that draft in turn."""
     reference, layers = Reference(case), 3
     written = case.written | {"num_nextn_predict_layers": layers}
-    package = f"transformers.models.{case.module}"
-    configuration = importlib.import_module(f"{package}.configuration_{case.module}")
-    modeling = importlib.import_module(f"{package}.modeling_{case.module}")
-    config = getattr(configuration, case.classes + case.config)(**written | case.options)
-    config._attn_implementation = config._experts_implementation = "eager"
+    modeling, config = loaded(case, written)
     model = MtpModel(getattr(modeling, f"{case.classes}ForCausalLM")(config), layers)
     generator = torch.Generator().manual_seed(21)
     for name, weights in [*model.layers.named_parameters(), *model.layers.named_buffers()]:
-        middle = float(weights.ndim == 1 and "norm" in name)
-        wide = 0.25 if weights.ndim > 1 else 0.15
-        weights.copy_((middle + wide * torch.randn(weights.shape, generator=generator)).half().float())
+        draw(weights, float(weights.ndim == 1 and "norm" in name), generator)
     model.embed_tokens.weight.copy_(reference.embeddings)
     model.shared_head.weight.copy_(reference.output)
     model.eval()
@@ -241,12 +231,8 @@ def write_several(folder: Path, model_type: str, case: Case) -> None:
     tensors = {}
     for number, layer in enumerate(model.layers):
         for name, value in published(layer.state_dict(), case):
-            tensors[name.replace(f".{DEPTH}.", f".{DEPTH + number}.", 1)] = value.half().contiguous()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"model_type": model_type, **written}, indent=2) + "\n")
-    save_file(tensors, folder / "model.safetensors")
-    np.savez_compressed(folder / "expected.npz", **{name: value.numpy() for name, value in expected.items()})
-    print(f"{folder.name}: {sum(path.stat().st_size for path in folder.iterdir()) / 1000:.0f} kB")
+            tensors[name.replace(f".{DEPTH}.", f".{DEPTH + number}.", 1)] = value
+    write_folder(folder, {"model_type": model_type, **written}, tensors, expected)
 
 
 def published(state: dict[str, torch.Tensor], case: Case) -> list[tuple[str, torch.Tensor]]:
@@ -269,12 +255,6 @@ def published(state: dict[str, torch.Tensor], case: Case) -> list[tuple[str, tor
             else:
                 tensors.append((f"{prefix}.{number}.down_proj.weight", matrix))
     return tensors
-
-
-def path_to(node: int, parents: list[int]) -> list[int]:
-    """Return the nodes from below the root to this one."""
-    above = path_to(parents[node], parents) if parents[node] >= 0 else []
-    return [*above, node]
 
 
 if __name__ == "__main__":
