@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -144,18 +144,11 @@ def server(command: Sequence[str], port: int) -> Iterator[str]:
                     if process.poll() is not None or monotonic() > until:
                         log.seek(0)
                         raise SystemExit(f"{command[1:4]} did not start:\n{log.read().decode()}") from None
-                    with_patience(process)
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(0.25)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-
-
-def with_patience(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a quarter of a second, or for the end of a process."""
-    try:
-        process.wait(0.25)
-    except subprocess.TimeoutExpired:
-        return
 
 
 def free_port() -> int:

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from golden_files import GEMMA4, LLAMA3, YARN
 from safetensors.torch import save_file
 from torch.nn.attention.flex_attention import create_mask
 from transformers import DynamicCache
@@ -56,13 +57,6 @@ QWEN3: dict[str, Any] = {
 PLAIN_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}
 READ = {"target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
 SIZES = {"block_size": BLOCK, "num_target_layers": TARGET_DEPTH}
-YARN = {
-    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
-}  # fmt: skip
-LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16,
-}  # fmt: skip
 
 
 def main() -> None:
@@ -171,18 +165,9 @@ def deepspec_cases(out: Path) -> None:
 
 def gemma_case(out: Path) -> None:
     reference = import_module("deepspec.modeling.dspark.gemma4.modeling")
-    shape = {
-        "model_type": "gemma4_text", "hidden_size": HIDDEN, "intermediate_size": 24, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 4,
-        "global_head_dim": 8, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6, "attention_bias": False,
-        "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "attention_dropout": 0.0,
-        "attention_k_eq_v": True, "enable_moe_block": False, "hidden_size_per_layer_input": 0,
-        "num_kv_shared_layers": 0, "use_double_wide_mlp": False, "final_logit_softcapping": 5.0,
-        "layer_types": ["full_attention"] * 2, "sliding_window": 512, "tie_word_embeddings": False,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-        },
+    shape = GEMMA4 | {
+        "hidden_size": HIDDEN, "intermediate_size": 24, "num_hidden_layers": 2, "global_head_dim": 8,
+        "vocab_size": VOCABULARY, "layer_types": ["full_attention"] * 2,
         "num_anchors": 4, "enable_confidence_head": True, "confidence_head_with_markov": True, "markov_rank": 6,
         "markov_head_type": "vanilla", "architectures": ["Gemma4DSparkModel"], **SIZES, **READ,
     }  # fmt: skip

@@ -23,7 +23,7 @@ from deepspec.modeling.eagle3.gemma4.modeling import Gemma4Eagle3Model
 from deepspec.modeling.eagle3.qwen3.modeling import Qwen3Eagle3Model
 from eagle.model.cnets import Model
 from eagle.model.configs import EConfig
-from golden_files import TREE, path_to, write_folder
+from golden_files import GEMMA4, LLAMA3, TREE, YARN, path_to, write_folder
 from speculators import SpeculatorsConfig, VerifierConfig
 from speculators.models.eagle3.config import Eagle3SpeculatorConfig
 from speculators.models.eagle3.core import Eagle3DraftModel
@@ -37,23 +37,9 @@ LLAMA = {
     "num_key_value_heads": 2, "num_hidden_layers": 1, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY,
     "hidden_act": "silu", "max_position_embeddings": 256, "tie_word_embeddings": False, "pad_token_id": 0,
 }  # fmt: skip
-LLAMA3 = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 16, "rope_theta": 10000.0,
-}  # fmt: skip
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0}
-GEMMA4 = {
-    "model_type": "gemma4_text", "hidden_size": WIDTH, "intermediate_size": 40, "num_hidden_layers": 1,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 4,
-    "global_head_dim": 16, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6, "attention_bias": False,
-    "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "attention_dropout": 0.0,
-    "attention_k_eq_v": True, "enable_moe_block": False, "hidden_size_per_layer_input": 0,
-    "num_kv_shared_layers": 0, "use_double_wide_mlp": False, "final_logit_softcapping": 5.0, "pad_token_id": 0,
-    "layer_types": ["full_attention"], "sliding_window": 512, "tie_word_embeddings": False,
-    "rope_parameters": {
-        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    },
+GEMMA = GEMMA4 | {
+    "hidden_size": WIDTH, "intermediate_size": 40, "num_hidden_layers": 1, "global_head_dim": 16,
+    "vocab_size": VOCABULARY, "pad_token_id": 0, "layer_types": ["full_attention"],
 }  # fmt: skip
 
 # From the rows of a prompt and a path below its root, the logits of each row and then below each token of the path.
@@ -70,7 +56,7 @@ def main() -> None:
         own = {"target_layer_ids": [1, 3, 5, 7, 9], "num_target_layers": DEPTH, "ttt_length": 7, "step_loss_decay": 0.8}
         qwen = LLAMA | {"model_type": "qwen3", "head_dim": 16, "rope_parameters": YARN, **own}
         write_deepspec(options.out / "eagle3_deepspec", qwen, Qwen3Eagle3Model, Qwen3Config)
-        write_deepspec(options.out / "eagle3_deepspec_gemma4", GEMMA4 | own, Gemma4Eagle3Model, Gemma4TextConfig)
+        write_deepspec(options.out / "eagle3_deepspec_gemma4", GEMMA | own, Gemma4Eagle3Model, Gemma4TextConfig)
         write_speculators(
             options.out / "eagle3_speculators_llama",
             LLAMA | {"head_dim": 16, "num_hidden_layers": 2, "attention_bias": True, "mlp_bias": True},

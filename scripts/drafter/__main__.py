@@ -7,6 +7,7 @@ README.md in this folder says what each phase does, and with which options the s
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,6 @@ from scripts.drafter.training import train_heads
 
 def smoke() -> None:
     """Compare the kernels with plain PyTorch, in the default model's shape."""
-    quick_ones = kernels.USE_TRITON
     dtype = torch.float16
     target = Target.random(dtype, num_hidden_layers=4)
     slots = Slots(target, 64, 256, {0, 2})
@@ -32,10 +32,7 @@ def smoke() -> None:
     prompts = [draw.integers(3, 40_000, draw.integers(2, 150)).tolist() for _ in range(64)]
     slots.fill(list(range(64)), prompts, [250] * 64, [0.0] * 64, 4096)
     with torch.no_grad():
-        kernels.USE_TRITON = False
-        plain = slots.logits().float()
-        kernels.USE_TRITON = quick_ones
-        quick = slots.logits().float()
+        plain, quick = both_ways(lambda: slots.logits().float())
         calls = [target.call(torch.tensor([row], device=DEVICE))[0, -1, : target.width] for row in prompts[:8]]
         whole = torch.stack(calls) @ target.embeddings.T
     note("kernels against plain", float((quick - plain).abs().max() / plain.std()))
@@ -44,11 +41,39 @@ def smoke() -> None:
     columns = torch.stack([torch.randperm(10_240, device=DEVICE)[:16] for _ in range(64)]).to(torch.int16)
     probs, weights = torch.rand(64, 16, device=DEVICE).softmax(-1).half(), torch.rand(64, device=DEVICE)
     first, second = logits.clone(), logits.clone()
-    kernels.USE_TRITON = False
-    a = kernels.loss_rows(first, columns, probs, weights)
-    kernels.USE_TRITON = quick_ones
-    b = kernels.loss_rows(second, columns, probs, weights)
+    copies = iter((first, second))
+    a, b = both_ways(lambda: kernels.loss_rows(next(copies), columns, probs, weights))
     note("loss", float((a - b).abs().max()), "gradient", float((first.float() - second.float()).abs().max()))
+
+
+def both_ways(compute: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what is computed with plain PyTorch, and then with the kernels where they run."""
+    quick_ones = kernels.USE_TRITON
+    kernels.USE_TRITON = False
+    plain = compute()
+    kernels.USE_TRITON = quick_ones
+    return plain, compute()
+
+
+# Default and meaning of each option that is a number; a number that is whole stays whole.
+NUMBERS: dict[str, tuple[float, str]] = {
+    "seed": (48, "draws prompts, answers and weights"),
+    "cores": (os.cpu_count() or 1, "processes that draw prompts"),
+    "prompts": (320_000, "prompts to train on"),
+    "held-out": (3000, "prompts to measure with"),
+    "tokens": (20_000_000, "answer tokens to make at most"),
+    "answer-seconds": (120.0, "time for answers"),
+    "answer": (288, "tokens of an answer at most"),
+    "slots": (1536, "sequences that are decoded side by side"),
+    "length": (1408, "tokens of a conversation at most"),
+    "stride": (16, "calls between two looks at the slots"),
+    "call-tokens": (65_536, "tokens of a call over whole sequences"),
+    "shipped": (10**9, "shipped answers to take along"),
+    "vocabulary": (10_240, "tokens that the drafter can draft, at most"),
+    "batch": (2048, "roots of a training step"),
+    "further": (0.0, "seconds of each further training of the first arm"),
+    "further-rate": (1e-4, "its rate"),
+}
 
 
 def main() -> None:
@@ -58,24 +83,10 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, help="its tokenizer.json, if not in that folder")
     parser.add_argument("--work", type=Path, default=Path("/tmp/drafter"))
     parser.add_argument("--out", type=Path, default=Path("/tmp/drafter/out"))
-    parser.add_argument("--seed", type=int, default=48)
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--prompts", type=int, default=320_000)
-    parser.add_argument("--held-out", type=int, default=3000)
-    parser.add_argument("--tokens", type=int, default=20_000_000, help="answer tokens to make at most")
-    parser.add_argument("--answer-seconds", type=float, default=120)
-    parser.add_argument("--answer", type=int, default=288, help="tokens of an answer at most")
-    parser.add_argument("--slots", type=int, default=1536)
-    parser.add_argument("--length", type=int, default=1408, help="tokens of a conversation at most")
-    parser.add_argument("--stride", type=int, default=16, help="calls between two looks at the slots")
-    parser.add_argument("--call-tokens", type=int, default=65_536, help="tokens of a call over whole sequences")
-    parser.add_argument("--shipped", type=int, default=10**9, help="shipped answers to take along")
-    parser.add_argument("--vocabulary", type=int, default=10_240)
-    parser.add_argument("--batch", type=int, default=2048)
+    for name, (default, meaning) in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=meaning)
     parser.add_argument("--arm", action="append", default=[], help="NAME:STATE:INNER:BLOCKS:SECONDS:RATE:DROPOUT")
     parser.add_argument("--start", type=Path, help="folder of a drafter that the arms begin with")
-    parser.add_argument("--further", type=float, default=0, help="seconds of each further training of the first arm")
-    parser.add_argument("--further-rate", type=float, default=1e-4)
     parser.add_argument("--tiny", action="store_true", help="a small random target on the CPU, to try the script")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)

@@ -87,19 +87,10 @@ def make_prompts(options: argparse.Namespace, tokenizer: Any) -> dict[bool, list
     for held, count in ((True, options.held_out), (False, options.prompts)):
         size = -(-count // (options.cores * 4))
         jobs = [(options.seed, first, min(first + size, count), held, passages) for first in range(0, count, size)]
-        if options.cores > 1:
-            with ProcessPoolExecutor(options.cores) as pool:  # A worker sees one kind of texts only.
-                parts = list(pool.map(_draw_prompts, jobs))
-        else:
-            parts = [_in_child(job) for job in jobs]
-        drawn = [item for part in parts for item in part]
+        with ProcessPoolExecutor(options.cores) as pool:  # A worker sees one kind of texts only.
+            drawn = [item for part in pool.map(_draw_prompts, jobs) for item in part]
         ids = [each.ids for each in tokenizer.encode_batch([text for text, *_ in drawn], add_special_tokens=False)]
         made[held] = [(row, more, kind) for row, (_, more, kind) in zip(ids, drawn, strict=True)]
         note("held out" if held else "to train on", len(drawn), Counter(kind for *_, kind in drawn).most_common(40))
     path.write_bytes(pickle.dumps(made))
     return made
-
-
-def _in_child(job: Any) -> list[tuple[str, int, str]]:
-    with ProcessPoolExecutor(1) as pool:
-        return pool.submit(_draw_prompts, job).result()

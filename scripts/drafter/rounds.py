@@ -7,21 +7,14 @@ import torch.nn.functional as F  # noqa: N812
 
 from scripts.drafter.common import DEVICE, STEPS
 from scripts.drafter.head import Head
-from scripts.drafter.states import Data
-
-
-def _columns(head: Head, data: Data) -> torch.Tensor:
-    """Return (vocabulary,) int32: each token's column in the head's own draft vocabulary, or -1."""
-    columns = torch.full((len(data.table),), -1, dtype=torch.int32, device=DEVICE)
-    columns[head.vocabulary] = torch.arange(len(head.vocabulary), dtype=torch.int32, device=DEVICE)
-    return columns
+from scripts.drafter.states import Data, columns_of
 
 
 @torch.no_grad()
 def greedy_lengths(head: Head, data: Data, roots: torch.Tensor, rows: int = 8192) -> torch.Tensor:
     """Return (n,) how many tokens of a draft with one beam are accepted after each root."""
     head.eval()
-    columns = _columns(head, data)
+    columns = columns_of(head.vocabulary, len(data.table))
     lengths = []
     for part in roots.split(rows):
         features = head.unroll(data.hidden(part), data.table[data.path(part)])
@@ -38,7 +31,7 @@ def greedy_lengths(head: Head, data: Data, roots: torch.Tensor, rows: int = 8192
 def beam_lengths(head: Head, data: Data, roots: torch.Tensor, width: int = 4, rows: int = 1024) -> torch.Tensor:
     """Return (n,) how many tokens of a draft with several beams are accepted after each root."""
     head.eval()
-    columns = _columns(head, data)
+    columns = columns_of(head.vocabulary, len(data.table))
     size, lengths = len(head.vocabulary), []
     for part in roots.split(rows):
         context = head.context(data.hidden(part))[:, None]

@@ -14,6 +14,13 @@ from scripts.drafter.target import Target
 STATE_STEP = 12.0  # Hidden states are stored as whole twelfths of a standard deviation.
 
 
+def columns_of(vocabulary: torch.Tensor, size: int) -> torch.Tensor:
+    """Return (size,) int32: each token's column in a draft vocabulary, or -1."""
+    columns = torch.full((size,), -1, dtype=torch.int32, device=DEVICE)
+    columns[vocabulary] = torch.arange(len(vocabulary), dtype=torch.int32, device=DEVICE)
+    return columns
+
+
 class Data:
     """All answers end to end, N tokens, with hidden states and teacher, on the device.
 
@@ -69,9 +76,7 @@ class Data:
         self.vocabulary = best[counts[best] > 0].sort().values if given is None else given
         self.cover = float(counts[self.vocabulary].sum() / counts.sum())
         self.rows = target.embeddings[self.vocabulary]
-        self.column_of = torch.full((size,), -1, dtype=torch.int32, device=DEVICE)
-        self.column_of[self.vocabulary] = torch.arange(len(self.vocabulary), dtype=torch.int32, device=DEVICE)
-        self.draftable = self.column_of[self.tokens.long()] >= 0
+        self.draftable = columns_of(self.vocabulary, size)[self.tokens.long()] >= 0
 
     def _read_states(self, target: Target, rows: list[Any], starts: np.ndarray, call_tokens: int) -> None:
         """Read hidden states and teacher, after their mean and scale are measured on some calls."""

@@ -11,7 +11,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ import rdchat.inference.loading as loading
 import mlx.core as mx
 import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
+from type_processes import in_processes
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 
-EQUAL, LIMIT_S = 1e-4, 400
+EQUAL = 1e-4
 
 
 def types() -> list[str]:
@@ -105,24 +106,6 @@ def absent_keys(config: dict[str, Any]) -> list[str]:
     return [key for key in same if key not in {"model_type", "vocab_size"}]
 
 
-def each(names: list[str], work: Callable[[Path, str], Any], out: Path, ending: str) -> None:
-    """Run every type in a process of its own, and write what it returns."""
-    for name in names:
-        target = out / f"{name}{ending}"
-        if not (child := os.fork()):
-            try:
-                result = work(out, name)
-            except BaseException as error:
-                result = {"as written": f"not run: {type(error).__name__}: {error}"[:300]}
-            target.write_text(json.dumps(result, indent=1))
-            os._exit(0)
-        if status := os.waitpid(child, 0)[1]:
-            target.write_text(json.dumps({"as written": f"not run: ended by signal {status & 127}"}))
-        found = json.loads(target.read_text())
-        wrong = {key: value for key, value in found.items() if value.startswith(("DIFFERS", "not run"))}
-        print(f"{name}: {found.get('as written', '-')[:150]} | {wrong}", flush=True)
-
-
 def table(out: Path) -> Iterator[str]:
     """Yield the lines of the table of docs/families.md."""
     yield "| family | as written | also equal with | named | refused |"
@@ -156,4 +139,7 @@ if __name__ == "__main__":
     elif task == "table":
         print(*table(place), sep="\n")
     else:
-        each(names or sorted(path.name for path in place.iterdir() if path.is_dir()), run, place, ".seen.json")
+        names = names or sorted(path.name for path in place.iterdir() if path.is_dir())
+        for name, found in in_processes(names, run, place, ".seen.json", failed="as written"):
+            wrong = {key: value for key, value in found.items() if value.startswith(("DIFFERS", "not run"))}
+            print(f"{name}: {found.get('as written', '-')[:150]} | {wrong}", flush=True)

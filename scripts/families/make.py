@@ -12,14 +12,14 @@ import math
 import os
 import re
 import shutil
-import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sizes import CHOSEN, EXPERTS, LAYERS, SMALL, SPECIAL
+from type_processes import in_processes
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
 LIMIT_S, SAME, SHORT, LONG, WINDOW = 400, 1e-4, 24, 40, 16
@@ -187,23 +187,6 @@ def make(out: Path, name: str) -> dict[str, str]:
     return failed
 
 
-def each(names: list[str], work: Callable[[Path, str], Any], out: Path, ending: str) -> None:
-    """Run every type in a process of its own, and write what it returns; one that does not end in time is ended."""
-    for name in names:
-        target = out / f"{name}{ending}"
-        if not (child := os.fork()):
-            signal.alarm(LIMIT_S)
-            try:
-                result = work(out, name)
-            except BaseException as error:
-                result = {"base": f"{type(error).__name__}: {error}"[:300]}
-            target.write_text(json.dumps(result, indent=1))
-            os._exit(0)
-        if status := os.waitpid(child, 0)[1]:
-            target.write_text(json.dumps({"base": f"ended by signal {status & 127}"}))
-        print(name, target.read_text()[:200].replace("\n", " "), flush=True)
-
-
 if __name__ == "__main__":
     import torch
     import transformers.modeling_utils
@@ -212,4 +195,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     place = Path(sys.argv[1]).resolve()
     place.mkdir(parents=True, exist_ok=True)
-    each(sys.argv[2:], make, place, ".made.json")
+    for name, problems in in_processes(sys.argv[2:], make, place, ".made.json", failed="base", limit_s=LIMIT_S):
+        print(name, str(problems)[:200], flush=True)
