@@ -29,7 +29,7 @@ CHILDREN = {
     "files": "rdchat.chat.attachments.file_reader",
     "formulas": "rdchat.chat.formulas.formulas_child",
     "tools": "rdchat.tools.tools_child",
-    "rank": "rdchat.inference.cluster.rank_child",
+    "rank": "rdchat.inference.rank_processes.rank_child",
 }
 """Module of each child, by name; its `main` returns the exit status."""
 

@@ -90,7 +90,7 @@ def run_rank(rank: int, addresses: list[str], model: str) -> None:
         SamplingParams,
     )
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
-    from rdchat.inference.ranks import rank_messages  # noqa: PLC0415
+    from rdchat.inference.sharding import rank_messages  # noqa: PLC0415
 
     ring = rank_messages.join(rank, addresses, "")
     if rank:

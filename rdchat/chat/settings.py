@@ -28,7 +28,7 @@ from rdchat.inference.api.requests import (
     check_seed,
     require,
 )
-from rdchat.inference.cluster.hosts import Host
+from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.tools.definitions import ToolServer
 

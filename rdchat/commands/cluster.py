@@ -8,8 +8,8 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands import terminal
 from rdchat.commands.terminal import table
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.cluster.hosts import found_host
-from rdchat.inference.cluster.processes import checked, facts_text
+from rdchat.inference.rank_processes.hosts import found_host
+from rdchat.inference.rank_processes.processes import checked, facts_text
 
 
 def add_add_host(parser: argparse.ArgumentParser) -> None:

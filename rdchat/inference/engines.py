@@ -8,7 +8,7 @@ from rdchat.inference.api.messages import ChatImage
 from rdchat.inference.api.model_facts import ranked_model, remote_model
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.cluster.hosts import Host
+from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import shared_images
 
@@ -69,7 +69,7 @@ class _ChosenEngine:
 
             return self._made(RemoteEngine, self._remote_servers, _draw)
         if ranked_model(model):
-            from rdchat.inference.cluster.ranks_engine import RanksEngine  # noqa: PLC0415
+            from rdchat.inference.rank_processes.ranks_engine import RanksEngine  # noqa: PLC0415
 
             return self._made(RanksEngine, self._hosts)
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX

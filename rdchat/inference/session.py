@@ -28,7 +28,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DRAFTERS, DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.caches.disk_caches import DiskCaches
+from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -10,8 +10,8 @@ from rdchat.chat.settings import stored_settings
 from rdchat.cli import main
 from rdchat.commands import cluster
 from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.inference.cluster.hosts import Host
-from rdchat.inference.cluster.processes import facts_text
+from rdchat.inference.rank_processes.hosts import Host
+from rdchat.inference.rank_processes.processes import facts_text
 from tests.commands.running import check_refused, printed_json
 
 STUDIO = {"ssh": "studio.local", "ips": ["192.168.1.5"]}

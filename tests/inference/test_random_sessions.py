@@ -22,7 +22,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision.image_rows import ModelEyes
-from tests.inference.caches.kept import PLENTY, chat_folder, small_blocks
+from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, small_blocks
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of

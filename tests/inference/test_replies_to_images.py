@@ -20,7 +20,7 @@ from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
-from tests.inference.caches.kept import PLENTY, chat_folder, reply_in, small_blocks
+from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, reply_in, small_blocks
 from tests.inference.fakes import ALPHABET, CharacterPrompts, CharacterTokenizer, shared_llama, tiny_llama
 from tests.inference.image_prompts import Image
 from tests.inference.ready_drafters import ready_session

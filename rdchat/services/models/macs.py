@@ -8,8 +8,8 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.model_facts import MemoryRoom, ModelCard, macs_for, ranked_address
-from rdchat.inference.cluster.hosts import THIS_MAC, Host, found_host
-from rdchat.inference.cluster.processes import checked, facts_text
+from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, found_host
+from rdchat.inference.rank_processes.processes import checked, facts_text
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.fit import Machine
 from rdchat.services.storage_watch import SettingsControl

@@ -16,7 +16,7 @@ from shiboken6 import isValid
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.cluster.hosts import Host
+from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
 from rdchat.services.models.fit import Model
 from rdchat.services.models.macs import Macs

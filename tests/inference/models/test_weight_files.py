@@ -21,7 +21,7 @@ from rdchat.inference.api.requests import Dtype
 from rdchat.inference.loading import Part, load_model, load_part
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.models.safetensors_file import read_header
-from rdchat.inference.ranks.sharding import split_of
+from rdchat.inference.sharding.model_split import split_of
 from tests.inference.model_folders import change_config, refusal
 
 Weights = dict[str, mx.array]

@@ -19,7 +19,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import NO_VISION, MemoryNeed, MemoryRoom, ModelCard
 from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, SamplingParams
-from rdchat.inference.caches import disk_caches
+from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.library.model_library import library_models, read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder

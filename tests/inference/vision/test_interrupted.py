@@ -10,7 +10,7 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.caches import disk_caches, segments
+from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

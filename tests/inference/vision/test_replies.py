@@ -8,7 +8,7 @@ import pytest
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import DRAFTERS, CacheFolder, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.caches import disk_caches
+from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

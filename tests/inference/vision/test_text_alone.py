@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
-from rdchat.inference.ranks.sharding import Split, split_of
+from rdchat.inference.sharding.model_split import Split, split_of
 from rdchat.inference.vision.families import vision_of
 from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import GOLDEN, apart, copied, expected, golden_folder, tensors_of

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
-from rdchat.inference.cluster.hosts import Host
+from rdchat.inference.rank_processes.hosts import Host
 from rdchat.services.models import macs
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.place_page import MacSheet, MacsPage

@@ -12,7 +12,7 @@ from shiboken6 import isValid
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.cluster.hosts import Host
+from rdchat.inference.rank_processes.hosts import Host
 from rdchat.services import remote_servers
 from rdchat.services.models import hub_drafters, macs
 from rdchat.services.models.hub_drafters import Part, PartSearch

@@ -17,7 +17,7 @@ from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ranked_address
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.cluster.ranks_engine import RanksEngine
+from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 
 # A rank that is stopped is found after at most half of it.
 DEADLINE_S = 30.0

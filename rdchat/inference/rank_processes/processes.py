@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_line
 from rdchat.files.foreign_files import size_text
 from rdchat.host import local_network_hint
-from rdchat.inference.cluster.hosts import THIS_MAC, Host, ring_hosts
+from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildEndedError, ChildError, ChildLimitError, Limits
 from rdchat.work.job import Job

@@ -12,14 +12,14 @@ import psutil
 import pytest
 
 from rdchat.errors import ModelError, RanksError, RdchatError
-from rdchat.inference.cluster.hosts import Host
-from rdchat.inference.cluster.processes import RankProcesses
-from rdchat.inference.ranks import rank_messages
-from rdchat.inference.ranks.rank_messages import receive
+from rdchat.inference.rank_processes.hosts import Host
+from rdchat.inference.rank_processes.processes import RankProcesses
+from rdchat.inference.sharding import rank_messages
+from rdchat.inference.sharding.rank_messages import receive
 from rdchat.work import child_run
 from rdchat.work.served import MAX_BYTES, packed, read_message
-from tests.inference.cluster.strangers import Stranger, echo, end, garbage, silence, stranger, zeros
-from tests.inference.ranks.stand_ins import StandIn
+from tests.inference.rank_processes.strangers import Stranger, echo, end, garbage, silence, stranger, zeros
+from tests.inference.sharding.stand_ins import StandIn
 
 HERE = (Host("localhost", ("127.0.0.1",)),)
 ROOT = Path(__file__).parents[3]
@@ -69,7 +69,7 @@ def test_what_is_no_message_takes_no_memory(monkeypatch: pytest.MonkeyPatch, wor
 @pytest.fixture
 def rank_alone() -> Iterator[subprocess.Popen[bytes]]:
     """A rank that is ready, and whose pipe is anyone's."""
-    command = [sys.executable, "-m", "tests.inference.cluster.scripted_rank", "--child", "rank"]
+    command = [sys.executable, "-m", "tests.inference.rank_processes.scripted_rank", "--child", "rank"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=ROOT) as process:
         assert process.stdout is not None

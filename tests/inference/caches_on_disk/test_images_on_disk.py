@@ -9,11 +9,11 @@ from hypothesis import strategies as some
 
 from rdchat.files.cache_folders import remove_folder
 from rdchat.inference.api.requests import CacheFolder
-from rdchat.inference.caches.disk_caches import DiskCaches
-from rdchat.inference.caches.segments import digests_of
+from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
+from rdchat.inference.caches_on_disk.segments import digests_of
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.caches.kept import PLENTY
+from tests.inference.caches_on_disk.kept import PLENTY
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.image_prompts import Image, ImagePrompt, alone, fresh, images, read
 

@@ -8,8 +8,8 @@ import pytest
 from rdchat.errors import ModelError, RanksError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.ranks import rank_messages
-from rdchat.inference.ranks.rank_messages import Follower, Leader
+from rdchat.inference.sharding import rank_messages
+from rdchat.inference.sharding.rank_messages import Follower, Leader
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import leaves
@@ -18,8 +18,8 @@ from tests.grids import share
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
 from tests.inference.plain_replies import drafted, plain
-from tests.inference.ranks.programs import conversation, difference
-from tests.inference.ranks.stand_ins import StandIn
+from tests.inference.sharding.programs import conversation, difference
+from tests.inference.sharding.stand_ins import StandIn
 
 FAMILIES = TREES | CHAINS | HYBRIDS | FED_AGAIN
 

@@ -36,7 +36,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.loading import load_model, load_part
 from rdchat.inference.models.model_files import resolve_model
-from rdchat.inference.ranks.sharding import check_sum, part_of
+from rdchat.inference.sharding.model_split import check_sum, part_of
 from rdchat.inference.verification.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache, Operation, Tree, first_offset

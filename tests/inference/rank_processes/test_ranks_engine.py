@@ -20,9 +20,9 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ranked_address
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, SamplingParams
-from rdchat.inference.cluster.hosts import Host
-from rdchat.inference.cluster.processes import RankProcesses
-from rdchat.inference.cluster.ranks_engine import RanksEngine
+from rdchat.inference.rank_processes.hosts import Host
+from rdchat.inference.rank_processes.processes import RankProcesses
+from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 from rdchat.work import child_run
 from tests.hub.downloading import small_files
 from tests.hub.surroundings import hub, this_machine_only
@@ -30,7 +30,7 @@ from tests.processes import python_process
 
 __all__ = ["hub", "this_machine_only"]
 
-COMMAND = [sys.executable, "-m", "tests.inference.cluster.scripted_rank", "--child", "rank"]
+COMMAND = [sys.executable, "-m", "tests.inference.rank_processes.scripted_rank", "--child", "rank"]
 ROOT = Path(__file__).parents[3]
 # A busy machine takes long to start Python.
 DEADLINE_S = 60.0
@@ -39,7 +39,7 @@ NAMES = ("localhost", "b.test", "c.test")
 HOSTS = tuple(Host(name, ("127.0.0.1",)) for name in NAMES[1:])
 ADDRESS, PAIR = ranked_address(NAMES, "model"), ranked_address(NAMES[:2], "model")
 # What a fake ssh does with the command that it gets; `$host` is the Mac.
-RUN = f"exec {sys.executable} -m tests.inference.cluster.scripted_rank --child rank"
+RUN = f"exec {sys.executable} -m tests.inference.rank_processes.scripted_rank --child rank"
 ENDLESS = 10_000
 
 
@@ -394,8 +394,8 @@ PARENT = f"""
 import sys
 from rdchat import host
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.cluster.ranks_engine import RanksEngine
-from tests.inference.cluster.test_ranks_engine import HOSTS, asking, pids
+from rdchat.inference.rank_processes.ranks_engine import RanksEngine
+from tests.inference.rank_processes.test_ranks_engine import HOSTS, asking, pids
 host.child_command = lambda _name: {COMMAND!r}
 engine = RanksEngine(lambda: HOSTS)
 engine.load({PAIR!r}, Dtype.AUTO, lambda _progress: None)

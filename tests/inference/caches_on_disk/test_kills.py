@@ -9,6 +9,6 @@ import pytest
 
 @pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_killed_writer_leaves_whole_files(kills: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.inference.caches.killed_writer", str(tmp_path), str(kills)]
+    command = [sys.executable, "-m", "tests.inference.caches_on_disk.killed_writer", str(tmp_path), str(kills)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

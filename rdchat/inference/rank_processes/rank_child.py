@@ -23,7 +23,7 @@ from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.cluster.wire import EVENTS, kinds_of, plain, read
+from rdchat.inference.rank_processes.wire import EVENTS, kinds_of, plain, read
 from rdchat.machine import keep_awake
 from rdchat.work.job import CancelledError, Job
 from rdchat.work.served import ParentLink, Request, answer_one
@@ -105,7 +105,7 @@ class _Rank:
     def _join(self, _job: Job[Any], rank: int, addresses: Sequence[str], key: str, model: str | None) -> None:
         """Make rank 0's engine, or follow it to its end."""
         from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX
-        from rdchat.inference.ranks import rank_messages  # noqa: PLC0415
+        from rdchat.inference.sharding import rank_messages  # noqa: PLC0415
 
         ring = rank_messages.join(rank, addresses, key) if len(addresses) > 1 else None
         if ring is not None and rank:
@@ -180,7 +180,7 @@ def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:
 def _fetch(job: Job[Any], rank: int, model: str | None, ranks: int) -> None:
     """Check on rank 0 that a model can be split; get it from the hub where another rank lacks it."""
     from rdchat.inference.models.model_files import resolve_model  # noqa: PLC0415  slow to import
-    from rdchat.inference.ranks.sharding import split_of  # noqa: PLC0415
+    from rdchat.inference.sharding.model_split import split_of  # noqa: PLC0415
 
     def report(progress: LoadProgress) -> None:
         job.report_progress(plain(LoadProgress, progress))
@@ -216,7 +216,7 @@ def _measure(_job: Job[Any], rank: int, addresses: Sequence[str], key: str) -> d
     """Return milliseconds of a small sum over the ring, and bytes a second of large ones."""
     import mlx.core as mx  # noqa: PLC0415
 
-    from rdchat.inference.ranks import rank_messages  # noqa: PLC0415
+    from rdchat.inference.sharding import rank_messages  # noqa: PLC0415
 
     ring = rank_messages.join(rank, addresses, key)
 

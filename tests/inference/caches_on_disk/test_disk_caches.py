@@ -13,8 +13,8 @@ from rdchat.inference import local_engine
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, Mode
-from rdchat.inference.caches import disk_caches
-from rdchat.inference.caches.segments import Segment
+from rdchat.inference.caches_on_disk import disk_caches
+from rdchat.inference.caches_on_disk.segments import Segment
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification import kv_cache
@@ -22,7 +22,7 @@ from rdchat.inference.verification.round_cache import UnsupportedCacheError
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import grid, pairs, share
-from tests.inference.caches.kept import PLENTY, TEXT, by_start, files, kept_request, next_turn, reply, reply_in, whole
+from tests.inference.caches_on_disk.kept import PLENTY, TEXT, by_start, files, kept_request, next_turn, reply, reply_in, whole
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.threads import on_a_thread

@@ -1,4 +1,4 @@
-"""A rank without MLX, for tests of its process: `python -m tests.inference.cluster.scripted_rank --child rank`.
+"""A rank without MLX, for tests of its process: `python -m tests.inference.rank_processes.scripted_rank --child rank`.
 
 Its ring passes a byte to each rank and back for every token, so a rank that hangs blocks rank 0, as MLX's does.
 """
@@ -30,7 +30,7 @@ from rdchat.inference.api.events import (
 from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.cluster import rank_child
+from rdchat.inference.rank_processes import rank_child
 
 MODEL = ModelInfo("scripted", Path("/scripted"), "llama", "float32", "CPU", 100, 10, 10, 40, 1.0)
 TOKEN_S = 0.01
@@ -220,11 +220,11 @@ def _stand_in(name: str, **members: Any) -> None:
 
 if __name__ == "__main__":
     _stand_in("rdchat.inference.local_engine", LocalEngine=ScriptedEngine)
-    _stand_in("rdchat.inference.ranks.rank_messages", join=join, run=follow)
+    _stand_in("rdchat.inference.sharding.rank_messages", join=join, run=follow)
     memory = SimpleNamespace(total_room=SimpleNamespace(limit_bytes=10**10))
     _stand_in("rdchat.inference.verification.device", machine_memory=lambda: memory)
     _stand_in("rdchat.inference.models.model_files", resolve_model=resolve_model)
-    _stand_in("rdchat.inference.ranks.sharding", split_of=split_of)
+    _stand_in("rdchat.inference.sharding.model_split", split_of=split_of)
     rank_child.keep_awake = keep_awake
     if version := os.environ.get("SCRIPTED_VERSION"):
         rank_child.__version__ = version

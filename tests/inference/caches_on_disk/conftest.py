@@ -1,5 +1,5 @@
 """Fixtures of these tests."""
 
-from tests.inference.caches.kept import chat_folder, small_blocks
+from tests.inference.caches_on_disk.kept import chat_folder, small_blocks
 
 __all__ = ["chat_folder", "small_blocks"]

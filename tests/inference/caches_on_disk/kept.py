@@ -8,7 +8,7 @@ import pytest
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import CacheFolder, DraftSettings, GenerationRequest, Mode
-from rdchat.inference.caches import disk_caches, segments
+from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ask

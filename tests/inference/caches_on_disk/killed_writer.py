@@ -11,7 +11,7 @@ import time
 import zlib
 from pathlib import Path
 
-from rdchat.inference.caches.segments import CacheLayout, Segment
+from rdchat.inference.caches_on_disk.segments import CacheLayout, Segment
 from rdchat.inference.models.safetensors_file import StoredTensor
 
 

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from rdchat.inference.ranks import rank_messages
-from rdchat.inference.ranks.rank_messages import Kind
+from rdchat.inference.sharding import rank_messages
+from rdchat.inference.sharding.rank_messages import Kind
 
 
 def test_a_resting_rank_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:

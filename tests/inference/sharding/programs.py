@@ -1,4 +1,4 @@
-"""What processes that are ranks run in tests, and how they are started: `python -m tests.inference.ranks.programs`."""
+"""What processes that are ranks run in tests, and how they are started: `python -m tests.inference.sharding.programs`."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
@@ -27,9 +27,9 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.ranks import rank_messages
-from rdchat.inference.ranks.rank_messages import Follower, Kind, Leader, join, receive, send
-from rdchat.inference.ranks.sharding import Split, shard
+from rdchat.inference.sharding import rank_messages
+from rdchat.inference.sharding.rank_messages import Follower, Kind, Leader, join, receive, send
+from rdchat.inference.sharding.model_split import Split, shard
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
@@ -60,7 +60,7 @@ def free_addresses(count: int) -> list[str]:
 def ranks(program: str, count: int, *arguments: Any) -> Iterator[list[subprocess.Popen[str]]]:
     """Start the ranks of a program; they are killed at the end."""
     addresses = free_addresses(count)
-    command = [sys.executable, "-m", "tests.inference.ranks.programs", program]
+    command = [sys.executable, "-m", "tests.inference.sharding.programs", program]
     with ExitStack() as stack:
         started = list[subprocess.Popen[str]]()
         for rank in range(count):

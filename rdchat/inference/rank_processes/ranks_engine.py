@@ -15,9 +15,9 @@ from rdchat.inference.api.model_facts import ranked_model
 from rdchat.inference.api.protocol import StoppedError, TokenIterator, no_model
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
-from rdchat.inference.cluster.hosts import THIS_MAC, Host, ring_hosts
-from rdchat.inference.cluster.processes import DEADLINE_S, End, RankProcesses
-from rdchat.inference.cluster.wire import EVENTS, kinds_of, plain, read
+from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
+from rdchat.inference.rank_processes.processes import DEADLINE_S, End, RankProcesses
+from rdchat.inference.rank_processes.wire import EVENTS, kinds_of, plain, read
 from rdchat.work.job import CancelledError
 
 _numbers = itertools.count()

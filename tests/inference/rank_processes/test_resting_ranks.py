@@ -10,7 +10,7 @@ from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ranked_address
 from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
-from rdchat.inference.cluster.ranks_engine import RanksEngine
+from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 
 REQUEST = GenerationRequest((ChatMessage(Role.USER, "List the months."),), SamplingParams(max_tokens=12), 7)
 
