@@ -64,7 +64,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, PrefillPace
 from rdchat.inference.vision.families import vision_of
-from rdchat.inference.vision.image_rows import ModelEyes
+from rdchat.inference.vision.image_rows import TowerInput
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
 # As each kernel includes it.
@@ -164,8 +164,8 @@ def load_model(
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
     check_token_ids(tokenizer, rows, folder.name)
     hooks = ModelHooks(network)
-    eyes = ModelEyes(folder, vision, network, rows) if vision.family is not None else None
-    prompts = ModelPrompts(process, folder, tokenizer, eyes.prompts if eyes else None)
+    image_input = TowerInput(folder, vision, network, rows) if vision.family is not None else None
+    prompts = ModelPrompts(process, folder, tokenizer, image_input.prompts if image_input else None)
     generation = read_generation_settings(folder, files.sizes.parameters, tokenizer.eos_token_ids)
     tokenizing = check_round_trip(tokenizer, folder.name)
     differences = " ".join(filter(None, [settings.warning, generation.warning, tokenizing]))
@@ -193,7 +193,7 @@ def load_model(
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
     return LoadedModel(
-        network, tokenizer, info, pace, hooks, try_out, prompts, eyes, generation.suppressed, generation.stop
+        network, tokenizer, info, pace, hooks, try_out, prompts, image_input, generation.suppressed, generation.stop
     )
 
 

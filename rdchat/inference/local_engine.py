@@ -17,9 +17,9 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
+from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import Kind, meet, send
-from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.prefix_caches import usual_limit
 

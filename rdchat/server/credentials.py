@@ -17,7 +17,7 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, file_errors
 from rdchat.files.atomic_file import atomic_file, make_folder
-from rdchat.inference.remote.fingerprint import fingerprint_of
+from rdchat.inference.remote.server_list import fingerprint_of
 from rdchat.keychain import FAILED, ask_keychain
 
 _SERVICE = "rdchat: server key"

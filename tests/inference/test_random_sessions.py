@@ -21,7 +21,7 @@ from rdchat.inference.api.requests import CacheFolder, DraftSettings, Generation
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.vision.image_rows import ModelEyes
+from rdchat.inference.vision.image_rows import TowerInput
 from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, small_blocks
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama
 from tests.inference.plain_replies import plain
@@ -146,9 +146,9 @@ class Walk:
     def _reply(self, chat: list[ChatMessage], request: GenerationRequest) -> None:
         """Have a request answered, all or in part, and compare it."""
         draw = self.random
-        if isinstance(self.alone.eyes, ModelEyes):
+        if isinstance(self.alone.image_input, TowerInput):
             # Each image is seen anew.
-            self.alone.eyes._rows._recent.clear()
+            self.alone.image_input._rows._recent.clear()
         try:
             expected = plain(self.alone, replace(request, draft=DraftSettings(Mode.OFF), keep=None, partition=""))
         except PromptTooLongError:

@@ -30,11 +30,10 @@ from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote import server_connection, server_list
-from rdchat.inference.remote.fingerprint import fingerprint_of
 from rdchat.inference.remote.remote_engine import list_models
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection, UntrustedCertificateError
-from rdchat.inference.remote.server_list import RemoteServer, key_of, needs_confirmation, store_key
+from rdchat.inference.remote.server_list import RemoteServer, fingerprint_of, key_of, needs_confirmation, store_key
 from rdchat.server import credentials
 from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError

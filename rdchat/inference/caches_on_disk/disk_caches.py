@@ -1,8 +1,5 @@
 """Keeps KV caches of chats on disk, so that a prompt is not read again after a restart."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import logging
 import os
 import time
@@ -194,7 +191,7 @@ class DiskCaches:
 def _programs() -> tuple[str, ...]:
     """Return what distinguishes the programs that compute rows: those of before do not fit a mended rope."""
     room = Path(__file__).parents[1]
-    code = (stamp_of(room / each).digest for each in ("models", "verification", "vision", "vision/towers"))
+    code = (stamp_of(room / each).digest for each in ("models", "verification", "vision"))
     return version("mlx"), version("mlx-lm"), version("transformers"), *code
 
 

@@ -4,9 +4,6 @@ A file is known in all its bytes before it is read, but for its numbers and thei
 model, the tokens and the positions. So a file is used only if it is exactly that, and no foreign header is parsed.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import hashlib
 import logging
 import os

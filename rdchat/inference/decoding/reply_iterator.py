@@ -279,12 +279,12 @@ class ReplyIterator:
     def _see(self) -> Feed | None:
         """Compute the rows of images that are not in the cache; None if all are."""
         images = self._cache.images
-        eyes = self._model.eyes
+        image_input = self._model.image_input
         start = len(self._cache.tokens)
-        if eyes is None or all(image.end <= start for image in images):
+        if image_input is None or all(image.end <= start for image in images):
             return None
         with self._ledger.stage(Stage.SEE), suppress(StoppedError):
-            return eyes.see(self._prompt, images, self._reply.request, self._check_cancelled, start=start)
+            return image_input.see(self._prompt, images, self._reply.request, self._check_cancelled, start=start)
         return None
 
     def _check_cancelled(self) -> None:

@@ -70,7 +70,7 @@ class DraftModel:
         offered = sorted({*range(self.shared_tokens)}.difference(other_tokens)) if other_tokens else ()
         self.offered = mx.array(offered, mx.uint32) if offered else None
         self.end_tokens = target.end_tokens
-        self.image_token = target.eyes.token if target.eyes else 0
+        self.image_token = target.image_input.token if target.image_input else 0
 
     def known(self, tokens: list[int]) -> list[int]:
         """Return tokens of the target; one that the draft model has no row for becomes the first.

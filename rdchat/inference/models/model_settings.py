@@ -3,9 +3,6 @@
 Reads generation_config.json: the sampling that a model's authors recommend, and what a reply may not contain.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import inspect
 import math
 import re

@@ -6,9 +6,6 @@ A class here comes before the module's own among the bases of a new class, as in
 from collections.abc import Mapping
 from typing import Any
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 

@@ -5,9 +5,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np

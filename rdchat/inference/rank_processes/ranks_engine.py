@@ -1,27 +1,57 @@
-"""The engine in a child process, over one Mac or several: rank 0 has the engine, and this one speaks with it."""
+"""The engine in a child process, over one Mac or several: rank 0 has the engine, and this one speaks with it.
+
+Arguments, results and events of `Engine` go there and back as JSON, by their types. No MLX and no Qt.
+"""
 
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan, BenchRunner
+from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_facts import ranked_model
-from rdchat.inference.api.protocol import StoppedError, TokenIterator, no_model
+from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator, no_model
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.inference.rank_processes.processes import DEADLINE_S, End, RankProcesses
-from rdchat.inference.rank_processes.wire import EVENTS, kinds_of, plain, read
 from rdchat.work.job import CancelledError
 
+EVENTS: dict[str, Any] = {"generate": GenerationEvent, "benchmark": BenchEvent}
+"""Types of the events, by the method of `Engine` that begins them."""
+# A token's bytes need not be text. Earlier replies are an object of one process, so they are not sent.
+_CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=True)
 _numbers = itertools.count()
 type _Progress = Callable[[LoadProgress], None]
+
+
+def plain(kind: Any, value: Any) -> Any:
+    """Return a value of a type, or None, as JSON."""
+    return _adapter(kind).dump_python(value, mode="json")
+
+
+def read(kind: Any, data: Any) -> Any:
+    """Return the value that `plain` made into JSON; raise ValueError if it has another type."""
+    return _adapter(kind).validate_python(data)
+
+
+@cache
+def kinds_of(method: str) -> dict[str, Any]:
+    """Return the types of the arguments of a method of `Engine`, and of its result as `return`."""
+    return get_type_hints(getattr(Engine, method))
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    # The configuration applies to the fields of dataclasses only if these are a part of the type.
+    return TypeAdapter(kind | None, config=_CONFIG)
 
 
 class RanksEngine:

@@ -1,8 +1,10 @@
-"""Remote servers as the person added them, and their keys."""
+"""Remote servers as the person added them, their keys, and the fingerprints of their certificates."""
 
+import hashlib
 import ipaddress
 import os
 import re
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -95,6 +97,14 @@ def needs_confirmation(address: str) -> bool:
         return not ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:
         return parts.hostname != "localhost"
+
+
+def fingerprint_of(certificate: str) -> str:
+    """Return the SHA-256 fingerprint of a certificate in PEM, as `AB:CD:...`.
+
+    A server prints it and a client compares it, so both must write it alike.
+    """
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).digest().hex(":").upper()
 
 
 def find_server(servers: Iterable[RemoteServer], name: str) -> RemoteServer:

@@ -1,8 +1,5 @@
 """How a model is split over ranks: every layer by tensor parallelism, or whole layers as a pipeline."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import zlib
 from collections.abc import Callable
 from enum import StrEnum

@@ -9,9 +9,6 @@ Rank 0: sends every call of its network, and what happened to caches before it, 
 A rank that is not the first: repeats the calls that rank 0 sends, on its part of the model.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import json
 import logging
 import os

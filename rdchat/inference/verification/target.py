@@ -192,8 +192,8 @@ def _rows(module: nn.Module) -> int:
     return int(module.weight.shape[0]) if isinstance(module, (*_EMBEDDINGS, *_OUTPUTS)) else 0
 
 
-class Eyes(Protocol):
-    """Turns the images of a request into tokens and rows of the model."""
+class ImageInput(Protocol):
+    """Puts the images of a request into a model's prompt: their ids, and the rows that its network gets for them."""
 
     @property
     def token(self) -> int:
@@ -238,7 +238,7 @@ class LoadedModel:
         hooks: Give packed positions and record hidden states.
         try_out: Returns what the model can verify in one call; runs `check_capability` the first time.
         prompts: Makes token ids of conversations.
-        eyes: What it sees with; None if it does not see.
+        image_input: What it sees with; None if it does not see.
         suppressed: Tokens that its replies never have.
         stop: Strings that end its replies, as an end token does.
     """
@@ -250,7 +250,7 @@ class LoadedModel:
     hooks: ModelHooks
     try_out: Callable[[], Capability]
     prompts: ModelPrompts
-    eyes: Eyes | None = None
+    image_input: ImageInput | None = None
     suppressed: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
     _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -332,7 +332,7 @@ class LoadedModel:
                 f"The prompt has a token {max(ids):,}, for which {self.info.name} has no embedding.",
                 "Its tokenizer belongs to another model. Download the model again, or choose another one.",
             )
-        return (ids, []) if self.eyes is None else self.eyes.place(ids, request)
+        return (ids, []) if self.image_input is None else self.image_input.place(ids, request)
 
 
 def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:

@@ -19,7 +19,7 @@ from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
 from rdchat.inference.api.model_facts import NO_VISION, ModelSizes
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files
-from rdchat.inference.vision.prepared import Layout
+from rdchat.inference.vision.image_process import Layout
 
 type _Config = Mapping[str, Any]
 type _Assumed = Mapping[str, tuple[Any, ...]]
@@ -50,7 +50,7 @@ class Family:
         name: For people.
         prefixes: For each prefix of the tower's own names, those that files have in its place.
         needs: Own names that no other family has all of. The first gives rows their width.
-        tower: Name of its function among `image_rows.TOWERS`.
+        tower: Name of its function among `towers.TOWERS`.
         processor: Name of its entry among `processors.PROCESSORS`.
         placeholder: What chat templates write for an image.
         expanded: What takes its place in the text, from the layout of an image.
@@ -82,7 +82,7 @@ class Family:
     size: Mapping[str, str] = field(default_factory=dict)
 
     def sections(self, config: _Config) -> tuple[int, ...]:
-        """Return the numbers of frequencies of `Seam`."""
+        """Return the numbers of frequencies of `ImageRowHooks`."""
         text = text_config(config)
         rope = text.get("rope_parameters") or text.get("rope_scaling")
         result = rope.get("mrope_section") if isinstance(rope, Mapping) else None
@@ -264,8 +264,8 @@ def _lfm2_tiles(layout: Layout) -> str:
 
 
 def _smol_side(config: _Config) -> int:
-    eyes = config["vision_config"]
-    return int(eyes.get("image_size", 224) // eyes.get("patch_size", 32) // config.get("scale_factor", 2))
+    tower = config["vision_config"]
+    return int(tower.get("image_size", 224) // tower.get("patch_size", 32) // config.get("scale_factor", 2))
 
 
 def _rounded_root(width: int) -> float:

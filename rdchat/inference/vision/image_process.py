@@ -1,17 +1,23 @@
-"""The app's side of the child that decodes images."""
+"""The app's side of the child that decodes images, and what that child makes of an image for a model.
 
-from collections.abc import Callable, Iterator
+Neither NumPy nor MLX is imported here: windows start without them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
 from rdchat.files.atomic_file import temporary_folder
-from rdchat.inference.vision.prepared import Layout, Prepared, Settings
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildError, Limits
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # Images of 100 megapixels take up to 5 s, and up to 1.7 GB (WebP).
 _LIMITS = Limits(30.0, 2 * 2**30)
@@ -21,6 +27,9 @@ AS_IT_IS = 100_000_000, 100_000_000
 """A width and height for `ImageProcess.scale_image` that no image has."""
 _HINT = "It may be damaged. Save it again in the app that made it, or choose another one."
 
+type Settings = Mapping[str, Any]
+"""The entries of a model's preprocessor_config.json. Where a tile has a fixed number of tokens, `token_side` is added:
+the rows, and columns, of tokens of a tile."""
 Waiting = Callable[[], None]
 """Called every 20 ms during a request; an exception from it ends the request."""
 
@@ -40,6 +49,40 @@ class ImageFacts:
     height: int
     format: str
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The tokens of an image.
+
+    Attributes:
+        grids: Rows and columns of tokens of each tile, in the order of the prompt.
+        size: Width and height in pixels to which the image is scaled first.
+        tiles: Rows and columns of tiles, behind which one of the whole image may stand; (0, 0) if there is one tile.
+    """
+
+    grids: tuple[tuple[int, int], ...]
+    size: tuple[int, int]
+    tiles: tuple[int, int] = (0, 0)
+
+    @property
+    def pixel_tokens(self) -> int:
+        """The number of tokens that stand for pixels."""
+        return sum(rows * columns for rows, columns in self.grids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What a tower needs of one image.
+
+    Attributes:
+        patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
+            Gemma 4, LFM2-VL: (patches, side * side * channels), of one tile after the other. Others: (tiles, channels,
+            side, side).
+    """
+
+    patches: "npt.NDArray[np.float32]"
+    layout: Layout
 
 
 @cache
@@ -149,7 +192,7 @@ def _facts_of(answer: Any) -> ImageFacts:
 
 
 def _prepared_of(answer: Any, out: Path) -> Prepared:
-    import numpy as np  # noqa: PLC0415  windows only look at images, and start without it
+    import numpy as np  # noqa: PLC0415  see above
 
     grids = tuple((int(rows), int(columns)) for rows, columns in answer["grids"])
     width, height = answer["size"]

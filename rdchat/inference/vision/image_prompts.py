@@ -27,8 +27,7 @@ from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ImageCap, Image
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.vision.families import Family, image_token
-from rdchat.inference.vision.image_process import Waiting, shared_images
-from rdchat.inference.vision.prepared import Layout, Prepared
+from rdchat.inference.vision.image_process import Layout, Prepared, Waiting, shared_images
 from rdchat.inference.vision.processors import PROCESSORS
 
 # The ids of images are from -2 down to the least number of 32 bits.

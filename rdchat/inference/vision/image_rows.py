@@ -7,7 +7,7 @@ What an unmodified network needs beside embeddings in a call with image rows: ro
 Qwen's models rotate some frequencies of a head by the time of a row, some by its row and some by its column in the
 image. mlx-lm's rope modules rotate all by one number, so each axis gets a call of its own, and each feature is taken
 from the call of its axis. Qwen3-VL also adds features of the tower's inner layers to the outputs of the network's first
-layers. Calls without image rows are computed as if the seam were not there.
+layers. Calls without image rows are computed as if the hooks were not there.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -37,20 +37,9 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.state_layers import wrap_call
 from rdchat.inference.verification.target import Feed, TargetEmbeddings
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
-from rdchat.inference.vision.image_process import Waiting
+from rdchat.inference.vision.image_process import Prepared, Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis
-from rdchat.inference.vision.prepared import Prepared
-from rdchat.inference.vision.towers import tower_weights
-from rdchat.inference.vision.towers.tower_weights import TowerWeights
-
-TOWERS = {
-    "qwen": tower_weights.qwen_rows,
-    "shuffled siglip": tower_weights.shuffled_rows,
-    "pooled siglip": tower_weights.pooled_rows,
-    "siglip of any shape": tower_weights.naflex_rows,
-    "gemma4": tower_weights.gemma4_rows,
-}
-"""The functions that families name."""
+from rdchat.inference.vision.towers import TOWERS, TowerWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +59,7 @@ class CallRows:
     blocks: mx.array | None = None
 
 
-class Seam:
+class ImageRowHooks:
     """The hooks of one network for calls with image rows; it does not refer to the network.
 
     Args:
@@ -297,8 +286,8 @@ class SeenPrompt:
         return CallRows(mx.where(is_image, rows, text)[None], positions, deep, blocks)
 
 
-class ModelEyes:
-    """Implements `Eyes`.
+class TowerInput:
+    """Implements `ImageInput` with a vision tower.
 
     Args:
         folder: The model's folder.
@@ -315,7 +304,7 @@ class ModelEyes:
         self.prompts = ImagePrompts(vision.folder, vision.family)
         self._rows = ImageRows(folder, vision)
         self._network = network
-        self._seam = Seam(network, vision.family.sections(read_config(folder)), vision.deep)
+        self._hooks = ImageRowHooks(network, vision.family.sections(read_config(folder)), vision.deep)
         table = TargetEmbeddings(network, vocabulary_size)
         if vision.width != table.width:
             widths = f"gives rows of {vision.width} numbers; its text model takes {table.width}"
@@ -324,18 +313,18 @@ class ModelEyes:
 
     @property
     def token(self) -> int:
-        """See `Eyes`."""
+        """See `ImageInput`."""
         return self.prompts.token
 
     def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
-        """See `Eyes`."""
+        """See `ImageInput`."""
         images = images_of(request.messages)
         return self.prompts.place(ids, images, request.image_cap) if images else (ids, [])
 
     def see(
         self, ids: list[int], spans: Sequence[ImageSpan], request: GenerationRequest, waiting: Waiting, *, start: int
     ) -> Feed:
-        """See `Eyes`."""
+        """See `ImageInput`."""
         images = images_of(request.messages)
         cap = request.image_cap
         pixels = [index for index, token in enumerate(ids) if token < 0]
@@ -363,7 +352,7 @@ class ModelEyes:
                 return
             windows_only = self.prompts.family.windows_only
             seeing = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
-            with self._seam.rows_for_call(rows), seeing:
+            with self._hooks.rows_for_call(rows), seeing:
                 self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
 
         return feed

@@ -22,7 +22,17 @@ from rdchat.inference.verification.round_cache import UnsupportedCacheError
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import grid, pairs, share
-from tests.inference.caches_on_disk.kept import PLENTY, TEXT, by_start, files, kept_request, next_turn, reply, reply_in, whole
+from tests.inference.caches_on_disk.kept import (
+    PLENTY,
+    TEXT,
+    by_start,
+    files,
+    kept_request,
+    next_turn,
+    reply,
+    reply_in,
+    whole,
+)
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.threads import on_a_thread

@@ -25,7 +25,7 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
 from rdchat.inference.rank_processes.hosts import Host, found_host, ring_hosts
-from rdchat.inference.rank_processes.wire import EVENTS, kinds_of, plain, read
+from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
 from rdchat.work.served import packed, read_message
 
 STUDIO = Host("anna@studio.local", ("192.168.1.5",))

@@ -1,4 +1,4 @@
-"""What processes that are ranks run in tests, and how they are started: `python -m tests.inference.sharding.programs`."""
+"""Programs of ranks in tests, and how they are started: `python -m tests.inference.sharding.programs`."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
@@ -27,10 +27,10 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.sharding import rank_messages
-from rdchat.inference.sharding.rank_messages import Follower, Kind, Leader, join, receive, send
-from rdchat.inference.sharding.model_split import Split, shard
 from rdchat.inference.session import ChatSession
+from rdchat.inference.sharding import rank_messages
+from rdchat.inference.sharding.model_split import Split, shard
+from rdchat.inference.sharding.rank_messages import Follower, Kind, Leader, join, receive, send
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import AttentionRows, RoundArraysCache, leaves

@@ -12,8 +12,8 @@ from rdchat.errors import DoesNotFitError, RanksError
 from rdchat.inference import loading
 from rdchat.inference.api.model_facts import MemoryNeed, MemoryRoom, each_need, macs_for
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.sharding.rank_messages import join
 from rdchat.inference.sharding.model_split import Split, part_of, shard, split_of
+from rdchat.inference.sharding.rank_messages import join
 from tests.inference.families import COMMON, HYBRIDS, TREES, network_of
 from tests.inference.sharding.stand_ins import StandIn
 

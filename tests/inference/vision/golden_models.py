@@ -14,9 +14,9 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.vision.families import image_token, vision_of
+from rdchat.inference.vision.image_process import Layout, Prepared
 from rdchat.inference.vision.image_prompts import with_images
-from rdchat.inference.vision.image_rows import CallRows, ImageRows, Seam, SeenPrompt
-from rdchat.inference.vision.prepared import Layout, Prepared
+from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks, ImageRows, SeenPrompt
 from tests.inference.drawn_weights import drawn
 from tests.inference.model_folders import folder_of
 
@@ -58,7 +58,7 @@ class SeeingModel:
     """A loaded golden model with its prompt.
 
     Attributes:
-        model: The target, with rdchat's hooks and the seam.
+        model: The target, with rdchat's hooks and those for images.
         rows: Its tower.
         seen: The images of the prompt.
         ids: The prompt's ids, negative for images.
@@ -72,7 +72,7 @@ class SeeingModel:
         self.rows = ImageRows(folder, self.vision)
         self.images = prepared(kind)
         self.seen = [self.rows.see(f"{kind} {number}", image) for number, image in enumerate(self.images)]
-        self.seam = Seam(self.model.network, self.family.sections(self.config), self.vision.deep)
+        self.hooks = ImageRowHooks(self.model.network, self.family.sections(self.config), self.vision.deep)
         layouts = [(f"{kind} {number}", image.layout) for number, image in enumerate(self.images)]
         self.ids, self.spans = with_images(GOLDEN[kind]["ids"], image_token(self.config), layouts, self.family)
         self.embed = TargetEmbeddings(self.model.network, self.model.info.vocabulary_size).embed
@@ -96,7 +96,7 @@ class SeeingModel:
     ) -> np.ndarray:
         """Feed the rest of the prompt in chunks that end there, and at its end; return the logits of all rows.
 
-        `pixels` and `windows_only` are what eyes give the network: the id beside rows of images, and who sees blocks.
+        `pixels` and `windows_only` are what a network gets with images: the id beside their rows, and who sees blocks.
         """
         assert self.family is not None
         windows_only = self.family.windows_only if windows_only is None else windows_only
@@ -109,7 +109,7 @@ class SeeingModel:
             else:
                 rows = change(rows)
                 alone = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
-                with self.seam.rows_for_call(rows), alone:
+                with self.hooks.rows_for_call(rows), alone:
                     logits.append(self.model.network(ids, cache=cache.layers, input_embeddings=rows.embeddings)[0])
             cache.evaluate()
             cache.extend(prompt.ids[start:end])

@@ -12,8 +12,8 @@ from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import FAMILIES, image_token, vision_of
+from rdchat.inference.vision.image_process import Layout
 from rdchat.inference.vision.image_rows import TOWERS
-from rdchat.inference.vision.prepared import Layout
 from rdchat.inference.vision.processors import PROCESSORS
 from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import GOLDEN, golden_folder

@@ -1,4 +1,4 @@
-"""A text model of mlx-lm with the seam computes what transformers' whole model does, whole, in chunks and in trees."""
+"""A text model of mlx-lm with image rows computes what transformers' model does, whole, in chunks and in trees."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def test_text_alone_is_computed_as_without_the_seam(model: SeeingModel) -> None:
     before = np.array(model.model.network(ids, cache=held))
     text = model.rows.prompt([3, 4, 5, 6, 7], [], model.seen)
     assert text.rows_for_call(0, 5, model.embed) is None
-    with model.seam.rows_for_call(None):
+    with model.hooks.rows_for_call(None):
         again = np.array(model.model.network(ids, cache=make_prompt_cache(model.model.network)))
     assert np.array_equal(before, again)
 
@@ -191,14 +191,14 @@ def test_a_cache_does_not_end_in_a_block(model: SeeingModel) -> None:
 
 
 def test_a_network_is_freed_with_its_model(tmp_path: Path) -> None:
-    """The seam does not refer to it."""
+    """The hooks do not refer to it."""
     model = SeeingModel(golden_folder(tmp_path / "model", "qwen3_vl"), "qwen3_vl")
     model.read(model.cache())
-    held, seam = ref(model.model.network), model.seam
+    held, hooks = ref(model.model.network), model.hooks
     gc.disable()
     try:
         del model
         assert held() is None
-        assert seam is not None
+        assert hooks is not None
     finally:
         gc.enable()

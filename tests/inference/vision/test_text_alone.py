@@ -49,8 +49,8 @@ def test_further_settings_of_published_files_do_no_harm(tmp_path: Path) -> None:
     }
     more |= {"pixel_shuffle_factor": 4, "qk_layer_norms": False, "rope_interleaved": False, "neftune_noise_alpha": 0.0}
     config = GOLDEN["smolvlm"]["config"]
-    eyes = config["vision_config"] | {"max_image_size": {"longest_edge": 512}, "size": {"longest_edge": 2048}}
-    change_config(folder, text_config=config["text_config"] | more, vision_config=eyes, vocab_size=96)
+    tower = config["vision_config"] | {"max_image_size": {"longest_edge": 512}, "size": {"longest_edge": 2048}}
+    change_config(folder, text_config=config["text_config"] | more, vision_config=tower, vocab_size=96)
     model = load_model(folder, "float32")
     assert model.info.warning == ""
     assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5

@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 from rdchat.errors import ModelError
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
+from rdchat.inference.vision import towers
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import ImageRows
-from rdchat.inference.vision.towers import tower_weights
 from tests.grids import share
 from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import (
@@ -108,7 +108,7 @@ def without_means(size: int, count: int) -> mx.array:
 def test_each_part_of_a_tower_of_any_shape_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, other: Callable[..., mx.array]
 ) -> None:
-    monkeypatch.setattr(tower_weights, name, other)
+    monkeypatch.setattr(towers, name, other)
     folder = golden_folder(tmp_path / "model", "lfm2_vl")
     assert apart(rows_of(folder, "lfm2_vl")[0], expected("lfm2_vl")["rows"]) > 1e-3
 
@@ -162,7 +162,7 @@ def test_packing_without_biases_is_refused_when_the_model_is_opened(tmp_path: Pa
 
 def test_attention_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = golden_folder(tmp_path / "model", "qwen3_vl")
-    monkeypatch.setattr(tower_weights, "_PAIRS", 300)
+    monkeypatch.setattr(towers, "_PAIRS", 300)
     assert apart(rows_of(folder, "qwen3_vl")[0], expected("qwen3_vl")["rows"]) < EQUAL
 
 

@@ -167,9 +167,9 @@ class DocumentWriter:
         if block.kind is Kind.TABLE:
             self._positions.append(_Position(end, end))
             if block.joined and after_table:  # Qt wants an empty line between a table and the rows it goes on with
-                seam = QTextBlockFormat()
-                seam.setLineHeight(0.01, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
-                cursor.setBlockFormat(seam)
+                narrow = QTextBlockFormat()
+                narrow.setLineHeight(0.01, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+                cursor.setBlockFormat(narrow)
             self._insert_table(cursor, block)
         else:
             block_format = self._block_format(block, index)

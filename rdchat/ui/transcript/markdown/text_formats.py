@@ -51,7 +51,7 @@ QUOTE_INDENT = 16
 CODE_PAD = MEDIUM
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
 # Between a table and the rows that continue it, this removes the height that Qt gives the line between them.
-_SEAM = -4.0
+_JOINED_MARGIN = -4.0
 # In percent of the font's own line height.
 _LINE_HEIGHT = 122.0
 _CODE_LINE_HEIGHT = 116.0
@@ -338,7 +338,7 @@ class TextFormats:
         look.setBorderCollapse(True)
         look.setCellPadding(SMALL)
         look.setCellSpacing(0)
-        look.setTopMargin(_SEAM if block.joined else self._space_above(block, above) if above else 0)
+        look.setTopMargin(_JOINED_MARGIN if block.joined else self._space_above(block, above) if above else 0)
         look.setBottomMargin(self.room_below_table(None))
         look.setHeaderRowCount(0 if block.joined else 1)
         return look

@@ -10,6 +10,9 @@ The patches of an image come in blocks of 2 x 2, which become one row. In Qwen3-
 SigLIP, a tower for square images, and SigLIP 2 for those of any shape; and what families make of their patches.
 """
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -337,3 +340,13 @@ def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, ev
         x += layer.linear("mlp.fc2", nn.gelu_approx(layer.linear("mlp.fc1", layer.norm("layer_norm2", x))))
         evaluate(x)
     return weights.norm("post_layernorm", x)
+
+
+TOWERS = {
+    "qwen": qwen_rows,
+    "shuffled siglip": shuffled_rows,
+    "pooled siglip": pooled_rows,
+    "siglip of any shape": naflex_rows,
+    "gemma4": gemma4_rows,
+}
+"""The functions that families name."""

@@ -1,4 +1,4 @@
-"""The seam's rope by axis, for every kind of rope."""
+"""Rope by axis in the hooks for image rows, for every kind of rope."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from rdchat.inference.models.ropes import rope_of
-from rdchat.inference.vision.image_rows import CallRows, Seam
+from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks
 
 LONG = {"rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 4.0}
 KINDS: dict[str, dict[str, Any]] = {
@@ -52,8 +52,8 @@ def test_one_number_for_all_axes_is_the_plain_position(kind: str, rows: int, off
     """YaRN also scales what it turns, once."""
     network, x = Network(kind), heads(rows)
     plain = network.turned(x, offset)
-    seam = Seam(network, (3, 3, 2))
-    with seam.rows_for_call(call_of(np.tile(np.arange(offset, offset + rows), (3, 1)))):
+    hooks = ImageRowHooks(network, (3, 3, 2))
+    with hooks.rows_for_call(call_of(np.tile(np.arange(offset, offset + rows), (3, 1)))):
         assert np.allclose(network.turned(x, 0), plain, atol=1e-5)
     assert np.array_equal(network.turned(x, offset), plain)
 
@@ -69,13 +69,13 @@ def test_each_frequency_turns_by_its_axis(kind: str, positions: list[tuple[int, 
     ]
     axis_of = [0, 1, 2, 0, 1, 2, 0, 1] * 2 + [0] * (SIZE - DIMS)
     wanted = np.stack([alone[axis][..., feature] for feature, axis in enumerate(axis_of)], axis=-1)
-    with Seam(network, (3, 3, 2)).rows_for_call(call_of(by_axis)):
+    with ImageRowHooks(network, (3, 3, 2)).rows_for_call(call_of(by_axis)):
         assert np.allclose(network.turned(x, 0), wanted, atol=1e-5)
 
 
 def test_an_error_ends_the_call() -> None:
     network, x = Network("default"), heads(2)
-    plain, seam = network.turned(x, 7), Seam(network, (3, 3, 2))
-    with pytest.raises(InterruptedError), seam.rows_for_call(call_of(np.ones((3, 2)))):
+    plain, hooks = network.turned(x, 7), ImageRowHooks(network, (3, 3, 2))
+    with pytest.raises(InterruptedError), hooks.rows_for_call(call_of(np.ones((3, 2)))):
         raise InterruptedError
     assert np.array_equal(network.turned(x, 7), plain)
