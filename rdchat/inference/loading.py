@@ -46,6 +46,7 @@ from rdchat.inference.api.model_facts import (
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.api.thoughts import markers_among
 from rdchat.inference.blas import kernel_folder
+from rdchat.inference.mlx_lm_fixes import module_faults
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.models.model_locations import Stamp, stamp_of, store_capability, stored_capability
@@ -55,7 +56,6 @@ from rdchat.inference.models.model_settings import (
     model_settings,
     read_generation_settings,
 )
-from rdchat.inference.models.module_faults import with_known_names
 from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_trip, check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.verification.capability import check_capability, use_capability
@@ -284,7 +284,7 @@ def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: ob
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
         # The class's own function is restored, so that no cycle refers to the network.
         del network.sanitize
-        weights = sanitize(with_known_names(network, model_type, weights))
+        weights = sanitize(module_faults.with_known_names(network, model_type, weights))
         _check_packing(network, weights)
         _check_bytes(network, weights)
         return weights

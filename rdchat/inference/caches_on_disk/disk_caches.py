@@ -191,7 +191,7 @@ class DiskCaches:
 def _programs() -> tuple[str, ...]:
     """Return what distinguishes the programs that compute rows: those of before do not fit a mended rope."""
     room = Path(__file__).parents[1]
-    code = (stamp_of(room / each).digest for each in ("models", "verification", "vision"))
+    code = (stamp_of(room / each).digest for each in ("mlx_lm_fixes", "models", "verification", "vision"))
     return version("mlx"), version("mlx-lm"), version("transformers"), *code
 
 

@@ -1,6 +1,7 @@
-"""The step from a folder's config.json to mlx-lm's module: values filled in, bugs worked around, settings warned about.
+"""What a model folder's settings mean to mlx-lm: values filled in, bugs worked around, settings warned about.
 
-Reads generation_config.json: the sampling that a model's authors recommend, and what a reply may not contain.
+config.json describes the network. generation_config.json has the sampling that a model's authors recommend, and what a
+reply may not contain.
 """
 
 import inspect
@@ -21,10 +22,10 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, opened, read_object
 from rdchat.inference.api.requests import SAMPLING_NUMBERS, SamplingDefaults, SamplingParams
+from rdchat.inference.mlx_lm_fixes import module_faults, ropes
+from rdchat.inference.mlx_lm_fixes.config_fixes import filled_config
 from rdchat.inference.models.model_config import own_config, read_config, text_config
 from rdchat.inference.models.model_locations import kept
-from rdchat.inference.models.module_faults import mend
-from rdchat.inference.models.ropes import follow_ropes
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
@@ -33,7 +34,12 @@ _WINDOW_KINDS = ("sliding", "chunked")
 # They reach the network by way of its rope modules, its caches and the rows of its output.
 _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_parameters", "tie_word_embeddings"}
 # Settings that a module reads, but computes something else with.
-_MISREAD = {"gpt_bigcode": {"multi_query"}, "llama4": {"rms_norm_eps"}, "recurrent_gemma": {"rms_norm_eps"}}
+_MISREAD = {
+    "glm4_moe_lite": {"rms_norm_eps"},
+    "gpt_bigcode": {"multi_query"},
+    "llama4": {"rms_norm_eps"},
+    "recurrent_gemma": {"rms_norm_eps"},
+}
 # Smaller models lose the thread at the usual temperature.
 _SMALL_PARAMETERS = 500_000_000
 _SMALL_TEMPERATURE = 0.2
@@ -61,20 +67,12 @@ _NEUTRAL = {
     "top_k": -1,
     "typical_p": 1,
 }
-
-_MISREAD |= {"glm4_moe_lite": {"rms_norm_eps"}}
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
+# Rows that are compared first.
 _SAMPLED_ROWS = 64
 _ROWS_AT_ONCE = 8192
 _LENGTH_BYTES = 8
 _MOST_STRETCHED = 2**10
-
-# What classes of transformers always compute, where a module of mlx-lm must be told.
-_ALWAYS: dict[str, Any] = {"mlp_bias": False, "post_norm": False, "qk_norm": True, "shared_intermediate_size": 0}
-
-_ALWAYS |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc", "first_k_dense_replace": 0, "moe_layer_freq": 1}
-_ALWAYS_IN_TEXT = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
-_NEEDED = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,8 @@ class ModelSettings:
 
     def fit_network(self, network: nn.Module) -> None:
         """Give a network of these settings the rotary positions that they mean, and mend the faults of its module."""
-        follow_ropes(network, self.values)
-        mend(network, str(self.config["model_type"]), self.values)
+        ropes.follow_ropes(network, self.values)
+        module_faults.mend(network, str(self.config["model_type"]), self.values)
 
     def context(self, network: nn.Module, length: int) -> int:
         """Return the context length: where layers do not have the window that they should, no longer than it.
@@ -143,10 +141,10 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     results = mlx_lm_utils._decode_tagged_floats(kept("settings", folder, lambda: process.settings(config)))
     values = results[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
-    settings = _told(config, {**values, **results[0]["values"]}, defaults)
+    settings = filled_config(config, {**values, **results[0]["values"]}, defaults)
     if isinstance(nested, dict) or len(results) > 1:
-        # Its type does not tell its class of arguments: it is told all.
-        settings["text_config"] = _told((nested or {}) | tied, values, {})
+        # Its type does not give the class of its arguments.
+        settings["text_config"] = filled_config((nested or {}) | tied, values, {})
     read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(model_type, set())
     unread = {key for facts in results for key, names in facts["changed"].items() if not read & {key, *names}}
     # What the text model does not have is for images; so is this value, which `Family.blocks_of` follows.
@@ -157,78 +155,6 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
         # Its module has the exact form of GELU, nearly the usual one.
         unread.add("activation_function")
     return ModelSettings(mlx_lm_utils._decode_tagged_floats(settings), values, tuple(sorted(unread)))
-
-
-def _told(part: Mapping[str, Any], values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with what its class has and it does not, and with what mlx-lm's class needs besides.
-
-    Args:
-        part: Of config.json.
-        values: The settings by transformers' class.
-        defaults: Of the arguments of mlx-lm's class.
-    """
-    known = "reads_share" in values
-    derived = _rope_words(values)
-    if known:
-        others = _other_words(values)
-        given = {name: each for name, each in values.items() if each is not None or name not in others}
-        derived = others | given | derived
-    always = (_ALWAYS if defaults else _ALWAYS_IN_TEXT) if known else {}
-    settings = dict(part)
-    for name in defaults or always | derived:
-        if settings.get(name) is None and name in derived:
-            settings[name] = derived[name]
-        elif name in always and name not in settings and defaults.get(name, _NEEDED) is _NEEDED:
-            settings[name] = always[name]
-    return settings | _own_words(settings)
-
-
-def _other_words(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a class has or works out under other names than mlx-lm's modules."""
-    width = values.get("hidden_size")
-    heads = values.get("num_attention_heads")
-    head = values.get("head_dim") or (width // heads if width and heads else 0)
-    share = (values.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
-    derived = {"block_dim": width, "head_dim": head, "rotary_dim": int(head * share)}
-    derived["n_inner"] = 4 * values.get("n_embd", 0)
-    derived["intermediate_size"] = (width or 0) * values.get("expand", 0) or values.get("moe_intermediate_size")
-    derived["is_moe_layer"] = [kind == "sparse" for kind in values.get("mlp_layer_types") or []]
-    derived["num_experts"] = values.get("num_local_experts")
-    return {name: value for name, value in derived.items() if value}
-
-
-def _own_words(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that a module reads in words of its own, under a name that the class has as well."""
-    kinds = settings.get("layer_types") or []
-    match settings.get("model_type"):
-        case "deepseek_v2" | "minicpm3" if not settings.get("rope_scaling"):
-            # Their modules always scale; by 1 where nothing else is said.
-            scaling = {"type": "yarn", "factor": 1.0, "long_factor": 1.0, "short_factor": 1.0}
-            return {"rope_scaling": scaling | {"original_max_position_embeddings": settings["max_position_embeddings"]}}
-        case "exaone4" if "sliding_attention" in kinds:
-            return {"sliding_window_pattern": "".join("L" if kind == "sliding_attention" else "G" for kind in kinds)}
-        case "granitemoehybrid":
-            return {"layer_types": [{"linear_attention": "mamba"}.get(kind, kind.split("_")[-1]) for kind in kinds]}
-        case "nemotron_h" if limits := settings.get("time_step_limit"):
-            # Without its kernels for CUDA, transformers clips the steps at the other setting.
-            return {"time_step_limit": [max(limits[0], settings.get("time_step_min") or 0.0), limits[1]]}
-    return {}
-
-
-def _rope_words(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rotary positions under the names from before `rope_parameters`."""
-    ropes = values.get("rope_parameters")
-    if not ropes:
-        return {}
-    full = ropes.get("full_attention") or next((rope for rope in ropes.values() if isinstance(rope, dict)), ropes)
-    theta = full.get("rope_theta")
-    local = (ropes.get("sliding_attention") or full).get("rope_theta")
-    derived = dict.fromkeys(("rope_theta", "rotary_emb_base"), theta)
-    derived |= dict.fromkeys(("rope_local_base_freq", "local_rope_theta", "swa_rope_theta"), local)
-    derived |= dict.fromkeys(("partial_rotary_factor", "rotary_pct"), full.get("partial_rotary_factor", 1.0))
-    # Other kinds are put into the rope modules; this one also changes the scale of attention.
-    yarn = full.get("rope_type") == "yarn"
-    return derived | {"rope_scaling": {**full, "type": "yarn"} if yarn else None}
 
 
 def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,42 +12,23 @@ from hypothesis import strategies as some
 from mlx.utils import tree_flatten
 from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models import llama
-from mlx_lm.models.cache import make_prompt_cache
 from safetensors.numpy import load_file, save_file
 
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.loading import load_model
+from rdchat.inference.mlx_lm_fixes.class_settings import class_settings
+from rdchat.inference.mlx_lm_fixes.ropes import follow_ropes
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.model_locations import cached_facts, stamp_of
-from rdchat.inference.models.ropes import follow_ropes
-from rdchat.inference.prompts.class_settings import class_settings
 from tests.grids import share
 from tests.inference.drawn_weights import drawn
-from tests.inference.model_folders import change_config, folder_of
+from tests.inference.golden_families import EQUAL, GOLDEN, difference, golden_folder, logits
+from tests.inference.model_folders import change_config
 
-GOLDEN: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden/families.json").read_text())
-IDS = np.arange(24)[None] * 37 % 89 + 20
-# A part of the span of the logits, as in docs/families.md.
-EQUAL = 1e-4
 THETA = {"rope_type": "default", "rope_theta": 77.0}
 LONG = {"original_max_position_embeddings": 64}
 FEW = {"factor": 4.0, **LONG}
 LLAMA3 = {**FEW, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-
-
-def logits(network: nn.Module, ids: np.ndarray = IDS) -> np.ndarray:
-    return np.array(network(mx.array(ids), cache=make_prompt_cache(network))[0].astype(mx.float32))
-
-
-def differ(one: np.ndarray, other: np.ndarray) -> float:
-    return float(np.abs(one - other).max() / (other.max() - other.min()))
-
-
-def golden(place: Path, name: str, **changes: Any) -> Path:
-    """Write the folder of a golden case, with other settings; `...` leaves one out."""
-    case = GOLDEN[name]
-    config = {key: value for key, value in (case["config"] | changes).items() if value is not ...}
-    return folder_of(place, config, {key: drawn(key, shape) for key, shape in case["shapes"].items()})
 
 
 def add_output_rows(folder: Path, equal: bool) -> None:
@@ -62,8 +42,8 @@ def add_output_rows(folder: Path, equal: bool) -> None:
 @pytest.mark.parametrize("name", share(sorted(GOLDEN), 6))
 def test_a_family_computes_what_transformers_does(tmp_path: Path, name: str) -> None:
     """They were silently different, or refused for arguments or names of weights: see docs/families.md."""
-    model = load_model(golden(tmp_path / "model", name), "float32")
-    assert differ(logits(model.network)[-1], np.array(GOLDEN[name]["logits"])) < EQUAL
+    model = load_model(golden_folder(tmp_path / "model", name), "float32")
+    assert difference(logits(model.network)[-1], np.array(GOLDEN[name]["logits"])) < EQUAL
     assert not model.info.warning or name == "gemma3_text"
 
 
@@ -93,7 +73,7 @@ def test_one_key_and_two_mean_the_same_positions(rope: dict[str, Any], theta: fl
 
 def test_infinity_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
     """JSON has none, so `time_step_limit` of Mamba 2 ends in an object."""
-    folder = golden(tmp_path / "model", "mamba2")
+    folder = golden_folder(tmp_path / "model", "mamba2")
     assert {"__float__": "Infinity"} in json.loads((folder / "config.json").read_text())["time_step_limit"]
     assert np.isfinite(logits(load_model(folder, "float32").network)).all()
 
@@ -101,7 +81,7 @@ def test_infinity_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
 def test_ordinary_folders_keep_their_modules(tmp_path: Path) -> None:
     """Nothing is replaced where mlx-lm is right: every bit of the logits stays."""
     config = {"rope_parameters": ..., "rope_theta": 5e5, "rope_scaling": {**LLAMA3, "rope_type": "llama3"}}
-    folder = golden(tmp_path / "model", "llama with yarn", **config)
+    folder = golden_folder(tmp_path / "model", "llama with yarn", **config)
     stock, _ = mlx_lm_utils.load_model(folder)
     assert np.array_equal(logits(load_model(folder, "float32").network), logits(stock))
 
@@ -109,7 +89,9 @@ def test_ordinary_folders_keep_their_modules(tmp_path: Path) -> None:
 def test_dynamic_positions_are_plain_within_the_context(tmp_path: Path) -> None:
     """mlx-lm computes their base anew in each call, which forbade all drafts."""
     dynamic = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 77.0}
-    folder = golden(tmp_path / "model", "llama with yarn", rope_parameters=..., rope_scaling=dynamic, rope_theta=77.0)
+    folder = golden_folder(
+        tmp_path / "model", "llama with yarn", rope_parameters=..., rope_scaling=dynamic, rope_theta=77.0
+    )
     assert load_model(folder).capability.kind is DraftKind.TREE
 
 
@@ -118,7 +100,7 @@ def test_dynamic_positions_are_plain_within_the_context(tmp_path: Path) -> None:
 def test_rows_in_the_file_decide_whether_they_are_tied(tmp_path: Path, equal: bool, said: bool | None) -> None:
     """Without `tie_word_embeddings`, and with a wrong one, a checkpoint's own output rows were thrown away."""
     tie = ... if said is None else said
-    folder = golden(tmp_path / "model", "llama with yarn", tie_word_embeddings=tie)
+    folder = golden_folder(tmp_path / "model", "llama with yarn", tie_word_embeddings=tie)
     add_output_rows(folder, equal)
     network = load_model(folder, "float32").network
     assert ("lm_head" in network) is not equal
@@ -128,7 +110,7 @@ def test_rows_in_the_file_decide_whether_they_are_tied(tmp_path: Path, equal: bo
 
 
 def test_compared_rows_are_not_compared_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = golden(tmp_path / "model", "llama with yarn", tie_word_embeddings=True)
+    folder = golden_folder(tmp_path / "model", "llama with yarn", tie_word_embeddings=True)
     add_output_rows(folder, equal=True)
     load_model(folder)
     monkeypatch.setattr(model_settings, "_are_equal", pytest.fail)
@@ -137,7 +119,7 @@ def test_compared_rows_are_not_compared_again(tmp_path: Path, monkeypatch: pytes
 
 def test_a_window_that_the_module_does_not_read_ends_the_context(tmp_path: Path) -> None:
     """Mistral 7B 0.1 has one of 4,096 in all layers; beyond it, replies were other ones than the model's."""
-    folder = golden(tmp_path / "model", "llama with yarn", rope_parameters=THETA, max_position_embeddings=64)
+    folder = golden_folder(tmp_path / "model", "llama with yarn", rope_parameters=THETA, max_position_embeddings=64)
     change_config(folder, model_type="mistral", sliding_window=16)
     assert load_model(folder).info.context_length == 16
     change_config(folder, sliding_window=2048)
@@ -145,13 +127,13 @@ def test_a_window_that_the_module_does_not_read_ends_the_context(tmp_path: Path)
 
 
 def test_a_window_in_the_caches_does_not_end_the_context(tmp_path: Path) -> None:
-    folder = golden(tmp_path / "model", "gemma3_text", layer_types=...)
+    folder = golden_folder(tmp_path / "model", "gemma3_text", layer_types=...)
     assert load_model(folder).info.context_length == GOLDEN["gemma3_text"]["config"]["max_position_embeddings"]
 
 
 def test_longrope_ends_where_its_short_factors_do(tmp_path: Path) -> None:
     """mlx-lm takes the long factors for short texts too."""
-    assert load_model(golden(tmp_path / "model", "phi3 with longrope")).info.context_length == 64
+    assert load_model(golden_folder(tmp_path / "model", "phi3 with longrope")).info.context_length == 64
 
 
 @pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
@@ -159,11 +141,11 @@ def test_longrope_ends_where_its_short_factors_do(tmp_path: Path) -> None:
 def test_yarn_lengthens_the_context(tmp_path: Path, place: str, positions: int, length: int) -> None:
     """As model cards tell people to add it: `max_position_embeddings` stays, and prompts were refused."""
     yarn = {"rope_parameters": ..., "max_position_embeddings": positions, place: {"rope_type": "yarn", **FEW}}
-    assert load_model(golden(tmp_path / "model", "qwen2", **yarn)).info.context_length == length
+    assert load_model(golden_folder(tmp_path / "model", "qwen2", **yarn)).info.context_length == length
 
 
 def test_settings_that_the_module_does_not_read_are_named(tmp_path: Path) -> None:
-    folder = golden(tmp_path / "model", "qwen2", hidden_act="relu", attention_dropout=0.5)
+    folder = golden_folder(tmp_path / "model", "qwen2", hidden_act="relu", attention_dropout=0.5)
     assert load_model(folder).info.warning == (
         "mlx-lm does not follow hidden_act of its config.json: replies can differ."
     )
@@ -183,7 +165,7 @@ def test_settings_that_their_part_does_not_have_are_not_named() -> None:
 
 def test_an_unknown_model_type_has_its_own_settings(tmp_path: Path) -> None:
     """transformers does not know it, mlx-lm does: `rope_parameters` is handed over all the same."""
-    folder = golden(tmp_path / "model", "llama with yarn", model_type="nanbeige", rope_parameters=THETA)
+    folder = golden_folder(tmp_path / "model", "llama with yarn", model_type="nanbeige", rope_parameters=THETA)
     assert class_settings(json.loads((folder / "config.json").read_text()))[0]["values"] == {}
     network = load_model(folder).network
     assert network.layers[0].self_attn.rope.base == 77.0

@@ -1,4 +1,7 @@
-"""Reads a config.json by transformers' own configuration class, which needs no torch; runs in a child process."""
+"""Reads a config.json by transformers' own configuration class, which needs no torch; runs in a child process.
+
+mlx-lm's classes of arguments have other defaults than transformers', or none.
+"""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Mends faults of mlx-lm's modules that no setting mends; docs/families.md lists them.
+"""Mends faults of mlx-lm's modules (0.32.2) that no setting mends, and names of weights that they do not know.
 
 A class here comes before the module's own among the bases of a new class, as in the hooks.
 """
@@ -6,6 +6,9 @@ A class here comes before the module's own among the bases of a new class, as in
 from collections.abc import Mapping
 from typing import Any
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 

@@ -1,10 +1,21 @@
-"""Gives the rotary positions of a network the frequencies that its configuration means."""
+"""Gives the rotary positions of a network the frequencies that its configuration means.
+
+The published numbers are those of transformers' `modeling_rope_utils.py` (5.23). mlx-lm (0.32.2) has most of them in
+`models/rope_utils.py`, but many of its modules read only some settings, or none. Where mlx-lm's rope is wrong itself,
+`rope_of` writes two of its private numbers:
+
+- `_freqs`, (dims / 2,): positions that a pair of features takes for one radian, 1 / `inv_freq` of transformers.
+- `_scale` of LongRoPE and `mscale` of YaRN: what queries and keys are multiplied by, `attention_factor` there.
+"""
 
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -43,6 +54,11 @@ def follow_ropes(network: nn.Module, values: Mapping[str, Any]) -> None:
 def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) -> nn.Module:
     """Return a rope module for settings as in `rope_parameters` of transformers.
 
+    YaRN (arXiv 2309.00071) stretches low frequencies, leaves high ones, and goes from one to the other between two
+    borders, which mlx-lm always rounds to whole features. gpt-oss says `truncate: false`: then the frequencies are
+    computed here as transformers' `_compute_yarn_parameters` does. An `attention_factor` that is given, or the
+    `short_mscale` of Phi-3.5-MoE, replaces the computed one, which mlx-lm always takes.
+
     LongRoPE has the numbers for texts up to its original length, and dynamic NTK no other numbers up to the model's
     length: the context ends there. mlx-lm's own module for the latter would forbid drafts.
 
@@ -74,10 +90,8 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
     if kind == "yarn" and given.get("truncate") is False:
         turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
         low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)
-        waves = theta ** (np.arange(0, dims, 2) / dims)
-        ramp = np.arange(dims // 2)
-        stretched = np.clip((ramp - low) / (high - low or 0.001), 0.0, 1.0)
-        made._freqs = mx.array(
-            (1 / (stretched / (waves * given["factor"]) + (1 - stretched) / waves)).astype(np.float32)
-        )
+        plain = theta ** -(np.arange(0, dims, 2) / dims)
+        stretched = np.clip((np.arange(dims // 2) - low) / (high - low or 0.001), 0.0, 1.0)
+        frequencies = plain * (stretched / given["factor"] + 1 - stretched)
+        made._freqs = mx.array((1 / frequencies).astype(np.float32))
     return made

@@ -1,0 +1,75 @@
+"""Each mend of mlx-lm is still needed: without it a model is refused, or computes other logits than transformers.
+
+A case that fails shows that mlx-lm was mended: then our mend may go.
+"""
+
+import re
+from collections.abc import Callable
+from inspect import getsource, signature
+from pathlib import Path
+from typing import Any
+
+import mlx_lm.models
+import numpy as np
+import pytest
+from mlx_lm.models import exaone4, granitemoehybrid, nemotron_h
+
+from rdchat.errors import ModelError
+from rdchat.inference.loading import load_model
+from rdchat.inference.mlx_lm_fixes import config_fixes, module_faults, ropes
+from rdchat.inference.models import model_settings
+from tests.inference.golden_families import EQUAL, GOLDEN, difference, golden_folder, logits
+
+MODULES = {path.stem: path.read_text("utf-8") for path in Path(mlx_lm.models.__path__[0]).glob("*.py")}
+
+
+def is_right(folder: Path, name: str) -> bool:
+    """Return whether a golden model computes what transformers does."""
+    try:
+        network = load_model(folder, "float32").network
+    except ModelError:
+        return False
+    return difference(logits(network)[-1], np.array(GOLDEN[name]["logits"])) < EQUAL
+
+
+def test_a_golden_model_is_right_with_all_mends(tmp_path: Path) -> None:
+    """Otherwise the other tests would show nothing."""
+    assert is_right(golden_folder(tmp_path / "model", "minicpm3"), "minicpm3")
+
+
+ROPES = ("mixtral with linear", "glm", "gemma3_text", "phi3 with longrope", "gpt_oss")
+CASES = [
+    *((ropes, "follow_ropes", lambda *_: None, name) for name in ROPES),
+    *((module_faults, "mend", lambda *_: None, name) for name in ("jamba", "mamba2", "falcon_h1", "minicpm3")),
+    *(
+        (module_faults, "with_known_names", lambda _network, _type, weights: weights, name)
+        for name in ("ernie4_5_moe", "gpt_oss", "qwen3_5_moe")
+    ),
+    (model_settings, "filled_config", lambda part, *_: dict(part), "minicpm3"),
+    (config_fixes, "_module_forms", lambda _: {}, "minicpm3"),
+    *((config_fixes, "_derived_settings", lambda _: {}, name) for name in ("mamba2", "falcon_h1")),
+]
+
+
+@pytest.mark.parametrize(("module", "mend", "nothing", "name"), CASES)
+def test_a_family_is_wrong_without_its_mend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, mend: str, nothing: Callable[..., Any], name: str
+) -> None:
+    monkeypatch.setattr(module, mend, nothing)
+    assert not is_right(golden_folder(tmp_path / "model", name), name)
+
+
+@pytest.mark.parametrize("name", [*config_fixes._FIXED_VALUES, *config_fixes._FIXED_TEXT_VALUES, "rope_theta"])
+def test_some_module_has_no_default_for_what_transformers_knows(name: str) -> None:
+    assert any(re.search(rf"^    {name}: [^=]+$", text, re.MULTILINE) for text in MODULES.values())
+
+
+@pytest.mark.parametrize("name", ["idefics3", "smolvlm", "lfm2_vl"])
+def test_a_text_model_beside_a_tower_has_no_module_of_its_own(name: str) -> None:
+    assert name not in MODULES
+
+
+def test_modules_read_kinds_of_layers_in_forms_of_their_own() -> None:
+    assert "layer_types" not in signature(exaone4.ModelArgs).parameters
+    assert '"mamba"' in getsource(granitemoehybrid)
+    assert "args.time_step_min" not in getsource(nemotron_h)
