@@ -52,7 +52,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for kind, module in (
         ("Local", "local_engine"),
         ("Remote", "remote.remote_engine"),
-        ("Ranks", "cluster.ranks_engine"),
+        ("Ranks", "rank_processes.ranks_engine"),
     ):
         make = partial(_Engine, kind.lower(), calls)
         monkeypatch.setattr(f"rdchat.inference.{module}.{kind}Engine", lambda *_, make=make: make())
