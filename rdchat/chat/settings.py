@@ -29,7 +29,7 @@ from rdchat.inference.api.requests import (
     require,
 )
 from rdchat.inference.rank_processes.hosts import Host
-from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.inference.remote.server_list import DEFAULT_PORT, RemoteServer
 from rdchat.tools.definitions import ToolServer
 
 # Limits of the text size, in points.
@@ -159,7 +159,7 @@ class Settings:
     earlier_replies: bool = True
     earlier_replies_after: int = 0
     server_at_start: bool = False
-    server_port: int = 8817
+    server_port: int = DEFAULT_PORT
     server_on_network: bool = False
     server_loads_models: bool = False
     server_substitutes_models: bool = True

@@ -17,10 +17,11 @@ from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.model_facts import ModelCard, remote_model
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype
+from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.credentials import end_notice, find_key, fingerprint, own_certificate
 from rdchat.server.guard import is_loopback
 from rdchat.server.server import Server
-from rdchat.server.server_settings import CONTAINER_HOST, DEFAULT_HOST, DEFAULT_PORT, ServerSettings
+from rdchat.server.server_settings import CONTAINER_HOST, DEFAULT_HOST, ServerSettings
 from rdchat.services.app.event_loop import QuitSignals
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import Failure

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import require
+from rdchat.inference.remote.server_list import DEFAULT_PORT
 
 DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 8817
 CONTAINER_HOST = "host.docker.internal"
 """Docker's name for this machine. `.internal` is no public domain, so no web page can have it."""
 _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")

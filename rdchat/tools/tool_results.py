@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from rdchat.files.image_formats import BMP, GIF, JPEG, PNG, WEBP, format_of
 from rdchat.files.plain_data import as_text, json_or_none
 from rdchat.tools.definitions import MAX_TEXT, cut_text
 
@@ -23,7 +24,7 @@ _PICTURE = re.compile(
     r"(?:[A-Za-z0-9+/]++|\\++/)*+(?:(?:\\++[nr]|\s)++[A-Za-z0-9+/]{40,}+)*+"
     r"(?:(?:\\++[nr]|\s)*+[A-Za-z0-9+/]{0,75}={1,2})?"
 )
-_IMAGE = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP|BM.{4}\0{4}", re.DOTALL)
+_TAKEN = {PNG, JPEG, GIF, WEBP, BMP}
 
 
 def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str) -> dict[str, Any]:
@@ -111,7 +112,7 @@ def _decoded(text: str) -> bytes:
 
 def _take_image(data: bytes, images: list[str]) -> bool:
     """Add an image that can be shown; return whether it is one."""
-    if len(images) == _MAX_IMAGES or _IMAGE.match(data) is None:
+    if len(images) == _MAX_IMAGES or format_of(data) not in _TAKEN:
         return False
     images.append(base64.b64encode(data).decode())
     return True

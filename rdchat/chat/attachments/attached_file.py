@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rdchat.errors import RdchatError
+from rdchat.files.image_formats import format_of
 
 # No context holds a longer text, and storing one must not block the window.
 MAX_CHARACTERS = 8_000_000
@@ -19,7 +20,6 @@ _MAX_IMAGES_BYTES = 100_000_000
 _LONGEST_NAME = 120
 # Normalizing takes as long as the square of a letter's marks.
 _LONGEST_READ = 1000
-_IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
 class FileRefusedError(RdchatError):
@@ -100,7 +100,8 @@ def image_file(data: bytes, name: str, note: str = "", width: int = 0, height: i
     """Return an image as a file with its text; a name without an ending gets that of its format."""
     text = base64.b64encode(data).decode()
     if "." not in name:
-        name += "." + next((ending for beginning, ending in _IMAGES.items() if data.startswith(beginning)), "image")
+        known = format_of(data)
+        name += f".{known.endings[0] if known else 'image'}"
     # Otherwise an image whose data are a text would stand in its place.
     digest = f"image {hashlib.sha256(data).hexdigest()}"
     return AttachedFile(printable_name(name), FileKind.IMAGE, digest, len(text), "", note, width, height), text

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
 from rdchat.files.foreign_files import opened
-from rdchat.files.image_brands import AVIF, HEIC, read_brands
+from rdchat.files.image_formats import UNREAD, format_of
 
 _NAMES = {
     ".md": FileKind.MARKDOWN,
@@ -30,9 +30,7 @@ _NAMES = {
 }
 # Some programs put a line before the mark of a PDF.
 _PDF_WITHIN = 1024
-_IMAGE_BRANDS = HEIC | AVIF
 NO_TEXT = "{name} is an image, not a text.", "Show it to a model with --image."
-_IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS")
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
 _PROGRAM = "{name} is a program, not a text.", "Choose its source code instead."
 _ARCHIVE = "{name} is an archive.", "Unpack it and choose files from it."
@@ -111,13 +109,9 @@ def is_image(path: Path) -> bool:
 
 def begins_as_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of an image."""
-    has_brand = _brand(head) == b"WEBP" or not _IMAGE_BRANDS.isdisjoint(read_brands(head))
-    return has_brand or (head.startswith(_IMAGES) and not _is_text(head))
-
-
-def _brand(head: bytes) -> bytes:
-    """Return what a file of a common container has in it; empty for another file."""
-    return head[8:12] if head[4:8] == b"ftyp" or head.startswith(b"RIFF") else b""
+    image = format_of(head)
+    begins = image is not None or UNREAD.match(head) is not None
+    return begins and ((image is not None and bool(image.brands)) or not _is_text(head))
 
 
 def _refuse_known(head: bytes, name: str) -> None:
@@ -125,7 +119,8 @@ def _refuse_known(head: bytes, name: str) -> None:
         raise refused(_RTF, name)
     if _is_text(head):
         return
-    if _brand(head):
+    # The containers of most films and sounds.
+    if head[4:8] == b"ftyp" or head.startswith(b"RIFF"):
         raise refused(_SOUND, name)
     for beginnings, refusal in _NO_TEXT:
         if head.startswith(beginnings):

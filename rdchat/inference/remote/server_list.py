@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.keychain import FAILED, ask_keychain
 
-EXAMPLE = "https://studio.local:8817"
+DEFAULT_PORT = 8817
+"""Of rdchat's own server."""
+EXAMPLE = f"https://studio.local:{DEFAULT_PORT}"
 """An address, for people."""
 _SERVICE = "rdchat: key of a remote server"
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,22}[A-Za-z0-9])?")

@@ -16,7 +16,7 @@ from PIL import Image, ImageCms, ImageOps
 from rdchat import host, mac_desktop
 from rdchat.errors import ImageRefusedError, ModelError
 from rdchat.files.foreign_files import read_bytes
-from rdchat.files.image_brands import AVIF, HEIC, read_brands
+from rdchat.files.image_formats import FORMATS, HEIC, format_of
 from rdchat.inference.vision.image_process import as_file
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.work.job import Job
@@ -25,10 +25,9 @@ from rdchat.work.served import serve
 MAX_BYTES = 50_000_000
 MAX_PIXELS = 100_000_000
 _MAX_CONVERTED_BYTES = 4 * MAX_PIXELS
-# Pillow reads more, but some of these run programs: EPS starts Ghostscript.
-_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
-_KINDS = "PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF"
-_NAMES = {"MPO": "JPEG", "WEBP": "WebP"}
+# Pillow reads more, but some of these run programs: EPS starts Ghostscript. HEIC it does not read.
+_NAMES = {each.name.upper(): each.name for each in FORMATS if each is not HEIC}
+_KINDS = " or ".join(", ".join(_NAMES.values()).rsplit(", ", 1))
 _SAVE_AGAIN = "Open it in another app and save it as PNG or JPEG."
 _CHOOSE = f"Choose an image of up to {MAX_BYTES // 10**6} MB, or check its path and permissions."
 _SAVE_SMALLER = "Save a smaller copy of it."
@@ -51,7 +50,8 @@ def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:  # n
     data, kind = _read(Path(path), name)
     width, height = decoded(data, name).size
     opened = _opened(data, name)
-    kind = kind or _NAMES.get(str(opened.format), str(opened.format))
+    # MPO is JPEG with more pictures.
+    kind = kind or _NAMES.get(str(opened.format), "JPEG")
     return {"width": width, "height": height, "format": kind, "note": _note(opened)}
 
 
@@ -107,8 +107,7 @@ def _read(path: Path, name: str) -> tuple[bytes, str]:
         data = read_bytes(path, _CHOOSE, MAX_BYTES)
     except ModelError as error:
         raise ImageRefusedError(error.message.replace(str(path), name), error.hint) from error
-    brands = read_brands(data)
-    if brands.isdisjoint(HEIC) or not brands.isdisjoint(AVIF):
+    if format_of(data) is not HEIC:
         return data, ""
     try:
         return _converted(data), "HEIC"
@@ -136,7 +135,7 @@ def _converted(data: bytes) -> bytes:
 def _opened(data: bytes, name: str) -> Image.Image:
     """Read the header of an image, and refuse one that is too large before its pixels are read."""
     try:
-        image = Image.open(io.BytesIO(data), formats=_FORMATS)
+        image = Image.open(io.BytesIO(data), formats=tuple(_NAMES))
     except MemoryError:
         raise
     # Anything can be wrong in a foreign file.

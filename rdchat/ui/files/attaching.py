@@ -12,6 +12,7 @@ from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message
 from rdchat.chat.message_path import MessagePath
+from rdchat.files.image_formats import FORMATS
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
@@ -31,7 +32,8 @@ _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
 _REFUSALS = 3
 MAX_TEXT = 500_000
 """A pasted text of more characters stays a file: Qt needs a second to lay out a megabyte."""
-_FILTERS = ("All Files (*)", "Images (*.png *.jpg *.jpeg *.webp *.gif *.bmp *.tif *.tiff *.avif *.heic)")
+_ENDINGS = " ".join(f"*.{ending}" for each in FORMATS for ending in each.endings)
+_FILTERS = ("All Files (*)", f"Images ({_ENDINGS})")
 # Laying out a line with more characters would block the window.
 _LONG_LINE = re.compile(r"(.{4000})(?=.)")
 

@@ -26,12 +26,11 @@ from rdchat import mac_desktop
 from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.errors import ImageRefusedError
+from rdchat.files.image_formats import FORMATS, MEDIA
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font, line_pixmap, paint_card
 
-_IMAGE = "image/"
-# The first of these is taken, then any other kind of image; another program may give its bytes Qt's own name.
-_FORMATS = tuple(_IMAGE + name for name in ("png", "jpeg", "webp", "gif", "avif", "heic", "tiff", "bmp"))
+# Another program may give an image's bytes this name.
 _QT_IMAGE = "application/x-qt-image"
 _ICON = 28
 _VEIL = 0.6
@@ -47,7 +46,7 @@ def local_files(data: QMimeData) -> list[str]:
 
 def has_image(data: QMimeData) -> bool:
     """Return whether the data are an image without text; the URL that browsers add does not count."""
-    if not data.hasImage() and not any(kind.startswith(_IMAGE) for kind in data.formats()):
+    if not data.hasImage() and not any(kind.startswith(MEDIA) for kind in data.formats()):
         return False
     lines = {line.strip() for line in data.text().splitlines()}
     return not lines - {url.toString() for url in data.urls()} - {""}
@@ -60,8 +59,9 @@ def image_in(data: QMimeData, *, is_dragged: bool) -> Callable[[], bytes]:
     """
     if result := mac_desktop.pasteboard_image(is_dragged=is_dragged):
         return lambda: result
-    others = (kind for kind in data.formats() if kind.startswith(_IMAGE))
-    for kind in (*filter(data.hasFormat, _FORMATS), *others, _QT_IMAGE):
+    others = (kind for kind in data.formats() if kind.startswith(MEDIA))
+    best = filter(data.hasFormat, (each.media_type for each in FORMATS))
+    for kind in (*best, *others, _QT_IMAGE):
         if given := bytes(data.data(kind).data()):
             return lambda: given
     return partial(_as_png, data.imageData())

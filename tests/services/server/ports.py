@@ -3,7 +3,7 @@
 import pytest
 
 from rdchat.chat.settings import Settings
-from rdchat.server.server_settings import DEFAULT_PORT
+from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.services.server import server_control
 
 

@@ -12,7 +12,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.server.server_settings import DEFAULT_PORT, Phase
+from rdchat.inference.remote.server_list import DEFAULT_PORT
+from rdchat.server.server_settings import Phase
 from rdchat.services.server.server_control import ServerControl
 from tests.services.fakes import ScriptedEngine
 from tests.services.server.ports import any_port  # noqa: F401  a fixture of each test

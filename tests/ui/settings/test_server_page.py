@@ -11,7 +11,8 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.server.server_settings import DEFAULT_PORT, Phase, RequestFacts, ServerFacts
+from rdchat.inference.remote.server_list import DEFAULT_PORT
+from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.settings.settings_pages import AGENTS, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
