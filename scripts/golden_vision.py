@@ -5,7 +5,7 @@
 It runs with a Python that has torch (a CPU is enough) and transformers 5.23; neither is needed by rdchat or its tests.
 OUT is tests/inference/vision/golden. models.json has, for each family, the config.json that transformers writes, the
 shapes of the checkpoint's tensors by name, a prompt with two images, and the grids of tokens of their tiles. Tensors
-and pixels are drawn as `tests.inference.drawn_weights` and `tests.inference.vision.golden_models` do. NAME.npz has what
+are drawn by `scripts/families/drawn_weights.py`, pixels as in `tests.inference.vision.golden_models`. NAME.npz has what
 the whole model computes:
 
     rows (tokens, width)        the rows of both images
@@ -17,16 +17,15 @@ the whole model computes:
 """
 
 import json
-import math
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from families.drawn_weights import drawn
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -126,17 +125,6 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "lfm2_vl": ("Lfm2Vl", LFM2_VL | {"vision_config": NAFLEX}),
 }  # fmt: skip
-
-
-def drawn(name: str, shape: list[int]) -> np.ndarray:
-    """Return a tensor as `tests.inference.drawn_weights` draws it; scripts import no tests."""
-    # A scalar is an array too.
-    noise = np.asarray(np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape), np.float32)
-    if len(shape) > 1 and min(shape[-2:]) > 1:
-        return noise * np.float32((4 if "embed" in name else 1) / math.sqrt(shape[-1]))
-    about = 1.0 if "norm" in name or name.endswith((".D", ".A_log", "scale", "_max")) else 0.0
-    about = -1.0 if name.endswith("_min") else 0.6 if name.endswith(".layer_scalar") else about
-    return np.asarray(about + np.float32(0.2) * noise, np.float32)
 
 
 def pixels(number: int, shape: list[int]) -> np.ndarray:

@@ -3,18 +3,16 @@
     python scripts/families/golden.py
 
 It needs torch and transformers. Each case has the config.json that transformers writes, the shapes of the checkpoint's
-tensors by name, and the logits of the last of 24 tokens; `tests.inference.drawn_weights` draws the tensors.
+tensors by name, and the logits of the last of 24 tokens; `drawn_weights.py` draws the tensors.
 """
 
 import json
-import math
 import tempfile
-import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from drawn_weights import drawn
 from make import SHORT, logits_of, merged, network, plain, smaller
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -44,15 +42,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt_oss": ("gpt_oss", {}),
     "qwen3_5_moe": ("qwen3_5_moe", {}),
 }
-
-
-def drawn(name: str, shape: list[int]) -> np.ndarray:
-    """Return a tensor as `tests.inference.drawn_weights` draws it; scripts import no tests."""
-    noise = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape).astype(np.float32)
-    if len(shape) > 1 and min(shape[-2:]) > 1:
-        return noise * np.float32((4 if "embed" in name else 1) / math.sqrt(shape[-1]))
-    about_one = "norm" in name or name.endswith((".D", ".A_log"))
-    return np.float32(about_one) + np.float32(0.2) * noise
 
 
 def case(name: str, changes: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
-from tests.inference.drawn_weights import drawn
+from scripts.families.drawn_weights import drawn
 from tests.inference.model_folders import folder_of
 
 GOLDEN: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "golden/families.json").read_text())

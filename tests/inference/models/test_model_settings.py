@@ -20,8 +20,8 @@ from rdchat.inference.mlx_lm_fixes.class_settings import class_settings
 from rdchat.inference.mlx_lm_fixes.ropes import follow_ropes
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.model_locations import cached_facts, stamp_of
+from scripts.families.drawn_weights import drawn
 from tests.grids import share
-from tests.inference.drawn_weights import drawn
 from tests.inference.golden_families import EQUAL, GOLDEN, difference, golden_folder, logits
 from tests.inference.model_folders import change_config
 

@@ -17,7 +17,7 @@ from rdchat.inference.vision.families import image_token, vision_of
 from rdchat.inference.vision.image_process import Layout, Prepared
 from rdchat.inference.vision.image_prompts import with_images
 from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks, ImageRows, SeenPrompt
-from tests.inference.drawn_weights import drawn
+from scripts.families.drawn_weights import drawn
 from tests.inference.model_folders import folder_of
 
 HERE = Path(__file__).parent / "golden"

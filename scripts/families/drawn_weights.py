@@ -1,4 +1,4 @@
-"""Weights that are drawn by their names, as in `scripts/families/golden.py`."""
+"""Draws the tensors of golden checkpoints by their names, for the scripts that write them and for the tests."""
 
 import math
 import zlib
