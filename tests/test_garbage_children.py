@@ -26,7 +26,7 @@ from rdchat.inference.library.model_library import facts_reader
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.vision.image_process import ImageProcess
-from rdchat.services.models.training.training_control import TrainingControl, TrainingState
+from rdchat.services.models.training_control import TrainingControl, TrainingState
 from rdchat.work import served
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildLimitError, Limits

@@ -16,12 +16,9 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
 from rdchat.mac_desktop import HotKey
-from rdchat.services.caches.earlier_replies import EarlierReplyIndex
-from rdchat.services.caches.kept_caches import KeptCacheControl, PrefixCacheControl
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
-from rdchat.services.chat.chat_tools import ChatTools
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import Replies
@@ -31,13 +28,14 @@ from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.title_writer import TitleWriter
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.drafting.time_ledger import TimeLedger
+from rdchat.services.earlier_chats import EarlierReplyIndex, KeptCacheControl, PrefixCacheControl
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.remote_servers import RemoteServers
-from rdchat.services.server.server_control import ServerControl
+from rdchat.services.server_control import ServerControl
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
-from rdchat.services.tools.tool_servers import ToolServers
+from rdchat.services.tool_servers import ChatTools, ToolServers
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old message is unchanged.")

@@ -20,7 +20,7 @@ from rdchat.server.credentials import fingerprint, own_certificate
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
-from rdchat.services.engine.shared_engine import SharedEngine
+from rdchat.services.server_control import SharedEngine
 
 KEY = "a-key-for-tests"
 TURNS = (ChatMessage(Role.USER, "Count to five."), ChatMessage(Role.ASSISTANT, "1, 2, 3, 4, 5."),

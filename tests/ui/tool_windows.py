@@ -12,7 +12,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.tools.tool_servers import ServerState
+from rdchat.services.tool_servers import ServerState
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_kinds import ToolMessage
 from rdchat.ui.transcript.message_widget import MessageWidget

@@ -13,15 +13,14 @@ from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import ImageCap, Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
-from rdchat.services.caches.earlier_replies import EarlierReplyIndex
-from rdchat.services.caches.kept_caches import KeptCacheControl
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
-from rdchat.services.chat.chat_tools import ChatTools, tools_json
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.earlier_chats import EarlierReplyIndex, KeptCacheControl
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
 from rdchat.services.files.prompt_images import PromptImages
 from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.tool_servers import ChatTools, tools_json
 
 _NOT_STARTED = "Settings > Tools says why."
 

@@ -35,9 +35,9 @@ from rdchat.inference.api.thoughts import NOTHING_TOLD, Part, Thoughts
 from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
-from rdchat.services.chat.chat_tools import with_refusals
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.services.storage_watch import StorageWatch
+from rdchat.services.tool_servers import with_refusals
 from rdchat.tools.definitions import ToolDefinition
 
 _LOG = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, ChatPrompt
-from rdchat.services.chat.chat_tools import NO_TOOLS
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.tool_servers import NO_TOOLS
 from rdchat.tools.definitions import ToolDefinition, ToolResult
 from rdchat.work.job import CancelledError, Job
 

@@ -24,7 +24,7 @@ from rdchat.services.models.library import Library
 from rdchat.services.models.macs import Macs
 from rdchat.services.models.removal import Removal, Verification
 from rdchat.services.models.service_base import DeviceMemory, ModelService, ModelSources
-from rdchat.services.models.training.training_control import TrainingControl
+from rdchat.services.models.training_control import TrainingControl
 
 
 class Models(QObject):

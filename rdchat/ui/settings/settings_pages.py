@@ -17,7 +17,7 @@ from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.server.server_settings import host_names
-from rdchat.services.server.server_control import ServerControl
+from rdchat.services.server_control import ServerControl
 from rdchat.ui.style.buttons import CopyButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, choice_box, column, form_layout, row, text_field

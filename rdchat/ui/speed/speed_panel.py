@@ -19,7 +19,7 @@ from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.server.server_control import ServerControl
+from rdchat.services.server_control import ServerControl
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.figures import SECTIONS, FigureSource
 from rdchat.ui.speed.sections import (
@@ -43,7 +43,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
 
 if TYPE_CHECKING:
-    from rdchat.services.models.training.training_control import TrainingControl
+    from rdchat.services.models.training_control import TrainingControl
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 _WAITING = "Requests that wait for this one to end. Clients take turns."

@@ -11,9 +11,9 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, history
-from rdchat.services.chat.chat_tools import MAX_CALLS, NO_TOOLS, with_refusals
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.tool_servers import MAX_CALLS, NO_TOOLS, with_refusals
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask, roles, tools
 from tests.services.tool_fakes import READ, ScriptedServers, calling, read

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from rdchat.services.chat.tool_call_control import Scope
-from rdchat.services.tools.tool_servers import ToolServers
+from rdchat.services.tool_servers import ToolServers
 from rdchat.tools.definitions import ToolServer
 from tests.hub.keychains import Keychain
 from tests.services.fakes import ScriptedEngine

@@ -18,9 +18,9 @@ from rdchat.services.chat.chat_prompt import (
     history,
     plan_summary,
 )
-from rdchat.services.chat.chat_tools import problem_of
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.tool_servers import problem_of
 from rdchat.tools.definitions import ToolResult
 from tests.connections import all_refused
 from tests.services.fakes import Reply, ScriptedEngine

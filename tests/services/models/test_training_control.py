@@ -17,7 +17,7 @@ from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
 from rdchat.services.models.service_base import ModelSources
-from rdchat.services.models.training.training_control import (
+from rdchat.services.models.training_control import (
     STOPPED_WITH_THE_APP,
     CurvePoint,
     JobFolder,

@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import host
 from rdchat.inference.api.training import TrainingOrder
-from rdchat.services.models.training.training_control import TrainingControl, TrainingState
+from rdchat.services.models.training_control import TrainingControl, TrainingState
 from tests.inference.training.short_child import COMMAND
 
 WAIT_MS = 240_000  # MLX is imported anew by each process, which on a busy machine takes long

@@ -22,7 +22,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.models.service_base import ModelSources
-from rdchat.services.models.training.training_control import JobFolder, TrainingRecord, TrainingState
+from rdchat.services.models.training_control import JobFolder, TrainingRecord, TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks

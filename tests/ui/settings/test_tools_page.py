@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.tools.tool_servers import ServerState, ToolServers
+from rdchat.services.tool_servers import ServerState, ToolServers
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.tools_page import ServerSheet, ToolsPage, state_text
 from rdchat.ui.style.labels import CodeField

@@ -3,7 +3,7 @@
 import pytest
 
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
-from rdchat.services.server.server_control import ServerControl
+from rdchat.services.server_control import ServerControl
 from rdchat.ui.speed.speed_panel import ServerSection
 from rdchat.ui.style import formatting
 from rdchat.ui.window.main_window import MainWindow

@@ -10,7 +10,7 @@ from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgr
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Spent, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.training.training_control import TrainingControl, TrainingState
+from rdchat.services.models.training_control import TrainingControl, TrainingState
 from rdchat.ui.models.training.page import short_text
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel

@@ -25,7 +25,7 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.services.models.library import Library
-from rdchat.services.models.training.training_control import CurvePoint, TrainingControl, TrainingState
+from rdchat.services.models.training_control import CurvePoint, TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.plot_view import PlotView

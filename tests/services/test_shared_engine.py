@@ -16,7 +16,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
-from rdchat.services.engine.shared_engine import SharedEngine
+from rdchat.services.server_control import SharedEngine
 from tests.services.fakes import Reply, ScriptedEngine
 
 ASK = GenerationRequest((ChatMessage(Role.USER, "Hi"),))

@@ -10,7 +10,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
-from rdchat.services.caches.earlier_replies import tokenizer_key
+from rdchat.services.earlier_chats import tokenizer_key
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window

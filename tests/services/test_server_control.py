@@ -14,9 +14,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.server_settings import Phase
-from rdchat.services.server.server_control import ServerControl
+from rdchat.services.server_control import ServerControl
 from tests.services.fakes import ScriptedEngine
-from tests.services.server.ports import any_port  # noqa: F401  a fixture of each test
+from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.services.window import WAIT_MS, Window, pause_midway
 
 

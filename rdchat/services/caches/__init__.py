@@ -1,1 +1,0 @@
-"""Data of earlier chats that speeds up later replies."""

@@ -1,1 +1,0 @@
-"""The server for other programs, in the app: its engine and its life."""

@@ -1,1 +1,0 @@
-"""The state of servers of tools."""
