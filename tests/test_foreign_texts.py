@@ -10,13 +10,11 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile, printable_name
-from rdchat.chat.attachments.choosing import passages_of, ranked
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, passages_of, printable_name, ranked
 from rdchat.chat.attachments.docx_text import docx_text
 from rdchat.chat.attachments.file_reader import pdf_texts
-from rdchat.chat.attachments.html_text import fenced, html_to_text
+from rdchat.chat.attachments.html_text import fenced, html_to_text, notebook_text
 from rdchat.chat.attachments.kinds import decoded, kind_of
-from rdchat.chat.attachments.notebook_text import notebook_text
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.presets import PLACEHOLDER, unused_names
 from rdchat.chat.settings import ChatValues
@@ -25,11 +23,11 @@ from rdchat.chat.storage.search import _snippet
 from rdchat.chat.storage.search_text import WordMatcher, index_text, search_phrases
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.titles import tidy_title, title_from_model, title_from_prompt
-from rdchat.chat.transfer import jan, rdchat_json
+from rdchat.chat.transfer import chat_apps, rdchat_json
 from rdchat.chat.transfer.exporting import _free_name, as_markdown, file_name
 from rdchat.chat.transfer.foreign_chats import ForeignChat
-from rdchat.chat.transfer.importing import FORMATS
 from rdchat.chat.transfer.message_trees import MessageTree
+from rdchat.chat.transfer.transfer_process import FORMATS
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
@@ -115,7 +113,9 @@ def in_format(sample: Callable[[], Any]) -> Callable[[str], object]:
 
 
 def jan_chat(text: str) -> object:
-    return jan.read({"title": text}, jan.lines_of(json.dumps(jan_message(0, "user", jan_text(text))).encode()))
+    return chat_apps.jan_chat(
+        {"title": text}, chat_apps.jan_lines(json.dumps(jan_message(0, "user", jan_text(text))).encode())
+    )
 
 
 def chat_of(texts: list[str]) -> FullChat:
@@ -314,7 +314,7 @@ def import_long_chat(text: str) -> object:
 
 
 def import_many_messages_of_jan(text: str) -> object:
-    return jan.read({}, [jan_message(at, "user", jan_text("a")) for at in range(len(text) // 200)])
+    return chat_apps.jan_chat({}, [jan_message(at, "user", jan_text("a")) for at in range(len(text) // 200)])
 
 
 def export_long_chat(text: str) -> object:

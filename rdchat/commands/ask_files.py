@@ -9,8 +9,17 @@ from contextlib import closing
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
-from rdchat.chat.attachments.choosing import Part, all_of, pages, parsed_pages, passages_of, ranked
+from rdchat.chat.attachments.attached_file import (
+    Part,
+    ReadFile,
+    all_of,
+    attached,
+    block_of,
+    pages,
+    parsed_pages,
+    passages_of,
+    ranked,
+)
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, file_errors, one_line

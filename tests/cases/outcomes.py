@@ -14,14 +14,15 @@ from typing import Any
 import llguidance
 from starlette.datastructures import Headers
 
-from rdchat.chat.attachments.choosing import Passage, ranked
+from rdchat.chat.attachments.attached_file import Passage, ranked
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.chat.storage.whole_chat import DamagedChatError
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import chatgpt, jan, lm_studio
-from rdchat.chat.transfer.importing import recognised
+from rdchat.chat.transfer import chatgpt
+from rdchat.chat.transfer.chat_apps import LM_STUDIO, jan_chat, jan_lines
 from rdchat.chat.transfer.source_files import open_source
+from rdchat.chat.transfer.transfer_process import recognised
 from rdchat.errors import RdchatError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
@@ -162,12 +163,12 @@ def chat(case: Case, tokenizers: Tokenizers) -> str:
     path = INPUTS / case["file"]
     try:
         if path.is_dir():
-            lines = jan.lines_of((path / "messages.jsonl").read_bytes())
-            whole = jan.read(json.loads((path / "thread.json").read_text()), lines)
+            lines = jan_lines((path / "messages.jsonl").read_bytes())
+            whole = jan_chat(json.loads((path / "thread.json").read_text()), lines)
         elif ".chatgpt." in case["file"]:
             whole = chatgpt.FORMAT.read(_json(case)[0])
         else:
-            whole = lm_studio.FORMAT.read(_json(case))
+            whole = LM_STUDIO.read(_json(case))
     except DamagedChatError as error:
         return f"REFUSED {error}"
     texts = " | ".join(f"{each.role.value}: {each.text}" for each in whole.messages)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rdchat.chat.attachments import file_reader, kinds
-from rdchat.chat.transfer import backups, importing, source_files
+from rdchat.chat.transfer import backups, source_files, transfer_process
 from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.commands import ask_files
 from rdchat.errors import RdchatError
@@ -47,7 +47,7 @@ READERS: dict[str, tuple[Callable[[Path], Any], bytes]] = {
     "document": (lambda path: file_reader.read_file(Job(), str(path)), b"text"),
     "chats": (read_whole_source, _JSON),
     "archive of chats": (read_whole_source, zipped()),
-    "is a database": (importing._is_database, b"text"),
+    "is a database": (transfer_process._is_database, b"text"),
     "backup": (lambda path: backups.unpack(path, path.parent, TaskProgress(Job())), zipped()),
     "settings": (foreign_files.read_object, b"{}"),
     "weights": (safetensors_file.read_header, _WEIGHTS),

@@ -1,11 +1,15 @@
-"""Files attached to messages, and the form of their text in the prompt."""
+"""Files attached to messages, the form of their text in the prompt, and parts of files that are too long to send."""
 
 import base64
 import hashlib
+import re
+import sqlite3
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby, pairwise
 
 from rdchat.errors import RdchatError
 from rdchat.files.image_formats import format_of
@@ -153,3 +157,182 @@ def printable_name(name: str) -> str:
     printable = "".join(each if each.isprintable() else " " for each in text)
     tidy = " ".join(printable.split()) or "file"
     return tidy if len(tidy) <= _LONGEST_NAME else f"{tidy[: _LONGEST_NAME - 21]}…{tidy[-20:]}"
+
+
+# So many characters are some 300 tokens of English.
+PASSAGE = 1200
+_MAX_TERMS = 64
+# Normalizing takes as long as the square of a letter's marks.
+_LONGEST_QUESTION = 4000
+# More numbers are not listed one by one.
+_MAX_NAMED = 12
+_COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
+_BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
+_WORD = re.compile(r"\w+")
+# At the end of a line, the hyphen goes with the line break.
+_SOFT_HYPHEN = re.compile("\u00ad\\s*")
+# Some scripts have no spaces, such as Chinese.
+_UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")
+_RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a file.
+
+    Attributes:
+        text: The text to send.
+        label: Which part it is, such as `pages 1 to 4 of 90`; empty for all of it.
+    """
+
+    text: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a file, some hundred tokens long.
+
+    Attributes:
+        text: Its text.
+        page: Page on which it begins, counted from 1; None where the file has no pages.
+    """
+
+    text: str
+    page: int | None = None
+
+
+def all_of(file: ReadFile) -> Part:
+    """Return all of a file."""
+    return Part(full_text(file))
+
+
+def beginning(file: ReadFile, characters: int) -> Part:
+    """Return at most `characters` from the beginning, cut at a line end if one is near."""
+    text = full_text(file)
+    if characters >= len(text):
+        return Part(text)
+    end = max(text.rfind("\n", characters * 9 // 10, characters), 0) or characters
+    percent = max(end / len(text) * 100, 0.01)
+    share = f"{percent:.1g}" if percent < 1 else f"{min(round(percent), 99)}"
+    return Part(text[:end].rstrip(), f"the first {share}% of it")
+
+
+def pages(file: ReadFile, chosen: Iterable[int]) -> Part:
+    """Return some pages, counted from 1."""
+    numbers = sorted({each for each in chosen if 1 <= each <= len(file.parts)})
+    if len(numbers) == len(file.parts):
+        return all_of(file)
+    named = named_numbers("page", numbers, len(file.parts))
+    return Part(pages_text(file, [each - 1 for each in numbers]), named)
+
+
+def parsed_pages(text: str, count: int) -> list[int] | None:
+    """Read page numbers such as `1-4, 7`; None if they are invalid or a page does not exist."""
+    numbers: list[int] = []
+    for each in text.split(","):
+        match = _RANGE.fullmatch(each)
+        if match is None or len(match[1]) > 6 or len(match[2] or "") > 6:
+            return None
+        first = int(match[1])
+        last = int(match[2] or match[1])
+        if not 1 <= first <= last <= count:
+            return None
+        numbers += range(first, last + 1)
+    return sorted(set(numbers))
+
+
+def passages_of(file: ReadFile) -> list[Passage]:
+    """Cut a file into passages at paragraphs where possible, else at lines, words, or anywhere."""
+    if not file.paged:
+        return [Passage(text) for text in _cut(file.parts[0])]
+    return [Passage(text, page) for page, part in enumerate(file.parts, start=1) for text in _cut(part)]
+
+
+def ranked(passages: Sequence[Passage], question: str) -> list[int]:
+    """Return the indices of passages with words of the question, the best first, by FTS5's bm25.
+
+    In scripts without spaces each letter is a word, and pairs of letters are looked for. Words that most passages have,
+    such as `of`, count only where the question has no others.
+    """
+    all_terms = (
+        term for word in _WORD.findall(_comparable(question[:_LONGEST_QUESTION])) for term in _terms(word.lower())
+    )
+    terms = list(dict.fromkeys(all_terms))[:_MAX_TERMS]
+    if not terms:
+        return []
+    with closing(sqlite3.connect(":memory:")) as connection:
+        # English stems; in other languages words are matched as they are
+        connection.execute(
+            "CREATE VIRTUAL TABLE passages USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2')"
+        )
+        spaced = (_UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", _comparable(each.text)) for each in passages)
+        rows = ((index, text.encode("utf-8", "replace").decode()) for index, text in enumerate(spaced))
+        connection.executemany("INSERT INTO passages (rowid, text) VALUES (?, ?)", rows)
+        counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in terms}
+        telling = [word for word, count in counts.items() if count <= max(len(passages) // 2, 1)]
+        query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in terms)
+        best = connection.execute(_BEST, (query,)).fetchall()
+    return [row[0] for row in best]
+
+
+def _comparable(text: str) -> str:
+    """Return a text in the form in which it is compared: ligatures as letters, words without soft hyphens."""
+    return unicodedata.normalize("NFKC", _SOFT_HYPHEN.sub("", text))
+
+
+def _terms(word: str) -> Iterator[str]:
+    """Yield the search terms for a word: itself, or pairs of letters in a script without spaces."""
+    for piece in _UNSPACED.split(word):
+        if _UNSPACED.match(piece) and len(piece) > 1:
+            yield from (f"{first} {second}" for first, second in pairwise(piece))
+        elif piece:
+            yield piece
+
+
+def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
+    """Return passages in the file's order, with neighbours joined, each with its number and page."""
+    indices = sorted(set(chosen))
+    text = "\n\n".join(_run_text(passages, run) for run in _runs(indices))
+    return Part(text, named_numbers("passage", [each + 1 for each in indices], len(passages)))
+
+
+def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
+    """Return `page 3 of 90`, `pages 1 to 4 and 7 of 90`; for many, only their number: `40 passages of 300`."""
+    names = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in _runs(numbers)]
+    if len(names) > _MAX_NAMED:
+        return f"{len(numbers)} {noun}s of {count}"
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed} of {count}"
+
+
+def _runs(numbers: Sequence[int]) -> list[list[int]]:
+    """Return sorted numbers as lists of consecutive ones."""
+    # Among consecutive numbers, the distance to the place in the list is the same.
+    groups = groupby(enumerate(numbers), lambda placed: placed[1] - placed[0])
+    return [[number for _, number in group] for _, group in groups]
+
+
+def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
+    number = f"passage {run[0] + 1}" if len(run) == 1 else f"passages {run[0] + 1} to {run[-1] + 1}"
+    first = passages[run[0]].page
+    last = passages[run[-1]].page
+    where = "" if first is None else f", page {first}" if first == last else f", pages {first} to {last}"
+    return f"[{number}{where}]\n" + "\n".join(passages[each].text for each in run)
+
+
+def _cut(text: str) -> list[str]:
+    """Split a text into pieces of at most `PASSAGE` characters."""
+    pieces: list[str] = []
+    index = 0
+    while index < len(text):
+        end = index + PASSAGE
+        if end < len(text):
+            earliest = index + PASSAGE // 2
+            ends = (text.rfind(mark, earliest, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
+            end = next((each for each in ends if each > earliest), end)
+        piece = text[index:end].strip("\n")
+        if piece.strip():
+            pieces.append(piece)
+        index = end
+    return pieces

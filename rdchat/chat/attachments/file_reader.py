@@ -347,8 +347,7 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
         FileRefusedError: If it cannot be read.
     """
     from rdchat.chat.attachments.docx_text import docx_text  # noqa: PLC0415  only the child needs it
-    from rdchat.chat.attachments.html_text import html_to_text  # noqa: PLC0415  as above
-    from rdchat.chat.attachments.notebook_text import notebook_text  # noqa: PLC0415  as above
+    from rdchat.chat.attachments.html_text import html_to_text, notebook_text  # noqa: PLC0415  as above
 
     name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)

@@ -1,11 +1,14 @@
-"""Converts HTML to text in Markdown style. It runs and loads nothing.
+"""Converts HTML and Jupyter notebooks to text in Markdown style. It runs and loads nothing.
 
-Numbers of list items, in the forms of Word and of HTML.
+Of a notebook it takes the cells and what they showed, without the data of pictures. Numbers of list items have the
+forms of Word and of HTML.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
+from typing import Any
 
 _ONES = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"]
 _ROMAN = [tens + ones for tens in ("", "x", "xx", "xxx") for ones in _ONES]
@@ -312,3 +315,38 @@ def _texts(element: _Element) -> Iterator[str]:
 
 def _prefixed(text: str, prefix: str) -> str:
     return "\n".join(prefix + line for line in text.split("\n"))
+
+
+# Of an output in several formats, Jupyter shows the first of these.
+_FORMATS = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_PICTURE = re.compile(r"data:image/[^;,\s]{1,40};base64,[A-Za-z0-9+/=]+")
+
+
+def notebook_text(text: str) -> tuple[str, str]:
+    """Return a notebook in Markdown, and a note; one in another format, as it is."""
+    try:
+        blocks = [block for cell in json.loads(text)["cells"] for block in _cell_blocks(cell)]
+    # Anything can be wrong in a foreign file.
+    except Exception:
+        return text, "It was read as JSON: it is damaged, or not in the present format of notebooks."
+    has_pictures = '"image/' in text or "data:image/" in text
+    return _PICTURE.sub("[picture]", "\n\n".join(blocks)), "Its pictures were left out." if has_pictures else ""
+
+
+def _cell_blocks(cell: dict[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    yield fenced(source.strip("\n")) if cell["cell_type"] == "code" else source
+    for output in cell.get("outputs", ()):
+        lines = output.get("text") or "\n".join(output.get("traceback", ()))
+        data = output.get("data", {"text/plain": lines})
+        # Some outputs show nothing.
+        kind = next((each for each in (*_FORMATS, *data) if each in data), "")
+        if not kind:
+            continue
+        if kind == "text/html":
+            yield html_to_text("".join(data[kind]))
+        elif kind.startswith("text/"):
+            yield fenced(_COLOUR.sub("", "".join(data[kind])).strip("\n"))
+        else:
+            yield f"[{kind}]"

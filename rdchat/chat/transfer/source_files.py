@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from rdchat.chat.transfer import jan
+from rdchat.chat.transfer.chat_apps import MESSAGES, THREAD
 from rdchat.errors import ModelError, StorageError
 from rdchat.files.foreign_files import check_file, opened, readable_entries
 
@@ -164,9 +164,9 @@ def files_in(path: Path) -> list[Path]:
 
 def is_chats_name(name: str, others: list[str]) -> bool:
     """Return whether a file in a folder contains chats, by its name; `others` are all names there."""
-    if name == jan.THREAD:
-        return jan.MESSAGES not in others
-    if name == jan.MESSAGES or name.endswith(".conversation.json"):
+    if name == THREAD:
+        return MESSAGES not in others
+    if name == MESSAGES or name.endswith(".conversation.json"):
         return True
     if name.endswith(".chat.json"):
         return not name.endswith(_LM_STUDIO_SIBLINGS)

@@ -1,28 +1,278 @@
 """Imports, exports and backups in a child process, `rdchat --child transfer`: both sides of its pipe.
 
 Parsing a hundred megabytes would block the window's interpreter, and a hostile file could fill its memory. The process
-only reads the store; the app stores the chats of an import.
+only reads the store; the app stores the chats of an import. It finds out which app wrote each file.
 """
 
-from collections.abc import Callable, Sequence
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database
-from rdchat.chat.transfer.backups import back_up, prepare
-from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, Progress, TaskProgress
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
+from rdchat.chat.transfer import chatgpt, rdchat_json
+from rdchat.chat.transfer.backups import DATABASE, PREPARED, back_up, prepare
+from rdchat.chat.transfer.chat_apps import JAN, LIBRECHAT, LM_STUDIO, MESSAGES, THREAD, is_jan, jan_chat, jan_lines
+from rdchat.chat.transfer.chat_import import (
+    FileReport,
+    Frame,
+    ImportReport,
+    ImportWriter,
+    KnownChats,
+    PartialChat,
+    Progress,
+    SkippedChat,
+    TaskProgress,
+    chat_frame,
+    counted_parts,
+    key_of,
+    title_of,
+)
 from rdchat.chat.transfer.exporting import export_chats
-from rdchat.chat.transfer.importing import read_files
-from rdchat.errors import StorageError
+from rdchat.chat.transfer.foreign_chats import ChatFormat, name
+from rdchat.chat.transfer.message_trees import CLAUDE, DEEPSEEK, OPEN_WEBUI
+from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
+from rdchat.errors import StorageError, StorageFullError
+from rdchat.files.foreign_files import opened
 from rdchat.files.plain_data import from_plain
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildError, ChildLimitError, Limits
 from rdchat.work.job import Job
-from rdchat.work.served import serve
+from rdchat.work.served import FrameError, serve
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+_MAX_NOT_TAKEN = 10_000
+_MAGIC = b"SQLite format 3\0"
+_TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
+
+type Chats = Iterable[tuple[float, str, Callable[[], FullChat]]]
+"""For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError)."""
+
+_KINDS = (
+    "rdchat's own JSON and database, conversations.json of ChatGPT, Claude and DeepSeek, and chats of Open WebUI, "
+    "LibreChat, LM Studio and Jan"
+)
+# DeepSeek's chats have a `mapping`, too.
+FORMATS = (CLAUDE, DEEPSEEK, OPEN_WEBUI, LIBRECHAT, chatgpt.FORMAT, LM_STUDIO)
+# So many damaged chats may stand before the first whole one.
+_LOOKED_AT = 100
+
+
+def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], object], progress: TaskProgress) -> None:
+    """Read files and folders of chats, one file after another; each ends with a report.
+
+    A file that cannot be read does not affect the others.
+
+    Args:
+        database: The store's file; its chats are not imported again.
+        paths: The files and folders.
+        send: Receives the chats (`chat_frame`) and reports.
+        progress: Progress of the whole import.
+    """
+    files: list[Path] = []
+    for path in paths:
+        try:
+            files += files_in(path)
+        except UnreadableFileError as error:
+            send({"file": asdict(FileReport(path.name or str(path), problem=str(error)))})
+    with reading(database) as connection:
+        known = KnownChats(connection)
+        for index, path in enumerate(files):
+            progress.report(f"Reading {path.name}", index / len(files))
+            reader = _FileReader(path, known, send)
+            try:
+                for before in reader.send_chats(progress):
+                    progress.report(f"Importing from {path.name}", (index + before) / len(files))
+            except UnreadableFileError as error:
+                reader.report = FileReport(path.name, problem=str(error))
+            else:
+                known.add_chats(reader.taken)
+            send({"file": asdict(reader.report)})
+
+
+class _FileReader:
+    """Reads one file.
+
+    Attributes:
+        report: The report so far.
+        taken: Keys of the chats that were sent.
+    """
+
+    def __init__(self, path: Path, known: KnownChats, send: Callable[[Frame], object]) -> None:
+        self._path = path
+        self._known = known
+        self._send = send
+        self.report = FileReport(path.name)
+        self.taken: list[tuple[str, bytes]] = []
+
+    def send_chats(self, progress: TaskProgress) -> Iterator[float]:
+        """Send the chats; yield the share of the file before each."""
+        sources: dict[str, None] = {}
+        stored = [(rdchat_json.NAME, _stored_chats(self._path, progress))] if _is_database(self._path) else None
+        for kind, chats in stored or map(recognised, open_source(self._path)):
+            sources[kind] = None
+            self.report.source = " and ".join(sources)
+            for before, title, make in chats:
+                yield before
+                self._take(title, make)
+
+    def _take(self, title: str, make: Callable[[], FullChat]) -> None:
+        """Send a chat, or note why it is left out."""
+        try:
+            chat = make()
+        except DamagedChatError as error:
+            self._leave(title, f"{error}.")
+            return
+        except (TypeError, ValueError, OverflowError, LookupError, RecursionError):
+            self._leave(title, "It is damaged.")
+            return
+        parts = counted_parts(chat.without)
+        if not chat.messages:
+            reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
+            self._leave(title, reason)
+        elif self._known.have(key := key_of(chat)):
+            self.report.already_here.append(title_of(chat))
+        else:
+            written_at = self._path.stat().st_mtime if self._path.exists() else time.time()
+            try:
+                self._send(chat_frame(chat, written_at))
+            except FrameError:
+                self._leave(title, "It is too large.")
+                return
+            self.taken.append(key)
+            self.report.messages += len(chat.messages)
+            if parts:
+                self.report.without.append(PartialChat(title_of(chat), parts))
+
+    def _leave(self, title: str, reason: str) -> None:
+        self.report.not_taken.append(SkippedChat(title, reason))
+        if len(self.report.not_taken) > _MAX_NOT_TAKEN:
+            raise UnreadableFileError(f"It is damaged: more than {_MAX_NOT_TAKEN:,} of its chats cannot be imported.")
+
+
+def _is_database(path: Path) -> bool:
+    """Return whether a file is an SQLite database, of any program."""
+    if not path.is_file():
+        return False
+    # Reading it will report the error.
+    with suppress(OSError), opened(path) as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+    return False
+
+
+def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
+    """Yield the chats of a database of this or an older version, without its bin; the file is not changed.
+
+    Raises:
+        UnreadableFileError: If it is damaged, not ours, or of a newer version.
+        StorageFullError: If the disk for temporary files is full.
+    """
+    with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
+        try:
+            # This copies the database and migrates the copy to this version.
+            prepare(progress.job, str(path), folder, silent=True)
+        except StorageFullError:
+            raise
+        except StorageError as error:
+            raise UnreadableFileError(error.message) from error
+        with reading(Path(folder) / PREPARED / DATABASE) as connection:
+            ids = visible_ids(connection)
+            for index, conversation in enumerate(ids):
+                title = connection.execute(_TITLE, (conversation,)).fetchone()[0]
+                yield index / len(ids), title, partial(_read_stored, connection, conversation)
+
+
+def _read_stored(connection: sqlite3.Connection, conversation: int) -> FullChat:
+    try:
+        return read_chat(connection, conversation)
+    except (sqlite3.Error, StorageError) as error:
+        raise DamagedChatError("It cannot be read") from error
+
+
+def recognised(source: SourceFile) -> tuple[str, Chats]:
+    """Return the name of the app that wrote a file, and its chats.
+
+    Raises:
+        UnreadableFileError: If rdchat cannot read it, or it is damaged as a whole; also raised by the chats.
+    """
+    if source.base == MESSAGES:
+        return JAN, [(0.0, source.name, partial(_read_jan, source.sibling(THREAD), source))]
+    beginning = source.beginning()
+    if beginning.lstrip()[:1] not in {"{", "[", ""}:
+        raise _of_another_kind(source)
+    if (own := rdchat_json.head_of(beginning)) is not None:
+        head, start = own
+        _refuse_newer(source, head)
+        return rdchat_json.NAME, _listed(source.list_values(start, '{"chats": ['), rdchat_json.read)
+    if not beginning.lstrip().startswith("["):
+        return _recognised_file(source, parsed(source.read_content(), source.name))
+    start = beginning.index("[") + 1
+    is_empty = True
+    for _, chat in islice(source.list_values(start, "["), _LOOKED_AT):
+        is_empty = False
+        if (kind := _format_of(chat)) is not None:
+            return kind.name, _listed(source.list_values(start, "["), partial(kind.read, find=source.image))
+    raise UnreadableFileError(f"{source.name} has no chats.") if is_empty else _of_another_kind(source)
+
+
+def _format_of(chat: Any) -> ChatFormat | None:
+    return next((kind for kind in FORMATS if isinstance(chat, dict) and kind.is_ours(chat)), None)
+
+
+def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
+    if rdchat_json.is_ours(data):
+        _refuse_newer(source, data)
+        if not isinstance(data.get("chats"), list):
+            raise UnreadableFileError(f"{source.name} is damaged: it has no list of chats.")
+        return rdchat_json.NAME, _listed(((0.0, chat) for chat in data["chats"]), rdchat_json.read)
+    if (kind := _format_of(data)) is not None:
+        title = name(data.get("title")) or source.base
+        return kind.name, [(0.0, title, partial(kind.read, data, source.image))]
+    if is_jan(data):
+        return JAN, [(0.0, source.name, partial(_read_jan, source, source.sibling(MESSAGES)))]
+    if source.base.endswith(".chat.json"):
+        raise UnreadableFileError(f"{source.name} is from LM Studio 0.2.", "Open it in LM Studio 0.3 or later first.")
+    raise _of_another_kind(source)
+
+
+def _of_another_kind(source: SourceFile) -> UnreadableFileError:
+    return UnreadableFileError(f"{source.name} is no chat export. rdchat imports {_KINDS}.")
+
+
+def _refuse_newer(source: SourceFile, head: Any) -> None:
+    """Refuse a file that a later rdchat wrote in a format that this one would misread."""
+    version = head.get("version")
+    if type(version) is not int or version > rdchat_json.VERSION:
+        raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
+
+
+def _listed(values: Iterable[tuple[float, Any]], read: Callable[[Any], FullChat]) -> Chats:
+    """Yield the chats of a list, each with the share of the file before it, one at a time in memory."""
+    for number, (share, chat) in enumerate(values, start=1):
+        title = name(chat.get("title") or chat.get("name")) if isinstance(chat, dict) else None
+        yield share, title or f"Chat {number}", partial(read, chat)
+
+
+def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullChat:
+    if messages is None:
+        raise DamagedChatError(f"There is no {MESSAGES} beside it")
+    try:
+        facts = None if thread is None else parsed(thread.read_content(), thread.base)
+    except UnreadableFileError as error:
+        # It has no message, so it takes none away.
+        facts = error.message
+    return jan_chat(facts, jan_lines(messages.read_content()))
+
 
 type OnProgress = Callable[[Progress], object]
 type OnEnd = Callable[[Any], object]
@@ -128,6 +378,6 @@ def main() -> int:
 
 
 def import_files(job: Job[Any], database: str, paths: list[str]) -> dict[str, Any]:
-    """Send the chats in files to the parent (`importing.read_files`)."""
+    """Send the chats in files to the parent (`read_files`)."""
     read_files(Path(database), [Path(path) for path in paths], job.report_progress, TaskProgress(job))
     return {"ended": True}

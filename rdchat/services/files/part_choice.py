@@ -4,12 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of, full_text
-from rdchat.chat.attachments.choosing import (
+from rdchat.chat.attachments.attached_file import (
     Part,
     Passage,
+    ReadFile,
     all_of,
+    attached,
     beginning,
+    block_of,
+    full_text,
     joined,
     pages,
     parsed_pages,

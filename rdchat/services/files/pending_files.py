@@ -12,13 +12,14 @@ from rdchat.chat.attachments.attached_file import (
     MAX_FILES,
     AttachedFile,
     FileKind,
+    Part,
     ReadFile,
+    all_of,
     attached,
     block_of,
     printable_name,
     too_large,
 )
-from rdchat.chat.attachments.choosing import Part, all_of
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import RdchatError

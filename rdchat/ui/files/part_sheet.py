@@ -5,7 +5,7 @@ from functools import partial
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QFormLayout, QLineEdit, QRadioButton, QSpinBox, QWidget
 
-from rdchat.chat.attachments.choosing import Part
+from rdchat.chat.attachments.attached_file import Part
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
 from rdchat.ui.style.labels import ThemedLabel, set_tip

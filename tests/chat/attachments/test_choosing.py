@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile
-from rdchat.chat.attachments.choosing import (
+from rdchat.chat.attachments.attached_file import (
     PASSAGE,
+    FileKind,
     Part,
     Passage,
+    ReadFile,
     beginning,
     joined,
     named_numbers,

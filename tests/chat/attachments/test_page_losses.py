@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.attachments.html_text import html_to_text
-from rdchat.chat.attachments.notebook_text import notebook_text
+from rdchat.chat.attachments.html_text import html_to_text, notebook_text
 
 TAGS = """
     a abbr address article aside audio b bdi bdo big blockquote body button caption center cite code col data dd del

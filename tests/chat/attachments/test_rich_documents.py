@@ -6,7 +6,7 @@ import pypdf
 import pytest
 from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NumberObject, TextStringObject
 
-from rdchat.chat.attachments.choosing import Passage, ranked
+from rdchat.chat.attachments.attached_file import Passage, ranked
 from rdchat.chat.attachments.docx_text import docx_text
 from rdchat.chat.attachments.file_reader import pdf_texts
 from rdchat.chat.attachments.html_text import html_to_text

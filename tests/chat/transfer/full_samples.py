@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rdchat.chat.storage.whole_chat import FullChat
-from rdchat.chat.transfer import importing, jan, rdchat_json
+from rdchat.chat.transfer import rdchat_json, transfer_process
+from rdchat.chat.transfer.chat_apps import jan_chat
 from rdchat.chat.transfer.foreign_chats import items
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything, claude_chat, jan_text
 
@@ -386,7 +387,7 @@ def _jan_numbers() -> dict[str, Any]:
 
 
 def _read_jan(chat: dict[str, Any]) -> FullChat:
-    return jan.read(chat.get("thread"), items(chat.get("lines"), "Its lines"))
+    return jan_chat(chat.get("thread"), items(chat.get("lines"), "Its lines"))
 
 
 # rdchat
@@ -418,7 +419,7 @@ def _rdchat_numbers() -> dict[str, Any]:
 
 
 READERS: dict[str, Callable[[Any], FullChat]] = {
-    **{each.name: lambda chat, kind=each: kind.read(chat, _find) for each in importing.FORMATS},
+    **{each.name: lambda chat, kind=each: kind.read(chat, _find) for each in transfer_process.FORMATS},
     "Jan": _read_jan,
     "rdchat": rdchat_json.read,
 }

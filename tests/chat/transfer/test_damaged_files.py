@@ -12,10 +12,10 @@ import pytest
 
 from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import chatgpt, importing, source_files
+from rdchat.chat.transfer import chatgpt, source_files, transfer_process
 from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, SkippedChat, TaskProgress
 from rdchat.chat.transfer.foreign_chats import ForeignChat
-from rdchat.chat.transfer.importing import read_files
+from rdchat.chat.transfer.transfer_process import read_files
 from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan
@@ -171,7 +171,7 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
             raise error
         return chatgpt.FORMAT.convert(chat, fields)
 
-    monkeypatch.setattr(importing, "FORMATS", (replace(chatgpt.FORMAT, convert=fail),))
+    monkeypatch.setattr(transfer_process, "FORMATS", (replace(chatgpt.FORMAT, convert=fail),))
     report = import_files(write_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD]))
     assert [each.title for each in store.conversations()] == ["Good"]
     assert report.not_taken == (SkippedChat("Odd", "It is damaged."),)

@@ -14,7 +14,7 @@ from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.whole_chat import FullChat, read_chat
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import importing, source_files
+from rdchat.chat.transfer import source_files, transfer_process
 from rdchat.errors import StorageError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
@@ -309,7 +309,7 @@ def test_an_export_that_fails_leaves_nothing(store: ConversationStore, full_chat
 READ = """
 import resource, sys
 from pathlib import Path
-from rdchat.chat.transfer.importing import recognised
+from rdchat.chat.transfer.transfer_process import recognised
 from rdchat.chat.transfer.source_files import open_source
 
 def memory():
@@ -410,7 +410,7 @@ def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(
     assert len(import_files(path).files[0].chats) == 2
     path.write_text(f"{head}{chat.replace('A', 'C')}\n]}}\n\nmore")
     assert "damaged" in import_files(path).files[0].problem
-    monkeypatch.setattr(importing, "_MAX_NOT_TAKEN", 3)
+    monkeypatch.setattr(transfer_process, "_MAX_NOT_TAKEN", 3)
     path.write_text(f"{head}{chat.replace('A', 'D')},\n" + "0,\n" * 5 + "0\n]}\n")
     assert "more than 3 of its chats cannot be imported" in import_files(path).files[0].problem
     assert not [chat for chat in store.conversations() if chat.title in "CD"]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile
-from rdchat.chat.attachments.choosing import beginning
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, beginning
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.attachments.attached_file import MAX_FILES
-from rdchat.chat.attachments.choosing import Part
+from rdchat.chat.attachments.attached_file import MAX_FILES, Part
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.engine.engine_request import EngineState

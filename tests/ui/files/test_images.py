@@ -13,8 +13,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat import host, mac_desktop
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.attachments.choosing import Part
+from rdchat.chat.attachments.attached_file import FileKind, Part, ReadFile, attached
 from rdchat.services.files.pending_files import PendingFile
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files.attaching import PendingRow, chip_text
