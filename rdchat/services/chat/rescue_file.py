@@ -3,14 +3,13 @@
 import logging
 import os
 import tempfile
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
+from rdchat.services.chat.reply_recorder import ReplyRecorder
 
 _LOG = logging.getLogger(__name__)
 _PREFIX = "unsaved-replies-"
@@ -28,40 +27,23 @@ class RescueFile:
         self._recorder = recorder
         self._folder = folder
         self._path: Path | None = None
-        # One that the person chose is never deleted.
-        self._chosen = False
-        self._given_up = False
-
-    def write_to(self, path: Path) -> None:
-        """Write the unsaved replies into a file of Markdown; `write_replies` writes it once more at the end.
-
-        Raises:
-            StorageFullError: If the disk is full.
-            StorageError: If the file cannot be written.
-        """
-        self._recorder.read_titles()
-        _write(path, self._recorder.unsaved)
-        self._path = path
-        self._chosen = True
-
-    def give_up(self) -> None:
-        """Let the unsaved replies be lost: the person wants to quit without them."""
-        self._given_up = True
 
     def write_replies(self) -> Path | None:
-        """Write unsaved replies into a file in the folder of the chats as the app ends; None if all is stored."""
+        """Write unsaved replies into a file of Markdown as the app ends; None if all is stored, or no disk has room."""
         replies = self._recorder.unsaved
-        if not replies and not self._chosen and self._path is not None:
-            self._path.unlink(missing_ok=True)  # The store has taken the replies after all.
-            self._path = None
-        if not replies or self._given_up:
+        if not replies:
+            if self._path is not None:
+                self._path.unlink(missing_ok=True)  # The store has taken the replies after all.
             return None
         self._recorder.read_titles()
-        folders = (self._folder, Path.home(), Path(tempfile.gettempdir()))
+        text = "\n".join(f"# {reply.conversation.title}\n\n{reply.message.text.rstrip()}\n" for reply in replies)
         name = f"{_PREFIX}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
+        folders = (self._folder, Path.home(), Path(tempfile.gettempdir()))
         for path in [self._path] if self._path else [folder / name for folder in folders]:
             try:
-                _write(path, replies)
+                with atomic_file(path, f"The text cannot be saved to {path}") as new:
+                    new.touch(mode=0o600, exist_ok=False)
+                    new.write_text(text, encoding="utf-8", errors="replace")
             except StorageError as error:
                 _LOG.error("%s", error)
             else:
@@ -80,10 +62,3 @@ def rescued_notice(folder: Path) -> Notice | None:
         "A reply could not be saved when rdchat was quit",
         f"Its text is in {files[-1]}. Move or delete that file, and this notice does not come again.",
     )
-
-
-def _write(path: Path, replies: Iterable[Reply]) -> None:
-    text = "\n".join(f"# {reply.conversation.title}\n\n{reply.message.text.rstrip()}\n" for reply in replies)
-    with atomic_file(path, f"The text cannot be saved to {path}") as new:
-        new.touch(mode=0o600, exist_ok=False)
-        new.write_text(text, encoding="utf-8", errors="replace")

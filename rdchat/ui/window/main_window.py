@@ -100,7 +100,7 @@ class MainWindow(QMainWindow):
         self._was_on_screen = False
         self._has_figures = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
-        self._unsaved = UnsavedQuestion(controller.recorder, controller.rescue_file, self)
+        self._unsaved = UnsavedQuestion(controller.recorder, self)
         self.setObjectName("main")
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
