@@ -16,7 +16,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
 from rdchat.mac_desktop import HotKey
-from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
+from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.open_chat import OpenChat
@@ -92,7 +92,7 @@ class ChatController(QObject):
         self.replies = replies
         self.recorder = replies.recorder
         self.traces = replies.traces
-        self.rescue_file = RescueFile(self.recorder, store.path.parent)
+        self._rescue_file = RescueFile(self.recorder, store.path.parent)
         self.chat = OpenChat(store, self.storage, control, replies)
         self.calls = ToolCalls(store, self.storage, control, self.chat)
         for changed in (self.chat.opened, self.chat.stored, self.chat.options_changed):
@@ -103,7 +103,7 @@ class ChatController(QObject):
         self.time_ledger = TimeLedger(self.drafting)
         self.race = Race(engine, self)
         self.benchmark = Benchmark(engine, self)
-        self.borrowed = BorrowedModel(replies)
+        self.borrowed = replies.borrowed
         self.titles = TitleWriter(store, replies, control, self.chats.update_list)
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
         engine.sleep_after(control.values.unload_after_minutes)
@@ -162,7 +162,7 @@ class ChatController(QObject):
     def shut_down(self, timeout_s: float = 10.0) -> bool:
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
 
-        What cannot be saved goes into a file beside the chats, unless the person gave it up. Closing again saves again
+        What cannot be saved goes into a file beside the chats. Closing again saves again
         what could not be saved, but waits for the thread no longer. An unexpected error of one part is logged, and the
         others are closed all the same.
         """
@@ -192,7 +192,7 @@ class ChatController(QObject):
         with errors_logged("Closing the engine"):
             ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
-        for close in (self.recorder.end_replies, self.traces.end_traces, self.rescue_file.write_replies):
+        for close in (self.recorder.end_replies, self.traces.end_traces, self._rescue_file.write_replies):
             with errors_logged("Saving"):
                 close()
         self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)
@@ -301,10 +301,7 @@ class ChatController(QObject):
                 return
             once = other is not None or options != USUAL_OPTIONS
             made_with = replace(options, sampling=options.sampling or self.chat.conversation.sampling, once=once)
-            reply = self.chat.add_reply(path, other.name if other else self.model_slot.name, made_with)
-            if other:
-                self.borrowed.borrow(other, reply.id)
-            self.replies.write_reply(reply, self.chat.conversation, path)
+            self.chat.answer_path(self.chat.conversation, path, made_with, other)
 
     def continue_reply(self, message_id: int) -> None:
         """Have the reply at the end of the path written on, once it has ended."""

@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Dtype
-from rdchat.services.chat.replies import Replies
+from rdchat.services.engine.engine_client import ModelSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +48,27 @@ class BorrowedModel(QObject):
     person chooses meanwhile, or that they stay with, ends the loan.
 
     Args:
-        replies: The replies, and the model.
+        slot: The model.
+        parent: The Qt parent.
     """
 
     changed = Signal()
     # The borrowed model is the chat's own from now on.
     stayed = Signal()
 
-    def __init__(self, replies: Replies) -> None:
-        super().__init__(replies)
-        self._slot = replies.model
-        slot = replies.model
+    def __init__(self, slot: ModelSlot, parent: QObject) -> None:
+        super().__init__(parent)
+        self._slot = slot
         self.loan: Loan | None = None
         slot.load_started.connect(self._on_load)
         slot.unload_started.connect(lambda: self._set(None))
-        replies.begun.connect(self._on_reply_begun)
-        replies.ended.connect(self._on_reply_ended)
 
-    def borrow(self, other: OtherModel, reply_id: int) -> None:
-        """Load a model for a reply that waits for it."""
+    def begin_reply(self, reply_id: int, other: OtherModel | None) -> None:
+        """Load another model for a reply; before a reply without one, load the chat's own again."""
+        if other is None:
+            if self.loan is not None and reply_id != self.loan.reply_id:
+                self.give_back()
+            return
         own = (self._slot.chosen, self._slot.dtype)
         own_name = self._slot.name or ""
         if self.loan is not None:
@@ -87,11 +89,8 @@ class BorrowedModel(QObject):
             self._set(None)
             self._slot.load_model(*loan.own)
 
-    def _on_reply_begun(self, reply: Message) -> None:
-        if self.loan is not None and reply.id != self.loan.reply_id:
-            self.give_back()
-
-    def _on_reply_ended(self, reply: Message) -> None:
+    def end_reply(self, reply: Message) -> None:
+        """Give the model back after its reply."""
         if self.loan is not None and reply.id == self.loan.reply_id:
             QTimer.singleShot(0, self, self.give_back)  # Behind all others that follow the model or the reply.
 

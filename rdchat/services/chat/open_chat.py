@@ -23,6 +23,7 @@ from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import fresh_seed, reply_seed
+from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.unsent_memory import UnsentMemory, WaitingMessage
@@ -284,15 +285,43 @@ class OpenChat(QObject):
         is_open = conversation_id == self.id
         return (self.conversation, self.path) if is_open else self._read(conversation_id)
 
-    def answer_path(self, conversation: Conversation, path: MessagePath) -> None:
-        """Have a reply written to the prompt or the results of calls that end a chat's path.
+    def answer_path(
+        self,
+        conversation: Conversation,
+        path: MessagePath,
+        made_with: MadeWith | None = None,
+        other: OtherModel | None = None,
+    ) -> None:
+        """Have a reply, perhaps another one, written to the prompt or the results of calls that end a chat's path.
 
-        Without a model the chosen one is loaded. Raises StorageError.
+        Args:
+            conversation: The chat.
+            path: The path.
+            made_with: Options for this reply; None for those of the chat.
+            other: Another model for this reply.
+
+        Raises:
+            StorageError: If the reply is not stored.
         """
-        self.replies.load_model()
         prompts = path[:]
-        reply = self.add_reply(path, self.replies.model.name, MadeWith(conversation.sampling))
-        self.replies.write_reply(reply, conversation, prompts)
+        last = path[-1]
+        fields: dict[str, Any] = {
+            "model": other.name if other else self.replies.model.name,
+            "seed": self.reply_seed(len(path), self._store.count_replies(last.id)),
+            "made_with": made_with or MadeWith(conversation.sampling),
+            "status": MessageStatus.STREAMING,
+        }
+        reply = self._store.add_message(last.conversation_id, last.id, Role.ASSISTANT, "", **fields)
+        if reply.conversation_id == self.id:
+            grows = path.ids == self.path.ids
+            if not grows:
+                self.path = path[:]
+            self.path.append(reply)
+            if grows:
+                self.message_added.emit(reply)
+            else:
+                self.path_changed.emit()
+        self.replies.write_reply(reply, conversation, prompts, other)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message back into the message field of its chat."""
@@ -350,24 +379,6 @@ class OpenChat(QObject):
         """
         path = self._store.path_to(message_id)
         return path if path and path[-1].role is not Role.ASSISTANT else path[:-1]
-
-    def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
-        """Add an empty reply, perhaps another one, to a path of any chat that ends with a prompt."""
-        last = path[-1]
-        streaming = MessageStatus.STREAMING
-        seed = self.reply_seed(len(path), self._store.count_replies(last.id))
-        fields: dict[str, Any] = {"model": model, "seed": seed, "made_with": made_with, "status": streaming}
-        message = self._store.add_message(last.conversation_id, last.id, Role.ASSISTANT, "", **fields)
-        if message.conversation_id == self.id:
-            grows = path.ids == self.path.ids
-            if not grows:
-                self.path = path[:]
-            self.path.append(message)
-            if grows:
-                self.message_added.emit(message)
-            else:
-                self.path_changed.emit()
-        return message
 
     def add_results(self, path: MessagePath, calls: Sequence[ToolCall]) -> list[Message]:
         """Add the empty results of calls to the path that a chat has (`at`), and show them at once."""

@@ -13,6 +13,7 @@ from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import ImageCap, Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
+from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.drafting.draft_control import DraftControl
@@ -40,12 +41,12 @@ class Replies(QObject):
         drafting: The argument.
         recorder: Stores the replies.
         traces: Stores their tokens.
+        borrowed: Loads another model for one of them.
         tools: The argument.
         file_text: Reads the text of a file in a prompt.
         image_of: Reads an image in a prompt; not on the main thread.
 
     Signals:
-        begun: A reply is to be written.
         grew: It has gained this text.
         changed: Something else than its text has changed, while it is written.
         ended: It has ended.
@@ -58,7 +59,6 @@ class Replies(QObject):
         chat_allowed: A chat may go to another server, as its options now say.
     """
 
-    begun = Signal(Message)
     grew = Signal(Message, str)
     changed = Signal(Message)
     ended = Signal(Message)
@@ -89,6 +89,8 @@ class Replies(QObject):
         self._caches = caches
         self.recorder = ReplyRecorder(store, storage, self)
         self.traces = TraceRecorder(store, self)
+        self.borrowed = BorrowedModel(self.model, self)
+        self.ended.connect(self.borrowed.end_reply)
         self.file_text = store.file_text
         self.image_of = PromptImages(store).image
         self.tools = tools
@@ -139,7 +141,9 @@ class Replies(QObject):
         if self.state is EngineState.NO_MODEL:
             self.model.retry()
 
-    def write_reply(self, reply: Message, conversation: Conversation, path: MessagePath) -> None:
+    def write_reply(
+        self, reply: Message, conversation: Conversation, path: MessagePath, other: OtherModel | None = None
+    ) -> None:
         """Have a reply written once the model is there; without a model it fails.
 
         Args:
@@ -148,12 +152,13 @@ class Replies(QObject):
                 `ReplyRecorder.continue_reply`.
             path: The messages of the prompt; the last one may be the reply itself, with its text. They are read on the
                 engine thread, as all of a long chat is read from the disk.
+            other: Another model to load for this reply; the chat's own is loaded again when it has ended.
         """
+        self.borrowed.begin_reply(reply.id, other)
         own = reply.made_with.system_prompt if reply.made_with is not None else None
         prompt = ChatPrompt(
             from_cut(path), self.order.effective_values(conversation).system_prompt if own is None else own
         )
-        self.begun.emit(reply)
         # Between the rounds of calls a server that failed is not tried again.
         if not prompt.ends_with_result:
             self.tools.start_servers(conversation)

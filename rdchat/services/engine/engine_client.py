@@ -31,9 +31,8 @@ from rdchat.services.engine.engine_request import (
     Unloaded,
     UnloadModel,
     Writing,
-    take_merged,
 )
-from rdchat.services.engine.engine_worker import EngineWorker
+from rdchat.services.engine.engine_worker import EngineWorker, take_merged
 
 # The engine rests after so long without a request. Wiring memory again may take 55 to 77 ms (mlx-lm issue 1435).
 _REST_AFTER_MS = 30 * 1000

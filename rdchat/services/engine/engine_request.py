@@ -208,20 +208,3 @@ class EngineRequest:
 
 Outbox = deque[tuple[EngineRequest, EngineEvent]]
 """Events on their way to the main thread."""
-
-
-def take_merged(outbox: Outbox) -> tuple[EngineRequest, EngineEvent]:
-    """Remove the oldest event, with all progress of its kind that follows directly, as one event.
-
-    A main thread that is late then paints once, not a hundred times.
-    """
-    request, event = outbox.popleft()
-    parts = [event]
-    if isinstance(event, ReplyProgress | PrefillProgress | LoadProgress):
-        while outbox and outbox[0][0] is request and type(outbox[0][1]) is type(event):
-            parts.append(outbox.popleft()[1])
-    replies = [each for each in parts if isinstance(each, ReplyProgress)]
-    if len(replies) < 2:
-        return request, parts[-1]
-    tokens = tuple(token for each in replies for token in each.tokens)
-    return request, ReplyProgress(replies[-1].statistics, tokens, replies[0].written_at)

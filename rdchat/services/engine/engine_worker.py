@@ -20,7 +20,7 @@ from rdchat.errors import (
     TemplateRefusedError,
 )
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
@@ -296,3 +296,20 @@ def _stopped(request: EngineRequest) -> ReplyEnd | BenchEnd | None:
 
 def _unexpected_hint() -> str:
     return f"Try again. If it happens again, please report it with the log, {paths.log_path()}."
+
+
+def take_merged(outbox: Outbox) -> tuple[EngineRequest, EngineEvent]:
+    """Remove the oldest event, with all progress of its kind that follows directly, as one event.
+
+    A main thread that is late then paints once, not a hundred times.
+    """
+    request, event = outbox.popleft()
+    parts = [event]
+    if isinstance(event, ReplyProgress | PrefillProgress | LoadProgress):
+        while outbox and outbox[0][0] is request and type(outbox[0][1]) is type(event):
+            parts.append(outbox.popleft()[1])
+    replies = [each for each in parts if isinstance(each, ReplyProgress)]
+    if len(replies) < 2:
+        return request, parts[-1]
+    tokens = tuple(token for each in replies for token in each.tokens)
+    return request, ReplyProgress(replies[-1].statistics, tokens, replies[0].written_at)

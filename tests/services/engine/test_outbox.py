@@ -10,8 +10,8 @@ from rdchat.services.engine.engine_request import (
     Failure,
     Outbox,
     ReplyProgress,
-    take_merged,
 )
+from rdchat.services.engine.engine_worker import take_merged
 
 
 def made() -> EngineRequest:
