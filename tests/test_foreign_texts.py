@@ -45,15 +45,14 @@ from rdchat.ui.transcript.markdown.blocks import display_end, pieces
 from rdchat.ui.transcript.markdown.copying import blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from tests.chat.attachments.documents import docx, paragraph, pdf
+from tests.chat.transfer.full_samples import deepseek_node, open_webui_chat, open_webui_message
 from tests.chat.transfer.samples import (
     chatgpt_chat,
     chatgpt_node,
     claude_chat,
-    deepseek_chat,
-    jan_message,
+    jan_line,
     jan_text,
     lm_studio_chat,
-    open_webui_chat,
 )
 from tests.growth import SHAPES, Text, assert_grows_no_faster, nested, repeated
 
@@ -108,13 +107,16 @@ def import_chat(data: Any) -> FullChat:
     return next(kind for kind in FORMATS if kind.is_ours(data)).read(data)
 
 
+DEEPSEEK = ("REQUEST", "A river?"), ("THINK", "Which one?"), ("RESPONSE", "The Elbe.")
+
+
 def in_format(sample: Callable[[], Any]) -> Callable[[str], object]:
     return lambda text: import_chat(as_replaced(sample(), text))
 
 
 def jan_chat(text: str) -> object:
     return chat_apps.jan_chat(
-        {"title": text}, chat_apps.jan_lines(json.dumps(jan_message(0, "user", jan_text(text))).encode())
+        {"title": text}, chat_apps.jan_lines(json.dumps(jan_line("m0", "user", jan_text(text))).encode())
     )
 
 
@@ -233,8 +235,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "an export": export_chat,
     "ChatGPT": lambda text: import_chat(chatgpt_chat(chatgpt_node("a", None, "assistant", text))),
     "Claude": in_format(claude_chat),
-    "DeepSeek": in_format(deepseek_chat),
-    "Open WebUI": in_format(open_webui_chat),
+    "DeepSeek": in_format(lambda: {"mapping": {"1": deepseek_node("1", None, *DEEPSEEK)}}),
+    "Open WebUI": in_format(lambda: open_webui_chat([open_webui_message("1", None, "assistant", "The Elbe.")], "1")),
     "LM Studio": in_format(lm_studio_chat),
     "Jan": jan_chat,
     "a request": lambda text: read_damaged(lambda: parse_body(text.encode("utf-8", "replace"))),
@@ -314,7 +316,7 @@ def import_long_chat(text: str) -> object:
 
 
 def import_many_messages_of_jan(text: str) -> object:
-    return chat_apps.jan_chat({}, [jan_message(at, "user", jan_text("a")) for at in range(len(text) // 200)])
+    return chat_apps.jan_chat({}, [jan_line(f"m{at}", "user", jan_text("a")) for at in range(len(text) // 200)])
 
 
 def export_long_chat(text: str) -> object:

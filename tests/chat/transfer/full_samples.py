@@ -11,7 +11,18 @@ from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.transfer import rdchat_json, transfer_process
 from rdchat.chat.transfer.chat_apps import jan_chat
 from rdchat.chat.transfer.foreign_chats import items
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything, claude_chat, jan_text
+from tests.chat.transfer.samples import (
+    chatgpt_chat,
+    chatgpt_node,
+    chatgpt_with_everything,
+    claude_chat,
+    jan_line,
+    jan_text,
+    lm_studio_file,
+    lm_studio_question,
+    lm_studio_reply,
+    lm_studio_step,
+)
 
 IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(40)
 ADDRESS = f"data:image/png;base64,{base64.b64encode(IMAGE).decode()}"
@@ -292,24 +303,6 @@ def _librechat_list() -> list[dict[str, Any]]:
 # LM Studio
 
 
-def lm_studio_question(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
-    return {"versions": [{"type": "singleStep", "role": role, "content": list(parts)}], "currentlySelected": 0}
-
-
-def lm_studio_reply(*steps: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "multiStep", "role": "assistant", "steps": list(steps), "senderInfo": {"senderName": "Qwen 3"}}
-
-
-def lm_studio_step(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    settings = {"fields": [{"key": "llm.prediction.systemPrompt", "value": "Look closely."}]}
-    made = {"identifier": "a model", "stats": {"stopReason": "eosFound"}, "predictionConfig": settings}
-    return {"type": "contentBlock", "stepIdentifier": "1", "content": list(parts), "genInfo": made} | more
-
-
-def lm_studio_file(messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    return {"name": "Numbers", "createdAt": 1_760_000_000_000, "messages": messages, "notes": []} | more
-
-
 def _lm_studio() -> dict[str, Any]:
     file = {"type": "file", "fileIdentifier": "a report.pdf", "fileType": "document", "name": "The report"}
     image = {"type": "file", "fileIdentifier": "a dog.png", "fileType": "image"}
@@ -355,11 +348,6 @@ def _lm_studio_numbers() -> dict[str, Any]:
 
 
 # Jan
-
-
-def jan_line(own: str, role: str, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
-    line = {"id": own, "object": "thread.message", "role": role, "content": list(content), "status": "ready"}
-    return line | {"created_at": 1_760_000_000, "metadata": {}} | more
 
 
 def _jan() -> dict[str, Any]:

@@ -75,78 +75,56 @@ def chatgpt_with_everything() -> dict[str, Any]:
     )
 
 
+def lm_studio_question(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
+    return {"versions": [{"type": "singleStep", "role": role, "content": list(parts)}], "currentlySelected": 0}
+
+
+def lm_studio_reply(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "multiStep", "role": "assistant", "steps": list(steps), "senderInfo": {"senderName": "Qwen 3"}}
+
+
+def lm_studio_step(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    settings = {"fields": [{"key": "llm.prediction.systemPrompt", "value": "Look closely."}]}
+    made = {"identifier": "a model", "stats": {"stopReason": "eosFound"}, "predictionConfig": settings}
+    return {"type": "contentBlock", "stepIdentifier": "1", "content": list(parts), "genInfo": made} | more
+
+
+def lm_studio_file(messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {"name": "Numbers", "createdAt": 1_760_000_000_000, "messages": messages, "notes": []} | more
+
+
 def lm_studio_chat() -> dict[str, Any]:
     """Return a `.conversation.json` of 0.3 or 0.4: a reply with thinking, another version of it, an image."""
 
-    def reply(*texts: str, thought: str = "") -> dict[str, Any]:
-        steps: list[dict[str, Any]] = [{"type": "debugInfoBlock", "debugInfo": "Conversation naming technique: 'none'"}]
-        if thought:
-            style = {"type": "thinking", "ended": True, "title": "Thought for 1.2 seconds"}
-            steps.append(
-                {
-                    "type": "contentBlock",
-                    "style": style,
-                    "content": [{"type": "text", "text": thought, "tokensCount": 9}],
-                }
-            )
-        steps += [
-            {
-                "type": "contentBlock",
-                "stepIdentifier": "1-0.5",
-                "content": [{"type": "text", "text": text, "fromDraftModel": False, "tokensCount": 4}],
-                "genInfo": {
-                    "identifier": "qwen3-8b",
-                    "stats": {"stopReason": "maxPredictedTokensReached", "tokensPerSecond": 40.0},
-                },
-            }
-            for text in texts
-        ]
-        return {"type": "multiStep", "role": "assistant", "steps": steps, "senderInfo": {"senderName": "qwen3-8b"}}
+    def text(words: str) -> dict[str, Any]:
+        return {"type": "text", "text": words}
 
-    question = [{"type": "text", "text": "What is this?"},
-                {"type": "file", "fileIdentifier": "1 - 2.png", "fileType": "image", "sizeBytes": 12}]  # fmt: skip
-    return {
-        "name": "A picture",
-        "pinned": False,
-        "createdAt": 1_711_800_000_000,
-        "tokenCount": 20,
-        "userLastMessagedAt": 1_711_800_001_000,
-        "assistantLastMessagedAt": 1_711_800_002_000,
-        "systemPrompt": "",
-        "messages": [
-            {"versions": [{"type": "singleStep", "role": "user", "content": question}], "currentlySelected": 0},
-            {"versions": [reply("A cat.", thought="Whiskers."), reply("A dog.")], "currentlySelected": 0},
-            {
-                "versions": [{"type": "singleStep", "role": "user", "content": [{"type": "text", "text": "Sure?"}]}],
-                "currentlySelected": 0,
-            },
-        ],
-        "usePerChatPredictionConfig": True,
-        "perChatPredictionConfig": {
-            "fields": [
-                {"key": "llm.prediction.systemPrompt", "value": "Look closely."},
-                {"key": "llm.prediction.temperature", "value": 0.2},
-                {"key": "llm.prediction.topPSampling", "value": {"checked": True, "value": 0.9}},
-                {"key": "llm.prediction.maxPredictedTokens", "value": {"checked": False, "value": 5}},
-            ]
-        },
-        "lastUsedModel": {"identifier": "qwen3-8b", "indexedModelIdentifier": "qwen/qwen3-8b"},
-        "notes": [],
-    }
+    made = {"stats": {"stopReason": "maxPredictedTokensReached"}}
+    thought = lm_studio_step(text("Whiskers."), style={"type": "thinking", "title": "Thought for 1.2 seconds"})
+    answers = (
+        lm_studio_reply(thought, lm_studio_step(text("A cat."), genInfo=made)),
+        lm_studio_reply(lm_studio_step(text("A dog."))),
+    )
+    image = {"type": "file", "fileIdentifier": "1 - 2.png", "fileType": "image", "sizeBytes": 12}
+    messages = [
+        lm_studio_question(text("What is this?"), image),
+        {"versions": list(answers), "currentlySelected": 0},
+        lm_studio_question(text("Sure?")),
+    ]
+    fields = [
+        {"key": "llm.prediction.systemPrompt", "value": "Look closely."},
+        {"key": "llm.prediction.temperature", "value": 0.2},
+        {"key": "llm.prediction.topPSampling", "value": {"checked": True, "value": 0.9}},
+        {"key": "llm.prediction.maxPredictedTokens", "value": {"checked": False, "value": 5}},
+    ]
+    dates = {"createdAt": 1_711_800_000_000, "userLastMessagedAt": 1_711_800_001_000,
+             "assistantLastMessagedAt": 1_711_800_002_000}  # fmt: skip
+    return lm_studio_file(messages, name="A picture", perChatPredictionConfig={"fields": fields}, **dates)
 
 
-def jan_message(place: int, role: str, *content: dict[str, Any], status: str = "ready") -> dict[str, Any]:
-    return {
-        "id": f"m{place}",
-        "object": "thread.message",
-        "thread_id": "t1",
-        "role": role,
-        "content": list(content),
-        "status": status,
-        "created_at": 1_750_000_000 + place,
-        "completed_at": 1_750_000_000 + place,
-        "metadata": {},
-    }
+def jan_line(own: str, role: str, *content: dict[str, Any], **more: Any) -> dict[str, Any]:
+    line = {"id": own, "object": "thread.message", "role": role, "content": list(content), "status": "ready"}
+    return line | {"created_at": 1_760_000_000, "metadata": {}} | more
 
 
 def jan_text(value: str, kind: str = "text") -> dict[str, Any]:
@@ -176,8 +154,14 @@ def write_jan(folder: Path) -> Path:
         "metadata": {},
     }
     lines = [
-        jan_message(0, "user", jan_text("How?"), {"type": "image_url", "image_url": {"url": "data:,"}}),
-        jan_message(1, "assistant", jan_text("Boil it?", "reasoning"), jan_text("Boil it."), status="stopped"),
+        jan_line(
+            "m0",
+            "user",
+            jan_text("How?"),
+            {"type": "image_url", "image_url": {"url": "data:,"}},
+            created_at=1_750_000_000,
+        ),
+        jan_line("m1", "assistant", jan_text("Boil it?", "reasoning"), jan_text("Boil it."), status="stopped"),
     ]
     (folder / "thread.json").write_text(json.dumps(thread))
     (folder / "messages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -209,41 +193,3 @@ def claude_chat() -> dict[str, Any]:
             message("m4", "m2", "human", {"type": "text", "text": "And this?"}, files=[{"file_name": "map.png"}]),
         ],
     }  # fmt: skip
-
-
-def deepseek_chat() -> dict[str, Any]:
-    """Return a chat of DeepSeek's `conversations.json`, which has a `mapping` as ChatGPT's."""
-
-    def node(own: str, parent: str | None, *fragments: tuple[str, str]) -> dict[str, Any]:
-        listed = [{"type": kind, "content": text} for kind, text in fragments]
-        made = {"files": [], "model": "deepseek-chat", "inserted_at": "2026-05-01T10:00:00+08:00", "fragments": listed}
-        return {"id": own, "parent": parent, "children": [], "message": made if fragments else None}
-
-    return {
-        "id": "c1",
-        "title": "Rivers",
-        "inserted_at": "2026-05-01T10:00:00+08:00",
-        "updated_at": "2026-05-01T10:01:00+08:00",
-        "mapping": {
-            "root": node("root", None),
-            "1": node("1", "root", ("REQUEST", "A river?")),
-            "2": node("2", "1", ("THINK", "Which?"), ("SEARCH", "a page"), ("RESPONSE", "The Elbe.")),
-        },
-    }
-
-
-def open_webui_chat() -> dict[str, Any]:
-    """Return a chat of Open WebUI's export, whose first reply is shown."""
-
-    def message(own: str, parent: str | None, role: str, text: str) -> dict[str, Any]:
-        return {"id": own, "parentId": parent, "childrenIds": [], "role": role, "content": text, "model": "llama",
-                "timestamp": 1_750_000_000, "files": []}  # fmt: skip
-
-    messages = {
-        "1": message("1", None, "user", "A river?"),
-        "2": message("2", "1", "assistant", "The Elbe."),
-        "3": message("3", "1", "assistant", "The Rhine."),
-    }
-    inner = {"title": "Rivers", "system": "Be brief.", "models": ["llama"], "messages": [],
-             "history": {"currentId": "2", "messages": messages}}  # fmt: skip
-    return {"id": "x", "user_id": "u", "title": "Rivers", "created_at": 1_750_000_000, "chat": inner}

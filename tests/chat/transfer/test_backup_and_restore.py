@@ -145,7 +145,6 @@ def test_a_restore_is_undone_with_what_it_kept_and_that_too(data: Path, backup: 
     assert Path(kept.database).exists(), "a copy of it was restored"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (0, 1, 2, 4, 5, 6))])
 def test_a_restore_that_is_killed_leaves_the_old_or_the_new_chats_and_is_finished_next_time(
     data: Path, backup: Path, start_process: StartProcess, steps: int

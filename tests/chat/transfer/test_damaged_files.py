@@ -3,7 +3,6 @@
 import json
 import os
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.transfer_process import read_files
 from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, write_jan
 
 GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
 
@@ -86,29 +85,6 @@ def test_a_chat_whose_tree_is_damaged_keeps_its_messages_in_their_order(
     chat = next(each for each in store.conversations() if each.title == "Rivers")
     assert [each.text for each in store.messages(chat.id)] == ["Q", "A"]
     assert len(report.without) == (value == 7)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "part"),
-    [
-        ("mapping.a", [1], "message"),
-        ("mapping.a.message", "text", "part"),
-        ("mapping.a.message.content", 5, "part"),
-        ("mapping.a.message.content.parts", "letters", "message"),
-        ("mapping.a.message.content.parts", [3.5], "part"),
-        ("mapping.a.message.content.parts", [None], "part"),
-        ("mapping.a.message.content.parts", [{"content_type": []}], "part"),
-        ("mapping.a.message.author", [], "message"),
-        ("mapping.a.message.author.role", [], "message"),
-    ],
-)
-def test_damage_in_a_message_costs_that_message_or_its_part(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, place: str, value: object, part: str
-):
-    report = import_files(write_json("conversations.json", [changed(place, value)]))
-    (conversation,) = store.conversations()
-    assert [each.text for each in store.messages(conversation.id)] == ["Q"]
-    assert report.without[0].parts == f"1 damaged {part}"
 
 
 @pytest.mark.parametrize("place", ["metadata", "content.content_type", "recipient", "create_time"])
@@ -199,43 +175,6 @@ def test_thousands_of_messages_in_a_row_are_one_chat(
     report = import_files(write_json("conversations.json", [chatgpt_chat(*nodes)]))
     assert report.messages == 1_500
     assert len(store.messages(report.chats[0])) == 1_500
-
-
-@pytest.mark.parametrize(
-    ("spoil", "texts"),
-    [
-        (lambda chat: chat["messages"][2].update(currentlySelected=4), ["What is this?", "A cat.", "Sure?"]),
-        (lambda chat: chat["messages"][2].update(versions={}), ["What is this?", "A cat."]),
-        (lambda chat: chat["messages"].append(3), ["What is this?", "A cat.", "Sure?"]),
-        (lambda chat: chat["messages"][1]["versions"][0].update(role="ghost"), ["What is this?", "A dog.", "Sure?"]),
-        (lambda chat: chat["messages"][1]["versions"][0].update(steps="none"), ["What is this?", "A dog.", "Sure?"]),
-        (lambda chat: chat["messages"][2]["versions"][0].update(content=[{"words": "x"}]),
-         ["What is this?", "A cat.", ""]),
-    ],
-)  # fmt: skip
-def test_damage_in_a_chat_of_lm_studio_costs_that_message(
-    store: ConversationStore,
-    import_files: ImportFiles,
-    write_json: WriteJson,
-    spoil: Callable[[Any], object],
-    texts: list[str],
-):
-    chat = lm_studio_chat()
-    spoil(chat)
-    report = import_files(write_json("1.conversation.json", chat))
-    assert report.is_complete
-    assert "damaged" in report.without[0].parts
-    (conversation,) = store.conversations()
-    assert [each.text.rpartition("\n")[2] for each in store.messages(conversation.id)] == texts
-
-
-def test_a_role_of_jan_that_is_no_text_leaves_the_thread_out(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
-):
-    folder = write_jan(tmp_path / "t1")
-    (folder / "messages.jsonl").write_text(json.dumps({"object": "thread.message", "role": [], "content": []}))
-    (not_taken,) = import_files(folder).not_taken
-    assert not_taken.reason == "A message's role is not a text."
 
 
 def test_a_line_of_jan_that_is_cut_off_costs_that_message(

@@ -11,17 +11,16 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import SamplingParams
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.full_samples import FULL
 from tests.chat.transfer.samples import (
     CHATGPT_TIME,
     chatgpt_chat,
     chatgpt_node,
     chatgpt_with_everything,
     claude_chat,
-    deepseek_chat,
-    jan_message,
+    jan_line,
     jan_text,
     lm_studio_chat,
-    open_webui_chat,
     write_jan,
 )
 
@@ -68,32 +67,6 @@ def test_a_prompt_of_chatgpt_that_is_only_an_image_keeps_its_reply_apart(
     assert report.without[0].parts == "2 images, 1 source reference, 1 attachment"
 
 
-def test_an_image_of_chatgpt_that_is_named_with_the_message_too_counts_once(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
-    image = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://1"}
-    node = chatgpt_node(
-        "q", None, "user", content={"content_type": "multimodal_text", "parts": [image, "This?"]},
-        metadata={"attachments": [{"id": "1", "name": "dog.png", "mimeType": "image/png"}]},
-    )  # fmt: skip
-    report = import_files(write_json("conversations.json", [chatgpt_chat(node)]))
-    assert report.without[0].parts == "1 image"
-
-
-def test_regenerated_replies_of_chatgpt_are_alternatives(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
-    chat = chatgpt_chat(
-        chatgpt_node("q", None, "user", "Hi"),
-        chatgpt_node("a1", "q", "assistant", "One"),
-        chatgpt_node("a2", "q", "assistant", "Two"),
-        current="a1",
-    )
-    import_files(write_json("conversations.json", [chat]))
-    _, path = only_chat(store)
-    assert [(each.text, each.siblings) for each in path] == [("Hi", 1), ("One", 2)]
-
-
 def test_chatgpts_archive_is_read_as_it_is_downloaded_also_in_parts(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, tmp_path: Path
 ):
@@ -123,7 +96,7 @@ def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(
     question, reply, last = store.messages(conversation.id)
     assert (question.text, last.text) == ("What is this?", "Sure?")
     assert reply.text == "<think>\nWhiskers.\n</think>\n\nA cat."
-    assert (reply.model, reply.finish_reason, reply.siblings) == ("qwen3-8b", FinishReason.LENGTH, 2)
+    assert (reply.model, reply.finish_reason, reply.siblings) == ("Qwen 3", FinishReason.LENGTH, 2)
     assert [each.text for each in store.select_sibling(reply.id, 1)] == ["What is this?", "A dog."]
     assert report.without[0].parts == "1 image"
 
@@ -169,7 +142,7 @@ def test_a_folder_gives_the_chats_of_every_app_in_it(
 def test_messages_of_jan_without_a_thread_get_their_title_from_the_question(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
-    (tmp_path / "messages.jsonl").write_text(json.dumps(jan_message(0, "user", jan_text("Why is soup hot?"))))
+    (tmp_path / "messages.jsonl").write_text(json.dumps(jan_line("m0", "user", jan_text("Why is soup hot?"))))
     assert import_files(tmp_path / "messages.jsonl").is_complete
     assert only_chat(store)[0] == "Why is soup hot?"
 
@@ -284,10 +257,10 @@ def test_calls_and_system_messages_of_lm_studio_are_named(
 def test_calls_in_the_metadata_of_jan_are_named(store: ConversationStore, import_files: ImportFiles, tmp_path: Path):
     calls = [{"tool": {"id": "1"}, "response": {"content": []}}, {"tool": {"id": "2"}, "response": None}]
     lines = [
-        jan_message(0, "user", jan_text("Q")),
-        jan_message(1, "assistant", jan_text("A")) | {"metadata": {"tool_calls": calls}},
-        jan_message(2, "system", jan_text("Later")),
-        jan_message(3, "narrator", jan_text("?")),
+        jan_line("m0", "user", jan_text("Q")),
+        jan_line("m1", "assistant", jan_text("A")) | {"metadata": {"tool_calls": calls}},
+        jan_line("m2", "system", jan_text("Later")),
+        jan_line("m3", "narrator", jan_text("?")),
     ]
     path = tmp_path / "messages.jsonl"
     path.write_text("\n".join(json.dumps(each) for each in lines))
@@ -312,20 +285,23 @@ def test_a_chat_of_claude_keeps_its_branches_thoughts_and_attached_texts(
 def test_a_chat_of_deepseek_is_told_from_one_of_chatgpt(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
 ):
-    report = import_files(write_json("conversations.json", [deepseek_chat()]))
+    report = import_files(write_json("conversations.json", [FULL["DeepSeek"]]))
     assert [file.source for file in report.files] == ["DeepSeek"]
-    _, (question, reply) = only_chat(store)
+    _, (question, reply, *_) = only_chat(store)
     assert (question.text, reply.model) == ("A river?", "deepseek-chat")
-    assert reply.text == "<think>\nWhich?\n</think>\n\nThe Elbe."
-    assert [without.parts for without in report.without] == ["1 tool result"]
+    assert reply.text == "<think>\nWhich one\n</think>\n\nThe Elbe."
 
 
 def test_a_chat_of_open_webui_shows_the_reply_that_was_chosen(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
 ):
-    report = import_files(write_json("all-chats-export.json", [open_webui_chat()]))
+    report = import_files(write_json("all-chats-export.json", [FULL["Open WebUI"]]))
     assert [file.source for file in report.files] == ["Open WebUI"]
     (chat,) = store.conversations()
-    assert (chat.title, chat.system_prompt) == ("Rivers", "Be brief.")
-    question, reply = store.messages(chat.id)
-    assert (question.text, reply.text, reply.siblings, reply.model) == ("A river?", "The Elbe.", 2, "llama")
+    assert (chat.title, chat.system_prompt) == ("Trip", "You are a guide.")
+    _, reply, *_ = store.messages(chat.id)
+    assert (reply.text, reply.siblings, reply.model) == (
+        "<think>\nIn short\n\nThey want sun\n</think>\n\nTo Rome.",
+        2,
+        "m",
+    )

@@ -21,7 +21,7 @@ from tests.chat.transfer.samples import (
     chatgpt_chat,
     chatgpt_node,
     chatgpt_with_everything,
-    jan_message,
+    jan_line,
     jan_text,
     lm_studio_chat,
     write_jan,
@@ -141,7 +141,7 @@ def test_a_chat_names_no_file_outside_of_its_export(
 def test_images_of_jan_are_in_its_messages(store: ConversationStore, import_files: ImportFiles, tmp_path: Path) -> None:
     folder = write_jan(tmp_path / "t1")
     url = f"data:image/png;base64,{base64.b64encode(PHOTO).decode()}"
-    message = jan_message(0, "user", jan_text("How?"), {"type": "image_url", "image_url": {"url": url}})
+    message = jan_line("m0", "user", jan_text("How?"), {"type": "image_url", "image_url": {"url": url}})
     (folder / "messages.jsonl").write_text(json.dumps(message))
     report = import_files(folder)
     assert told(store, first_messages(store)[0]) == [PHOTO]

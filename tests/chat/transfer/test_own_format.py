@@ -242,22 +242,6 @@ def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore
     assert "for this reply alone: temperature 0.2; system prompt “Rhyme.”" in text
 
 
-def test_files_from_before_replies_could_be_edited_are_read(
-    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
-):
-    export(store, tmp_path / "chats.json")
-    data = json.loads((tmp_path / "chats.json").read_text())
-    data["chats"][0]["title"] = "Old"
-    for message in data["chats"][0]["messages"]:
-        message.pop("edited", None)
-        message.pop("made_with", None)
-    (tmp_path / "chats.json").write_text(json.dumps(data))
-    report = import_files(tmp_path / "chats.json")
-    assert report.is_complete
-    taken = stored(store.path, report.chats[0]).messages
-    assert [(each.edited, each.made_with) for each in taken] == [(False, None)] * len(taken)
-
-
 def test_markdown_has_settings_and_statistics_where_they_are_wanted(
     store: ConversationStore, full_chat: int, tmp_path: Path
 ):

@@ -19,18 +19,22 @@ from tests.chat.transfer.full_samples import (
     READERS,
     claude_message,
     deepseek_node,
-    jan_line,
     librechat_chat,
     librechat_message,
     librechat_tree,
+    open_webui_chat,
+    open_webui_message,
+)
+from tests.chat.transfer.samples import (
+    chatgpt_chat,
+    chatgpt_node,
+    jan_line,
+    jan_text,
     lm_studio_file,
     lm_studio_question,
     lm_studio_reply,
     lm_studio_step,
-    open_webui_chat,
-    open_webui_message,
 )
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, jan_text
 
 
 def read(program: str, chat: Any) -> FullChat:
@@ -104,26 +108,6 @@ def test_claude_names_the_message_that_is_shown():
     ]
     assert shown(claude(*messages, current_leaf_message_uuid="2")) == ["one", "two"]
     assert shown(claude(*messages, current_leaf_message_uuid=[])) == ["one", "another two"]
-
-
-def test_what_follows_an_unreadable_message_follows_the_one_before_it():
-    nodes = [deepseek_node("1", None, ("REQUEST", "one")), deepseek_node("3", "2", ("RESPONSE", "three"))]
-    fragments = {"2": {"parent": "1", "message": {"fragments": "oops"}}}
-    chats = [
-        claude(
-            claude_message("1", CLAUDE_ROOT, "human", "one"),
-            claude_message("2", "1", "system", "a note"),
-            claude_message("3", "2", "assistant", "three"),
-        ),
-        read("DeepSeek", {"mapping": {"1": nodes[0]} | fragments | {"3": nodes[1]}}),
-        webui(
-            open_webui_message("1", None, "user", "one"),
-            open_webui_message("2", "1", "critic", "two"),
-            open_webui_message("3", "2", "assistant", "three"),
-        ),
-    ]
-    assert [shown(chat) for chat in chats] == [["one", "three"]] * 3
-    assert all("damaged" in " ".join(counted(chat)) for chat in chats)
 
 
 def test_a_circle_of_messages_is_cut_above_the_first():
