@@ -176,15 +176,6 @@ def test_streamed_text_is_kept_and_a_late_save_does_not_undo_the_end(store: Conv
     assert store.message(message_id).text == "Rayleigh."
 
 
-def test_a_failed_reply_says_of_what(store: ConversationStore) -> None:
-    message = finish_message(store, reply(store), "Ray", MessageStatus.FAILED, error="Not enough memory.")
-    assert (message.status, message.error, message.finish_reason) == (
-        MessageStatus.FAILED,
-        "Not enough memory.",
-        None,
-    )
-
-
 def test_a_reopened_reply_is_being_written_again(store: ConversationStore) -> None:
     message_id = reply(store)
     finish_message(store, message_id, "Ray", MessageStatus.FAILED, error="Not enough memory.")

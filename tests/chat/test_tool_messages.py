@@ -137,12 +137,6 @@ def test_our_json_restores_calls_and_results_but_switches_no_tools_on(
     assert "files__write" not in str(plain_chat(chat)["messages"][0])
 
 
-def test_a_copy_up_to_a_reply_has_its_calls(store: ConversationStore, path: list[Message]) -> None:
-    copy = store.organiser.copy(path[0].conversation_id, "Copy", path[1].id).result()
-    copied = store.messages(copy)
-    assert [message.tool_calls for message in copied] == [(), (*CALLS, REFUSED)]
-
-
 def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path: list[Message]) -> None:
     with reading(store.path) as connection:
         chat = read_chat(connection, path[0].conversation_id)
@@ -152,11 +146,3 @@ def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path
     assert "## Result of files__write\n\n*File: image 1.png*\n\n````\n```\nwritten: quokka\n````" in text
     assert "## Result of files__read\n\n*Failed: No such file.*" in text
     assert "iVBOR" not in text
-
-
-def test_a_running_call_is_interrupted_after_a_crash(store: ConversationStore, path: list[Message]) -> None:
-    with written_by_hand(store) as connection:
-        connection.execute("UPDATE messages SET status = 'streaming', text = '' WHERE id = ?", (path[2].id,))
-    store.close()
-    with closing(ConversationStore(store.path)) as again:
-        assert again.message(path[2].id).status is MessageStatus.INTERRUPTED

@@ -129,11 +129,6 @@ def test_a_size_that_is_found_later_is_stored(store: ConversationStore) -> None:
     assert (file.width, file.height) == (30, 20)
 
 
-def test_a_chat_is_found_by_the_name_of_an_image(store: ConversationStore) -> None:
-    asked = ask(store, image_file(PHOTO, "holiday.png"), text="")
-    assert [chat.id for chat in store.conversations("holiday")] == [asked.conversation_id]
-
-
 @pytest.mark.parametrize("text", ["%", "iVBORw0KGgo", "é"])
 def test_an_image_that_is_no_base64_is_counted_and_its_message_stays(
     store: ConversationStore, tmp_path: Path, text: str

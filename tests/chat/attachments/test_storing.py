@@ -1,6 +1,5 @@
 """Storing files of messages: each text once, as long as a message has it; lists do not read it."""
 
-import json
 from contextlib import closing
 from pathlib import Path
 
@@ -125,20 +124,6 @@ def test_json_takes_files_along(store: ConversationStore, tmp_path: Path) -> Non
     assert [store.file_text(file) for file in message.files] == [TEXT, "other"]
 
 
-@pytest.mark.parametrize("wrong", ["x", [1], [{"name": "a", "text": 3}], [{"name": ["a"], "text": "x"}]])
-def test_wrong_files_are_named_and_the_message_stays(store: ConversationStore, tmp_path: Path, wrong: object) -> None:
-    asked = ask(store, some_file())
-    export(store, tmp_path / "out.json", "json", [asked.conversation_id])
-    data = json.loads((tmp_path / "out.json").read_text())
-    data["chats"][0]["messages"][0]["files"] = wrong
-    (tmp_path / "out.json").write_text(json.dumps(data))
-    report = imported(store, tmp_path / "out.json")
-    (message,) = store.messages(report.chats[0])
-    assert (message.text, message.files) == (asked.text, ())
-    (left_out,) = report.without
-    assert left_out.parts in ("1 damaged file", "1 damaged part")
-
-
 def test_markdown_names_files_and_folds_their_texts(store: ConversationStore, tmp_path: Path) -> None:
     asked = ask(store, some_file("a<b>.md", "```\ncode\n```", "the beginning"))
     export(store, tmp_path / "short.md", "markdown", [asked.conversation_id])
@@ -216,13 +201,6 @@ def test_a_killed_app_keeps_every_file_that_was_sent_and_no_half_one(
         (message,) = store.select_sibling(last.id, -number)
         (file,) = message.files
         assert store.file_text(file) == f"{message.text} " * 20_000
-
-
-def test_a_branch_has_the_files_of_its_messages(store: ConversationStore) -> None:
-    asked = ask(store, some_file())
-    store.organiser.copy(asked.conversation_id, "Branch", asked.id).result()
-    (branch,) = (chat for chat in store.conversations() if chat.title == "Branch")
-    assert [message.files for message in store.messages(branch.id)] == [asked.files]
 
 
 def test_a_deleted_message_is_not_found_by_its_file_nor_exported(store: ConversationStore, tmp_path: Path) -> None:

@@ -153,11 +153,6 @@ def test_messages_that_a_wrong_clock_deleted_are_kept_another_day(database: Path
     timed.close()
 
 
-def test_a_reply_written_anew_differs_from_one_that_was_deleted(tree: Tree) -> None:
-    tree.store.message_bin.delete(tree.replies[2].id)
-    assert tree.store.count_replies(tree.question.id) == 3  # its seed is mixed with this number
-
-
 def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree: Tree) -> None:
     store = tree.store
     folder = store.organiser.create_folder("Recipes")

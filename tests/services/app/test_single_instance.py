@@ -76,14 +76,6 @@ def test_a_second_start_raises_the_first(qtbot: QtBot, start: Start, instance: S
 
 
 @pytest.mark.slow
-def test_another_data_folder_is_another_instance(start: Start, instance: SingleInstance, tmp_path: Path) -> None:
-    assert instance.claim()
-    other = start(tmp_path / "other", "leave")
-    assert line(other) == "first"
-    assert other.wait(60) == 0
-
-
-@pytest.mark.slow
 def test_a_killed_first_process_does_not_bar_the_next(
     qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path
 ) -> None:
@@ -105,18 +97,6 @@ def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_
     assert sorted(said.values()) == ["first", "second"]
     first = next(process for process, word in said.items() if word == "first")
     assert line(first) == "shown"
-
-
-@pytest.mark.slow
-def test_a_link_to_the_data_folder_is_the_same_instance(
-    qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path
-) -> None:
-    assert instance.claim()
-    (tmp_path / "link").symlink_to(tmp_path / "data", target_is_directory=True)
-    with qtbot.waitSignal(instance.requested):
-        second = start(tmp_path / "link", "leave")
-    assert line(second) == "second"
-    instance.release_lock()  # the link leads there: the fixture claims it to clear up
 
 
 def test_a_first_process_that_does_not_answer_is_first_all_the_same(qapp: QCoreApplication, tmp_path: Path) -> None:

@@ -199,3 +199,12 @@ def test_the_progress_of_jobs_that_ended_is_not_kept(qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: ended == [2])
     assert came == [1]
     assert not main._callbacks
+
+
+def test_a_search_that_fails_keeps_what_was_found(caplog: pytest.LogCaptureFixture) -> None:
+    search = FolderSearch(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+    search.results = ("before",)
+    search.search_folders()
+    search.finish_work()
+    assert search.results == ("before",)
+    assert "search failed unexpectedly" in caplog.text

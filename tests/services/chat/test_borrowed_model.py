@@ -19,6 +19,14 @@ def regenerate(window: Window, other: OtherModel | None, options: MadeWith = USU
     window.controller.regenerate(window.controller.chat.path[-1].id, options, other)
 
 
+def borrow_midway(window: Window, engine: ScriptedEngine) -> None:
+    """Have another model write a reply again, and hold it at the prompt."""
+    window.ask("Hi")
+    engine.gate.shut()
+    regenerate(window, OTHER)
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+
+
 def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) -> None:
     window.qtbot.waitUntil(lambda: [model for model, _ in engine.loads] == list(models))
     window.wait_for(EngineState.IDLE)
@@ -67,10 +75,7 @@ def test_another_model_writes_one_reply_and_the_chats_own_comes_back(window: Win
 
 
 def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, engine: ScriptedEngine) -> None:
-    window.ask("Hi")
-    engine.gate.shut()
-    regenerate(window, OTHER)
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    borrow_midway(window, engine)
     assert window.controller.model_slot.info.name == "big"
     assert window.controller.settings.values.model is None
     engine.gate.open()
@@ -78,10 +83,7 @@ def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, eng
 
 
 def test_one_stays_with_the_other_model(window: Window, engine: ScriptedEngine) -> None:
-    window.ask("Hi")
-    engine.gate.shut()
-    regenerate(window, OTHER)
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    borrow_midway(window, engine)
     window.controller.borrowed.stay()
     assert window.controller.settings.values.model == "big"
     engine.gate.open()
@@ -116,10 +118,7 @@ def test_a_model_that_does_not_load_leaves_a_failed_reply_and_the_chats_own(
 
 
 def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: ScriptedEngine) -> None:
-    window.ask("Hi")
-    engine.gate.shut()
-    regenerate(window, OTHER)
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    borrow_midway(window, engine)
     window.controller.model_slot.load_model("mine")
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "mine")
@@ -128,10 +127,7 @@ def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: Scripted
 
 
 def test_regenerating_meanwhile_is_the_chats_own_models_work(window: Window, engine: ScriptedEngine) -> None:
-    window.ask("Hi")
-    engine.gate.shut()
-    regenerate(window, OTHER)
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    borrow_midway(window, engine)
     window.controller.regenerate(window.controller.chat.path[-1].id)
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", None)
@@ -140,10 +136,7 @@ def test_regenerating_meanwhile_is_the_chats_own_models_work(window: Window, eng
 
 
 def test_a_second_loan_brings_the_first_own_model_back(window: Window, engine: ScriptedEngine) -> None:
-    window.ask("Hi")
-    engine.gate.shut()
-    regenerate(window, OTHER)
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    borrow_midway(window, engine)
     regenerate(window, OtherModel("huge", "Huge"))
     assert window.controller.borrowed.loan is not None
     assert window.controller.borrowed.loan.own_name == "tiny"

@@ -50,6 +50,18 @@ def leave_out(window: Window) -> None:
     window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
 
 
+def summarise(window: Window) -> None:
+    context = window.controller.context
+    context.summarise()
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+
+
+def outgrown(window: Window, engine: ScriptedEngine) -> None:
+    """Fill a chat that a summary can shorten, and type a question that is too much."""
+    fill(window, engine, 400, LONGER)
+    outgrow(window, LONGER)
+
+
 def asked(engine: ScriptedEngine) -> list[str]:
     return [message.content for message in engine.requests[-1].messages]
 
@@ -128,21 +140,8 @@ def test_a_cut_that_another_chat_overtakes_is_not_made(window: Window, engine: S
     assert cut_of(window.store.messages(first.id)) is None
 
 
-def test_a_copy_keeps_the_cut(window: Window, engine: ScriptedEngine) -> None:
-    fill(window, engine)
-    outgrow(window)
-    leave_out(window)
-    chat = window.controller.chat.stored_conversation
-    assert chat is not None
-    copy_id = window.store.organiser.copy(chat.id, "Copy").result()
-    copy = cut_of(window.store.messages(copy_id))
-    assert copy is not None
-    assert copy.context_cut == cut_of(window.controller.chat.path).context_cut  # type: ignore[union-attr]
-
-
 def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedEngine) -> None:
-    fill(window, engine, 400, LONGER)
-    outgrow(window, LONGER)
+    outgrown(window, engine)
     engine.replies = [Reply(tokens=("<think>", "hm", "</think>", "They said", " words."))]
     context = window.controller.context
     told: list[SummaryProgress] = []
@@ -163,12 +162,10 @@ def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedE
 
 
 def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Window, engine: ScriptedEngine) -> None:
-    fill(window, engine, 400, LONGER)
-    outgrow(window, LONGER)
+    outgrown(window, engine)
     engine.replies = [Reply(tokens=("<think>", "hm"))]
     context = window.controller.context
-    context.summarise()
-    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    summarise(window)
     assert window.seen.notices[-1].title == "The model wrote no summary"
     engine.gate.shut()
     context.summarise()
@@ -191,12 +188,9 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
 def test_a_summary_that_is_cut_off_or_a_thought_is_none(
     window: Window, engine: ScriptedEngine, reply: Reply, said: str
 ) -> None:
-    fill(window, engine, 400, LONGER)
-    outgrow(window, LONGER)
+    outgrown(window, engine)
     engine.replies = [reply]
-    context = window.controller.context
-    context.summarise()
-    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    summarise(window)
     assert (cut_of(window.controller.chat.path), window.seen.notices[-1].title) == (None, said)
 
 
@@ -212,19 +206,15 @@ def test_a_summary_is_asked_for_without_thoughts_or_with_room_for_them(
     tokens: int,
 ) -> None:
     engine.thinking = choices
-    fill(window, engine, 400, LONGER)
-    outgrow(window, LONGER)
-    context = window.controller.context
-    context.summarise()
-    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    outgrown(window, engine)
+    summarise(window)
     assert (engine.requests[-1].thinking, engine.requests[-1].sampling.max_tokens) == (thinking, tokens)
 
 
 def test_the_parts_of_a_long_text_are_counted(
     window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(window, engine, 400, LONGER)
-    outgrow(window, LONGER)
+    outgrown(window, engine)
     monkeypatch.setattr(chat_prompt, "pieces_of", lambda *_: ["one", "two"])
     context = window.controller.context
     told: list[SummaryProgress] = []
@@ -237,8 +227,7 @@ def test_the_parts_of_a_long_text_are_counted(
 
 
 def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, engine: ScriptedEngine) -> None:
-    fill(window, engine, 400, LONGER)
-    outgrow(window, LONGER)
+    outgrown(window, engine)
     engine.replies = [Reply(tokens=("All", " of it."))]
     old = window.controller.chat.stored_conversation
     assert old is not None

@@ -267,13 +267,6 @@ def test_an_edit_is_answered_and_keeps_the_old_branch(window: Window, engine: Sc
     assert window.texts == ["One", "Hello, you!", "Two", "Hello, you!"]
 
 
-def test_an_empty_edit_is_refused_with_a_reason(window: Window) -> None:
-    window.ask("One")
-    window.controller.edit_message(window.controller.chat.path[0].id, " ")
-    assert window.seen.notices[-1].title == "The message is empty"
-    assert len(window.controller.chat.path) == 2
-
-
 @pytest.mark.parametrize("command", ["edit", "regenerate"])
 def test_editing_or_regenerating_while_writing_stops_that_reply_first(
     window: Window, engine: ScriptedEngine, command: str
@@ -377,18 +370,6 @@ def test_conversations_are_renamed_and_searched(window: Window) -> None:
     window.qtbot.waitUntil(lambda: window.titles == ["Trees and birds"])
     window.controller.chats.list_hits("")
     assert len(window.titles) == 2
-
-
-def test_a_start_opens_the_latest_conversation(
-    window: Window, window_on: Callable[[Path], Window], tmp_path: Path
-) -> None:
-    window.ask("Kept")
-    window.controller.shut_down()
-    window.store.close()
-    again = window_on(tmp_path)
-    again.controller.open_last_chat()
-    assert again.texts == ["Kept", "Hello, you!"]
-    assert again.controller.chat.path[-1].statistics == Statistics(prompt_tokens=8, generated_tokens=4)
 
 
 # Models
@@ -512,18 +493,6 @@ def test_what_cannot_be_loaded_anyway_does_not_say_so(window: Window, engine: Sc
         failure = window.controller.model_slot.failure
         assert failure is not None
         assert not failure.can_load_anyway
-
-
-def test_a_reply_for_which_memory_was_not_enough_keeps_its_text_and_the_next_is_written(
-    window: Window, engine: ScriptedEngine
-) -> None:
-    error = OutOfMemoryError("There was not enough memory for this reply.", "Close other apps.")
-    engine.replies = [Reply(tokens=("Half",), error=error), Reply()]
-    reply = window.ask("Hi")
-    assert (reply.text, reply.status) == ("Half", MessageStatus.FAILED)
-    assert reply.error == "There was not enough memory for this reply. Close other apps."
-    assert window.store.message(reply.id).text == "Half"
-    assert window.ask("Again").text == "Hello, you!"
 
 
 def test_what_does_not_load_leaves_the_recent_models_as_they_were(

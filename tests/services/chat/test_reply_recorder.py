@@ -146,11 +146,12 @@ def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes
     rescue_file = RescueFile(recorder, folder)
     reply = begin()
     recorder.append_text(reply, [token("Once upon a time\n")])
+    store.rename_conversation(reply.message.conversation_id, "Land story")
     with held_by_another_process(store.path):
         recorder.end_replies()
         file = rescue_file.write_replies()
         assert file is not None
-        assert file.read_text() == "# Sea story\n\nOnce upon a time\n"
+        assert file.read_text() == "# Land story\n\nOnce upon a time\n"
         notice = rescued_notice(folder)
         assert notice is not None
         assert str(file) in notice.detail
@@ -159,19 +160,6 @@ def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes
     assert rescue_file.write_replies() is None
     assert rescued_notice(folder) is None
     assert stored(store, reply).status is MessageStatus.INTERRUPTED
-
-
-def test_a_file_with_unsaved_text_has_the_title_that_the_chat_was_renamed_to(
-    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
-) -> None:
-    reply = begin()
-    recorder.append_text(reply, [token("Once upon a time\n")])
-    store.rename_conversation(reply.message.conversation_id, "Land story")
-    with held_by_another_process(store.path):
-        recorder.end_replies()
-        file = RescueFile(recorder, store.path.parent).write_replies()
-    assert file is not None
-    assert file.read_text() == "# Land story\n\nOnce upon a time\n"
 
 
 def test_what_the_disk_of_the_chats_has_no_room_for_goes_elsewhere(

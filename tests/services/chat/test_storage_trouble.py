@@ -140,21 +140,6 @@ def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_pa
     assert "settings could not be saved" in window.seen.storage_failures[0].title
 
 
-def test_what_cannot_be_saved_at_the_end_is_kept_beside_the_chats_until_it_can(
-    window: Window, engine: ScriptedEngine, tmp_path: Path
-) -> None:
-    pause_midway(window, engine)
-    with held_by_another_process(window.store.path):
-        engine.gate.open()
-        window.wait_for(EngineState.IDLE)
-        assert window.controller.shut_down()
-        (file,) = tmp_path.glob("unsaved-replies-*.md")
-        assert file.read_text() == "# Hi\n\nHello, you!\n"
-    assert window.controller.shut_down()
-    assert not file.exists()
-    assert window.store.message(2).text == "Hello, you!"
-
-
 def test_what_an_earlier_run_could_not_save_is_told_of_at_the_start(unstarted: Window, tmp_path: Path) -> None:
     file = tmp_path / "unsaved-replies-20261121-120000-1.md"
     file.touch()

@@ -72,16 +72,6 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
     assert window.store.conversation(one.id).pinned_at is None
 
 
-def test_sending_into_the_archive_brings_the_chat_back(window: Window) -> None:
-    desk = window.controller.chats
-    window.ask("One")
-    assert desk.chat.stored_conversation is not None
-    desk.order.set_archived(desk.chat.stored_conversation, archived=True)
-    assert window.titles == []
-    window.ask("Once more")
-    assert window.titles == ["One"]
-
-
 def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -> None:
     desk = window.controller.chats
     window.ask("One")

@@ -18,6 +18,13 @@ from tests.services.window import WAIT_MS, Window, pause_midway
 _LOOKUP = DraftSettings(mode=Mode.LOOKUP, draft_tokens=7)
 
 
+def ready(window: Window) -> DraftControl:
+    """Return the draft settings once the engine has said what can draft."""
+    drafting = window.controller.drafting
+    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    return drafting
+
+
 def _to_be_had(drafting: DraftControl, mode: Mode) -> bool:
     option = drafting.option(mode)
     return option is not None and option.available
@@ -118,8 +125,7 @@ def test_exact_times_are_sent_to_the_reply_under_way(window: Window, engine: Scr
 def test_options_are_told_after_loading_and_asked_for_again_when_a_model_is_named(
     window: Window, engine: ScriptedEngine
 ) -> None:
-    drafting = window.controller.drafting
-    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    drafting = ready(window)
     asked = len(engine.options_asked)
     engine.options = DraftOptions(Path(), (ModeOption(Mode.SPECULATIVE, False, "Other tokens."),))
     drafting.change(replace(_LOOKUP, draft_tokens=3))
@@ -136,8 +142,7 @@ def test_options_are_told_after_loading_and_asked_for_again_when_a_model_is_name
 def test_an_answer_about_an_earlier_drafter_does_not_end_the_checking_of_a_newer_one(
     window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drafting = window.controller.drafting
-    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    drafting = ready(window)
     gate = Gate(open_=False)
     monkeypatch.setattr(engine, "load_drafters", lambda *_arguments: gate.wait())
     answers: list[bool] = []
@@ -154,8 +159,7 @@ def test_an_answer_about_an_earlier_drafter_does_not_end_the_checking_of_a_newer
 def test_the_checking_of_a_drafter_ends_where_it_fails(
     window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drafting = window.controller.drafting
-    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    drafting = ready(window)
 
     def fail(*_arguments: object) -> None:
         raise ModelError("It does not load.")
@@ -183,8 +187,7 @@ def test_a_drafter_that_was_trained_meanwhile_is_found_when_a_reply_ends(
 
 
 def test_options_are_not_asked_for_while_a_reply_holds_the_answer_up(window: Window, engine: ScriptedEngine) -> None:
-    drafting = window.controller.drafting
-    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    drafting = ready(window)
     pause_midway(window, engine)
     asked = len(engine.options_asked)
     for _ in range(3):
@@ -197,8 +200,7 @@ def test_options_are_not_asked_for_while_a_reply_holds_the_answer_up(window: Win
 
 
 def test_options_of_the_model_before_are_forgotten(window: Window, engine: ScriptedEngine) -> None:
-    drafting = window.controller.drafting
-    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    drafting = ready(window)
     engine.load_gate.shut()
     window.controller.model_slot.load_model("other")
     assert drafting.option(Mode.LOOKUP) is None

@@ -82,11 +82,14 @@ class Recorder(QObject):
         self.model_failed.emit(failure)
 
 
+@pytest.fixture
+def record(make_client: MakeClient) -> Recorder:
+    return Recorder(make_client())
+
+
 def test_a_model_is_loaded_and_a_reply_written_on_one_other_thread(
-    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
+    qtbot: QtBot, record: Recorder, engine: ScriptedEngine
 ) -> None:
-    client = make_client()
-    record = Recorder(client)
     with qtbot.waitSignal(record.reply_finished) as finished:
         record.load_model("tiny", Dtype.FLOAT16)
         record.generate(request(7))
@@ -143,17 +146,6 @@ def test_the_engine_is_made_on_its_own_thread_and_not_before_it_is_needed(
         record.load_model(None, Dtype.AUTO)
     assert len(made_on) == 1
     assert made_on != [threading.get_ident()]
-
-
-def test_a_loaded_model_is_warmed_up_before_the_first_request(
-    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
-) -> None:
-    engine.idle_slices = 3
-    client = make_client()
-    record = Recorder(client)
-    with qtbot.waitSignal(record.model_loaded):
-        record.load_model(None, Dtype.AUTO)
-    qtbot.waitUntil(lambda: engine.idle_slices == 0)
 
 
 def test_nothing_is_measured_while_the_window_is_hidden(
@@ -244,15 +236,6 @@ def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_clie
     assert [end.text for end in record.of(ReplyEnd)] == ["1", "12"]
 
 
-def test_replies_asked_for_together_come_one_after_the_other(qtbot: QtBot, make_client: MakeClient) -> None:
-    client = make_client()
-    record = Recorder(client)
-    for request_id in (1, 2, 3):
-        record.generate(request(request_id))
-    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 3)
-    assert record.ended == [1, 2, 3]
-
-
 def test_text_is_coalesced_to_thirty_events_a_second(
     qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
 ) -> None:
@@ -284,10 +267,8 @@ def test_a_late_main_thread_finds_one_event_not_many(
 
 @pytest.mark.parametrize("permits", [0, 1, 3])
 def test_a_stop_takes_effect_in_prefill_and_while_writing(
-    qtbot: QtBot, make_client: MakeClient, shut_gate: Gate, awake: AwakeLog, permits: int
+    qtbot: QtBot, record: Recorder, shut_gate: Gate, awake: AwakeLog, permits: int
 ) -> None:
-    client = make_client()
-    record = Recorder(client)
     record.generate(request(1))
     shut_gate.allow(permits)
     qtbot.waitUntil(lambda: shut_gate.is_waiting)
@@ -298,10 +279,8 @@ def test_a_stop_takes_effect_in_prefill_and_while_writing(
 
 
 def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
-    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate
+    qtbot: QtBot, record: Recorder, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
-    client = make_client()
-    record = Recorder(client)
     record.generate(request(1))
     record.generate(request(2, "never seen"))
     record.stop(2)
@@ -313,9 +292,7 @@ def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
     assert [seen.request_id for seen in engine.requests] == [1]
 
 
-def test_a_stop_that_comes_too_late_does_nothing(qtbot: QtBot, make_client: MakeClient) -> None:
-    client = make_client()
-    record = Recorder(client)
+def test_a_stop_that_comes_too_late_does_nothing(qtbot: QtBot, record: Recorder) -> None:
     with qtbot.waitSignal(record.reply_finished):
         record.generate(request(1))
     record.stop(1)
@@ -325,10 +302,8 @@ def test_a_stop_that_comes_too_late_does_nothing(qtbot: QtBot, make_client: Make
 
 
 def test_loading_a_model_stops_the_reply_first(
-    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate
+    qtbot: QtBot, record: Recorder, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
-    client = make_client()
-    record = Recorder(client)
     record.generate(request(1))
     qtbot.waitUntil(lambda: shut_gate.is_waiting)
     with qtbot.waitSignal(record.model_loaded):
@@ -390,17 +365,6 @@ def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(
     assert awake.inside == 0
     with qtbot.waitSignal(record.reply_finished):
         record.generate(request(2))
-
-
-def test_an_unexpected_error_while_loading_is_a_failure_like_any_other(
-    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
-) -> None:
-    engine.load_errors["odd"] = KeyError("head_dim")
-    client = make_client()
-    record = Recorder(client)
-    with qtbot.waitSignal(record.model_failed) as failed:
-        record.load_model("odd", Dtype.AUTO)
-    assert "rdchat.log" in failed.args[0].hint
 
 
 def test_an_engine_that_cannot_be_made_fails_every_request_at_once(qtbot: QtBot, make_client: MakeClient) -> None:
@@ -490,10 +454,8 @@ def test_a_slot_that_shuts_the_client_down_gets_every_event_once_and_in_order(
 
 
 def test_what_nobody_waits_for_gives_way_to_a_request_of_the_person(
-    qtbot: QtBot, make_client: MakeClient, shut_gate: Gate
+    qtbot: QtBot, record: Recorder, shut_gate: Gate
 ) -> None:
-    client = make_client()
-    record = Recorder(client)
     record.generate(request(1), background=True)
     qtbot.waitUntil(lambda: shut_gate.is_waiting)
     record.generate(request(2), background=True)  # another one waits behind it

@@ -56,13 +56,3 @@ def test_a_load_takes_an_unloads_place(qtbot: QtBot, window: Window, engine: Scr
     window.wait_for(EngineState.IDLE)
     assert slot.info is not None
     assert slot.info.name == "/models/other"
-
-
-def test_it_is_loaded_again_when_asked_for(window: Window, qtbot: QtBot, engine: ScriptedEngine) -> None:
-    slot = window.controller.model_slot
-    with qtbot.waitSignal(slot.unloaded):
-        slot.unload_model()
-    slot.retry()
-    window.wait_for(EngineState.IDLE)
-    assert window.ask("Hi").text == "Hello, you!"
-    assert [model for model, _ in engine.loads] == [None, None]

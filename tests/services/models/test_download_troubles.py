@@ -1,7 +1,5 @@
 """What goes wrong with a download is told in words, keeps what is here, and is gone on with."""
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from tests.hub.downloading import (
     cached,
     check_nothing_installed,
     check_whole,
-    largest_part,
     random_bytes,
     small_files,
 )
@@ -126,25 +123,6 @@ def test_a_full_disk_is_told_and_gone_on_with(
         ended = downloads.wait_for(one, DownloadState.FINISHED)
         check_whole(Path(ended.folder), files)
         downloads.service.end_process()
-
-
-@pytest.mark.slow
-def test_a_killed_process_is_told_and_another_one_goes_on(hub: HubServer, downloads: FollowedDownloads) -> None:
-    files = small_files()
-    hub.add(NAME, files)
-    hub.holds_at = 100_000
-    one = downloads.service.start_download(Download(NAME))
-    downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
-    os.kill(downloads.child().pid, signal.SIGKILL)
-    failed = downloads.wait_for(one, DownloadState.FAILED)
-    assert failed.problem == "The downloading process was killed. Perhaps memory is short."
-    assert failed.hint == "Resume the download to continue where it stopped."
-    part = largest_part()
-    here = part.stat().st_size
-    hub.holds_at = None
-    downloads.service.resume(one)
-    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
-    assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
 @pytest.mark.slow

@@ -230,48 +230,6 @@ def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open
 
 
 @pytest.mark.slow
-def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
-    hub.add(NAME, small_files())
-    hub.holds_at = 100_000
-    one = downloads.service.start_download(Download(NAME))
-    downloads.wait(one, lambda progress: progress.done_bytes > 50_000)
-    with qtbot.waitSignal(downloads.service.removed):
-        downloads.service.discard(one)
-    assert downloads.service.all() == ()
-    assert not cached().folder.exists()
-    downloads.service.end_process()
-    assert not has_unfinished()
-
-
-@pytest.mark.slow
-def test_with_one_revision_what_is_here_of_the_others_stays(
-    hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads
-) -> None:
-    files = small_files()
-    hub.add(NAME, files)
-    hub.repositories[NAME].commits["e" * 40] = files | {WEIGHTS: random_bytes(400_000, 9)}
-    hub.repositories[NAME].branches["newer"] = "e" * 40
-    ids = []
-    for revision in ("main", "newer"):
-        hub.holds_at = hub.sent.total() + 200_000
-        ids.append(downloads.service.start_download(Download(NAME, revision)))
-        downloads.wait(ids[-1], lambda progress: progress.fetched_bytes > 50_000)
-        downloads.service.pause(ids[-1])
-        assert downloads.wait_for(ids[-1], DownloadState.PAUSED).done_bytes > 50_000
-    with qtbot.waitSignal(downloads.service.removed):
-        downloads.service.discard(ids[0])
-    (left,) = downloads.service.all()
-    assert (left.id, left.done_bytes > 50_000) == (ids[1], True)
-    large = [
-        part for part in cached().work.glob("*.part") if part.stat().st_size > 50_000
-    ]  # small ones may be there too
-    assert len(large) == 1
-    with qtbot.waitSignal(downloads.service.removed):
-        downloads.service.discard(ids[1])
-    assert not cached().folder.exists()
-
-
-@pytest.mark.slow
 def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
     """The hub's answer is held back, so none of them goes further than its first question."""
     asked: set[str] = set()
