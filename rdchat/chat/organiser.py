@@ -1,4 +1,4 @@
-"""Organises the list of chats: pins, folders, the archive, the bin and copies."""
+"""Organises the list of chats: pins, folders, the archive, the bin (the window's Trash) and copies."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -126,7 +126,7 @@ class ChatOrganiser:
         self._database.write(lambda connection: connection.executemany(sql, [(each,) for each in conversation_ids]))
 
     def expire(self) -> None:
-        """Delete for good what has been in the bin for `BIN_DAYS`."""
+        """Delete for good the chats and folders that have been in the bin for `BIN_DAYS`."""
 
         def expire(connection: sqlite3.Connection) -> None:
             limit = expiry_limit(connection, self._clock(), "conversations", "folders")

@@ -267,7 +267,7 @@ class MissingError(HubError):
 
 
 class Lack(StrEnum):
-    """What is missing when the hub refuses access.
+    """The reason why the hub refuses access.
 
     Attributes:
         AGREEMENT: The model's authors have not given this account access.

@@ -218,7 +218,7 @@ class Drafters:
                 return job, head.drafter(prompt, request, ledger, earlier=earlier)
 
     def clear_memory(self) -> None:
-        """Clear what drafters keep between replies, such as KV caches; a paused reply keeps what it has."""
+        """Clear the state of drafters between replies, such as KV caches; a paused reply keeps its own."""
         for draft in self._draft_models.values():
             draft.clear_memory()
         for head in self._heads.values():

@@ -30,7 +30,7 @@ def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
 
 
 class _ChosenEngine:
-    """Chooses an engine in `load`; all other calls go to that one, before the first load to that of this machine.
+    """Chooses an engine in `load`, to which all other calls go; before the first load they go to this machine's engine.
 
     An engine is imported and made at its first use, on the thread of the calls, and kept without its model while
     another one is used.

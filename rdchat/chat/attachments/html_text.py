@@ -126,7 +126,7 @@ class _TreeParser(HTMLParser):
         return self.rawdata.find(">", i) + 1 or -1
 
     def parse_comment(self, i: int, report: bool = True) -> int:
-        """Look for the end of a comment, but not again once there is none: all of the page is here."""
+        """Look for the end of a comment. After one failure look no more, since the complete page is here."""
         end = super().parse_comment(i, report) if self._has_comment_ends else -1
         self._has_comment_ends = end >= 0
         return end

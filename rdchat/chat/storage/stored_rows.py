@@ -66,7 +66,7 @@ def _own_options(text: str | None) -> OwnOptions:
 
 
 def shape_from(data: Any) -> AnswerShape | None:
-    """Return the shape of a chat's answers from parsed JSON; None if there is none, or it cannot be used."""
+    """Return the shape of a chat's answers from parsed JSON; None without a usable one."""
     try:
         return plain(AnswerShape, data)
     except (TypeError, ValueError):

@@ -316,7 +316,7 @@ def decide(data: Path) -> None:
 
 
 def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
-    """Carry out a decided restore, from wherever it stopped; None if there is none.
+    """Finish a restore that was decided, from the step where it stopped; return None without one.
 
     Nobody may have the database open. Each step is a rename, whose result shows whether it was done.
 
@@ -357,7 +357,7 @@ def withdraw(data: Path, database: Path) -> None:
 
 
 def finish(data: Path, database: Path, settings: Path) -> Restored | None:
-    """Carry out a killed process's decided restore, before the store is opened; None if there is none.
+    """Finish a restore that a killed process had decided, before the store is opened; return None without one.
 
     Raises:
         StorageLockedError: If another process has the store open.

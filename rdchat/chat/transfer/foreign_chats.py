@@ -111,7 +111,7 @@ def joined(texts: Iterable[str], between: str = "\n\n") -> str:
 
 
 def name(value: Any) -> str | None:
-    """Return a name such as a model's; None if there is none that can be shown."""
+    """Return a name such as a model's; None without a name that can be shown."""
     return text_column(" ".join(value.split())[:200]) or None if isinstance(value, str) else None
 
 
@@ -226,7 +226,7 @@ class ForeignChat:
         return results
 
     def leave_out(self, data: Json, names: Mapping[str, str]) -> None:
-        """Take fields out and count what they hold, by its names for people; an empty name is not mentioned."""
+        """Remove fields and count their contents under names for the report; an empty name is not reported."""
         for key, called in names.items():
             value = data.pop(key, None)
             self.without[called] += len(value) if isinstance(value, list) else bool(value)

@@ -124,7 +124,7 @@ class Engine(Protocol):
         """
 
     def idle(self, *, hidden: bool = False) -> bool:
-        """Do at most 200 ms of background work: compile what drafts, measure the cost of target calls.
+        """Do at most 200 ms of background work: compile kernels for drafting, measure the cost of target calls.
 
         A slice that compiles may take longer: it ends after the first part of a draft that needed a kernel. What
         drafts is compiled after the first reply on a machine; until then replies are plain, and say why.

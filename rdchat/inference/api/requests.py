@@ -89,7 +89,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrafterFacts:
-    """What people see of a kind of drafter.
+    """The names and settings of a kind of drafter.
 
     Attributes:
         label: Name of its mode.

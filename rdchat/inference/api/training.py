@@ -22,7 +22,7 @@ COMPARING = "compare"
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrder:
-    """What to train, and on what.
+    """The drafter to train, and its data.
 
     Attributes:
         model: An argument of `Engine.load`; None is the default model.

@@ -98,7 +98,7 @@ class Policy(Protocol):
 
     @property
     def status(self) -> AutoChoice | None:
-        """What is done now and why, if it was a choice."""
+        """The current action, with its reason if it was a choice."""
 
     def wants_round(self, room: int, /) -> bool:
         """Return whether the next call, for which nothing is queued, should be a round.

@@ -33,7 +33,7 @@ _CONTROL = b"\xff"
 
 
 class Rules(Protocol):
-    """What may come next in a reply, as a function of its tokens so far."""
+    """The tokens that may come next in a reply, as a function of its tokens so far."""
 
     def is_free(self, count: int) -> bool:
         """Return whether any token may surely come next, and after any `count` more tokens."""

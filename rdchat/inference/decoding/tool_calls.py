@@ -148,7 +148,7 @@ def _without(text: str, cuts: Sequence[tuple[int, int]], first: int, last: int) 
 
 
 class _Blocks(NamedTuple):
-    """Reads what stands between marks of calls; most fields are arguments of `find_tool_calls`.
+    """Reads the text between the marks of calls; most fields are arguments of `find_tool_calls`.
 
     Attributes:
         heads: Where calls begin, in order, whose block may lack its opening mark, if it has the closing one.

@@ -222,7 +222,7 @@ class DraftModelDrafter(Drafter):
 
     @override
     def end_reply(self, length: int) -> None:
-        """See `Drafter`; the part of the reply that the cache lacks is read with the next prompt.
+        """See `Drafter`; the part of the reply that is not in the cache is read with the next prompt.
 
         Its tokens are those of the reply. A target that feeds accepted tokens again may hold fewer of them, and a cache
         that cannot be trimmed keeps them.
@@ -243,7 +243,7 @@ class DraftModelDrafter(Drafter):
         return self._model.info.context_length - len(self._committed)
 
     def _feed_certain(self, root: int) -> mx.array:
-        """Feed the certain tokens that the cache lacks, the root last; return the logits after it."""
+        """Feed the certain tokens that are not in the cache, the root last; return the logits after it."""
         certain = [*self._committed[len(self._cache.tokens) :], *self._draft.known([root])]
         logits = self._feed(mx.array(certain))
         self._cache.tokens += certain

@@ -112,7 +112,9 @@ def max_nodes(draft_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LookupTree:
-    """What may come next. The root is node 0 and not listed; parents precede children, likelier siblings come first.
+    """A tree of tokens that may come next.
+
+    The root is node 0 and not listed; parents precede children, likelier siblings come first.
 
     Attributes:
         depths: Depth of each node, from 1.

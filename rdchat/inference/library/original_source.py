@@ -1,4 +1,4 @@
-"""Plans the download of what a copy of a model lacks from the repository of its original.
+"""Plans the download of parts that a copy of a model does not have, from the repository of its original.
 
 Quantised versions rarely have MTP layers, which the model's authors trained with it to draft, and those made by mlx-lm
 have no vision tower. `hub.downloads` fetches the files that hold the part.
@@ -162,7 +162,7 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteModel:
-    """A model on this machine that lacks a part.
+    """A model on this machine without a part of its original.
 
     Attributes:
         part: What it lacks.

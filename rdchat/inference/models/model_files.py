@@ -260,7 +260,7 @@ def _sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], folde
 
 
 def _float_type(tensors: Mapping[str, StoredTensor]) -> Dtype:
-    """Return the type of most bytes of floats; bfloat16 where there are none of the three."""
+    """Return the float type with the most bytes; bfloat16 if none of the three occurs."""
     stored = dict.fromkeys(_FLOAT_TYPES, 0)
     for tensor in tensors.values():
         if tensor.dtype in stored:

@@ -84,7 +84,7 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """A tensor to be written; `data` is called when needed, so that one at a time is in memory.
+    """A tensor to be written; `data` is called when it is written, so that only one tensor is in memory.
 
     Attributes:
         name: Name in the file.

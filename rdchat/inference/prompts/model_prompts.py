@@ -55,7 +55,7 @@ class ImageTexts(Protocol):
 
     @property
     def placeholder(self) -> str:
-        """What chat templates write for an image."""
+        """The text that chat templates write for an image."""
 
     def expanded(self, images: Sequence[ChatImage], cap: ImageCap, limit: int) -> list[str]:
         """Return the text of each image."""

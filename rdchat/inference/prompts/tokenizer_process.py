@@ -293,7 +293,7 @@ class TokenizerProcess:
         return list(answer["parts"])
 
     def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
-        """Compile the shape of an answer, so that one that is wrong or too large fails outside this process.
+        """Compile the shape of an answer, so that a wrong or too large shape fails outside this process.
 
         Raises:
             ShapeRefusedError: If it cannot be used; the message says why.

@@ -102,7 +102,7 @@ class RankProcesses:
         return [self.result_of(each, rank=rank) for rank, each in zip(ranks, answers, strict=True)]
 
     def fetch(self, model: str | None, read_progress: _Read, on_progress: Callable[[Any], object]) -> None:
-        """Check that a model can be split, and have the other ranks get it if they lack it; watch all from now on.
+        """Check that a model can be split, let ranks without it download it, and begin to watch all ranks.
 
         Raises:
             RdchatError: If one cannot. It names the Mac.

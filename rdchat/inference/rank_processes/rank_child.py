@@ -178,7 +178,7 @@ def _hello(_job: Job[Any], rank: int, ips: Sequence[str]) -> dict[str, Any]:
 
 
 def _fetch(job: Job[Any], rank: int, model: str | None, ranks: int) -> None:
-    """Check on rank 0 that a model can be split; get it from the hub where another rank lacks it."""
+    """Check on rank 0 that a model can be split; download it from the hub on a rank that does not have it."""
     from rdchat.inference.models.model_files import resolve_model  # noqa: PLC0415  slow to import
     from rdchat.inference.sharding.model_split import split_of  # noqa: PLC0415
 

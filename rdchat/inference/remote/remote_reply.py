@@ -241,7 +241,7 @@ class RemoteReply:
 
     @property
     def statistics(self) -> Statistics:
-        """What was measured here and what the server has said; its counters come at the end."""
+        """Figures that were measured here, and those of the server, whose counters come at the end."""
         if not self._text_at:
             return self._answer.statistics
         ttft_ms = (self._text_at - self._begun_at) * 1000
@@ -305,7 +305,7 @@ class RemoteReply:
 
 @dataclass(slots=True)
 class _Answer:
-    """What a server has sent of one reply, checked.
+    """The checked parts of a reply that a server has sent.
 
     Attributes:
         max_tokens: How many tokens it was asked for.

@@ -1,3 +1,3 @@
-"""What each rank of a ring computes of a model: rank 0 sends its network's calls, the others repeat them."""
+"""Each rank's part of a model on a ring: rank 0 sends its network's calls, and the others repeat them."""
 
 import rdchat.inference.blas  # noqa: F401  before MLX

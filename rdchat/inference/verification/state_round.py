@@ -118,7 +118,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What a convolution read: (1, kernel - 1 + rows, channels), or in a tree (nodes, kernel, channels)."""
+    """The inputs of a convolution: (1, kernel - 1 + rows, channels), or in a tree (nodes, kernel, channels)."""
 
     inputs: mx.array
     kernel: int
@@ -155,7 +155,7 @@ class _Recursion:
 
 
 class StateRound:
-    """What one layer computed its state from in an open round.
+    """The inputs from which one layer computed its state in an open round.
 
     Args:
         paths: Of the round's tree; None for a chain.

@@ -122,7 +122,7 @@ class BoundBlockHead(BoundNetwork):
 
 @dataclass(frozen=True, slots=True)
 class DraftedBlock:
-    """What one pass over a block gives.
+    """The outputs of one pass over a block.
 
     Attributes:
         hidden: (n, hidden_size): hidden states of the tokens that are drafted; features for a `CausalRefiner`.

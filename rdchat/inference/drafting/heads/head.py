@@ -72,7 +72,7 @@ class HeadState(Protocol):
 
 
 class HeadMemory:
-    """What a head keeps of one conversation. It has rows of committed tokens only, so nothing is ever rolled back."""
+    """A head's state for one conversation. It has rows of committed tokens only, so nothing is ever rolled back."""
 
     def begin_reply(self, prompt: Sequence[int]) -> None:
         """Start a reply to a prompt, (n,) token ids: keep what the last prompt shares with it, and forget the rest."""

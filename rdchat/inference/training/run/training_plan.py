@@ -78,7 +78,7 @@ class Budget:
 
 
 def check_disk(folder: Path, data_bytes: int) -> None:
-    """Check that the disk has room for the data of a training that a folder lacks; it may not exist yet.
+    """Check that the disk has room for a training's data that a folder does not have yet; the folder may not exist.
 
     Raises:
         StorageFullError: If there is no room.
