@@ -25,8 +25,8 @@ _WORDS = {
 _SINGLE = {kinds.LITERAL, kinds.NOT_LITERAL, kinds.ANY, kinds.IN}
 # A repeat of more than this counts as one without a bound.
 _BOUND = 4096
-_CALLS = {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
 _SEARCHES = {"search", "finditer", "sub", "subn", "findall", "split"}
+_CALLS = {"match", "fullmatch", *_SEARCHES}
 
 Node = tuple[Any, Any]
 
@@ -162,7 +162,7 @@ def _patterns_in(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
 def _modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted((ROOT / "rdchat").rglob("*.py")):
         source = path.read_text()
-        if "re." in source and re.search(r"^import re$", source, re.MULTILINE):
+        if re.search(r"^import re$", source, re.MULTILINE):
             yield ".".join(path.relative_to(ROOT).with_suffix("").parts), ast.parse(source)
 
 
@@ -174,12 +174,12 @@ def _found() -> Iterator[tuple[str, str | bytes, int, bool]]:
             if isinstance(node, ast.Attribute) and node.attr in _SEARCHES
         }  # fmt: skip
         for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
-                continue
-            if ast.unparse(node.func.value) != "re" or node.func.attr not in {*_CALLS} - {"compile"}:
-                continue
-            if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str | bytes):
-                yield f"{name}:{node.lineno}", node.args[0].value, 0, node.func.attr in _SEARCHES
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name("re"), attr=call),
+                    args=[ast.Constant(str() | bytes() as text), *_],
+                ) if call in _CALLS:
+                    yield f"{name}:{node.lineno}", text, 0, call in _SEARCHES
         for key, value in vars(importlib.import_module(name)).items():
             for pattern in _patterns_in(value):
                 yield f"{name}.{key}", pattern.pattern, pattern.flags, key in searched
