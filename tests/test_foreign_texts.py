@@ -39,7 +39,7 @@ from rdchat.server.interfaces.fields import ApiError, parse_body
 from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.services.models.hub_search import plain_card
 from rdchat.tools.definitions import listed_tools, read_servers
-from rdchat.tools.http_streams import parse_messages
+from rdchat.tools.streams import parse_messages
 from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.blocks import display_end, pieces
 from rdchat.ui.transcript.markdown.copying import blocks_of

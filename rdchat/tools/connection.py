@@ -1,4 +1,4 @@
-"""The connection to one server of tools: MCP over pipes or HTTP. The SDK carries messages; their parts are parsed here.
+"""The connection to one server of tools: its session, its list of tools, and calls. The SDK carries messages.
 
 What a server sends is limited before it is parsed.
 """
@@ -6,52 +6,35 @@ What a server sends is limited before it is parsed.
 import asyncio
 import json
 import os
-import re
-import shutil
-import signal
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import anyio
 import httpx2
 import mcp_types as types
-import psutil
 from anyio.abc import TaskStatus
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import SessionMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 
 from rdchat import __version__
 from rdchat.errors import RdchatError, one_line
 from rdchat.tools.definitions import MAX_LISTED, ServerLimits, SessionEndedError, ToolServer, listed_tools
-from rdchat.tools.http_streams import error_answer, error_text, http_streams, parse_messages
-from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
+from rdchat.tools.process_guard import ProcessGuard
+from rdchat.tools.streams import LOG_LINES, Program, error_text, http_streams, program_streams
 from rdchat.tools.tool_results import result_fields
 
-# Of the app's environment, servers get these, what begins with LC_, and PATH of the login shell.
-_VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
-# Looking at the memory of a server's processes takes some milliseconds.
+# Looking at the memory of a program's processes takes some milliseconds.
 _TICK_S = 1.0
-_POLITE_S = 0.5
 _END_S = 3.0
-_LOG_LINES = 200
 _LOG_LINE = 500
-_PIECE = 2**16
-# A server may send so many bytes at once, and then so many each tick; a short message costs as much as a longer one.
+# A server may send so many bytes at once, and then so many each tick.
 _BURST = 80_000_000
 _PER_TICK = 200_000
-_MESSAGE_COST = 4_000
-_MAX_GARBAGE = 100
-# The id of an answer that cannot be parsed, at its begin or its end.
-_ANSWER = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
 # What the SDK says in place of a refusal's body.
 _STAND_INS = {"Server returned an error response", "Not Found"}
 # Shorter values, such as `true`, are in ordinary texts, and these are fields of tools.
@@ -73,6 +56,8 @@ class Connection:
         tools: Its tools by name, as `listed_tools` returns them; None until it has started.
         failure: Why it ended; None while it runs.
         refusals: What the HTTP status of a request's answer says, by its number; empty if its session has ended.
+        program: Its program while that runs; None for an address.
+        is_ending: Whether the program is ended here, so that its end is no failure.
     """
 
     def __init__(
@@ -99,10 +84,9 @@ class Connection:
         self._numbers = count()
         self._session = 0
         self._renewing = asyncio.Lock()
-        self._process: asyncio.subprocess.Process | None = None
-        self._seen: set[psutil.Process] = set()
-        self._log: deque[str] = deque(maxlen=_LOG_LINES)
-        self._is_ending = False
+        self.program: Program | None = None
+        self._log: deque[str] = deque(maxlen=LOG_LINES)
+        self.is_ending = False
         self._list_changed = False
         self._log_changed = False
         self._allowance = _BURST
@@ -121,7 +105,10 @@ class Connection:
         self._report = report
         ticker = asyncio.create_task(self._tick())
         try:
-            connected = http_streams(self._server, self._values, self) if self._server.url else self._program()
+            if self._server.url:
+                connected = http_streams(self._server, self._values, self)
+            else:
+                connected = program_streams(self._server, self._values, await self._path, self, self._guard)
             async with connected as (read, write), anyio.create_task_group() as tasks:
                 self._dispatcher = JSONRPCDispatcher(read, write)
                 await tasks.start(self._dispatch)
@@ -242,7 +229,7 @@ class Connection:
         self._end(RdchatError(f"The server {self._server.name} {what}"))
 
     def _end(self, failure: RdchatError | None) -> None:
-        if self.failure is None and not self._is_ending and not self._task.cancelling():
+        if self.failure is None and not self.is_ending and not self._task.cancelling():
             self.failure = failure
             self._task.cancel()
 
@@ -302,12 +289,8 @@ class Connection:
             await asyncio.sleep(_TICK_S)
             self._allowance = min(_BURST, self._allowance + _PER_TICK)
             self._report_log()
-            if self._process is not None:
-                if self._process.returncode is None:
-                    self._check_memory(tree_of(self._process.pid))
-                else:
-                    # A child of the program may hold the pipe open.
-                    self.end_with(_ended(self._process.returncode))
+            if self.program is not None:
+                self.program.check_processes()
             if self._list_changed and self._session > 0:
                 self._list_changed = False
                 try:
@@ -316,15 +299,6 @@ class Connection:
                 # A timeout and a broken connection are OSErrors.
                 except (RdchatError, _AnsweredError, OSError, ValueError):
                     self.end_with("did not list its tools again.")
-
-    def _check_memory(self, processes: list[psutil.Process]) -> None:
-        self._seen.update(processes)
-        used = 0
-        for process in processes:
-            with suppress(psutil.Error):
-                used += process.memory_info().rss
-        if used > self.limits.memory_bytes:
-            self.end_with(f"took more than {self.limits.memory_bytes / 1e9:.1f} GB of memory, so it was ended.")
 
     def _report_log(self) -> None:
         if self._log_changed:
@@ -363,136 +337,9 @@ class Connection:
         """The error text for an answer over the limit."""
         return f"its answer has more than {self.limits.message_bytes / 1e6:.0f} MB"
 
-    # A program
-
-    @asynccontextmanager
-    async def _program(self) -> AsyncIterator[tuple[Any, Any]]:
-        process = await self._started()
-        self._process = process
-        log = asyncio.create_task(self._read_log(process))
-        try:
-            yield (pipes := _Pipes(process, self)), pipes
-        finally:
-            self._is_ending = True
-            try:
-                await _end_politely(process, _POLITE_S if self.failure is None else 0.0)
-            finally:
-                kill_tree(process.pid, self._seen)
-                self._guard.watch(process.pid, on=False)
-                log.cancel()
-
-    async def _started(self) -> asyncio.subprocess.Process:
-        path = await self._path
-        pipe = asyncio.subprocess.PIPE
-        program, *arguments = self._server.command
-        result = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
-        if result is None:
-            hint = "Install it, or give its full path. Settings > Tools shows where rdchat looks."
-            raise RdchatError(
-                f"The program {self.short(program)} of the server {self._server.name} was not found.", hint
-            )
-        environment = {
-            name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("LC_")
-        }
-        process = await asyncio.create_subprocess_exec(
-            result, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, limit=self.limits.message_bytes, cwd=Path.home(),
-            env={**environment, "PATH": path, **self._server.environment, **self._values}, start_new_session=True,
-        )  # fmt: skip
-        self._guard.watch(process.pid)
-        return process
-
-    async def _read_log(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None
-        rest = b""
-        while piece := await process.stderr.read(_PIECE):
-            *lines, rest = (rest[:_PIECE] + piece).split(b"\n")
-            for line in lines[-_LOG_LINES:]:
-                self.note(line)
-            # A server that never stops has to wait.
-            await asyncio.sleep(0.01)
-        if rest:
-            self.note(rest)
-
-
-class _Pipes(AbstractAsyncContextManager[Any]):
-    """A program's input and output as the streams of a session. A line is limited before it is parsed."""
-
-    def __init__(self, process: asyncio.subprocess.Process, connection: Connection) -> None:
-        self._process = process
-        self._connection = connection
-        self._garbage = 0
-        # Messages of the last line.
-        self._messages: deque[types.JSONRPCMessage] = deque()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage:
-        connection = self._connection
-        while self._garbage <= _MAX_GARBAGE and connection.failure is None:
-            if self._messages:
-                return SessionMessage(self._messages.popleft())
-            try:
-                line, is_long = await self._line()
-            except asyncio.IncompleteReadError:
-                await _end_politely(self._process, _POLITE_S)
-                connection.end_with(_ended(self._process.returncode))
-                continue
-            self._messages.extend(parse_messages(line))
-            connection.spend(len(line) + max(len(self._messages), 1) * _MESSAGE_COST)
-            if not self._messages:
-                self._garbage += bool(line.strip())
-                connection.note(b"(not a message) " + line)
-                if (b'"result"' in line or b'"error"' in line) and (result := _ANSWER.search(line)):
-                    text = connection.too_long if is_long else ""
-                    self._messages.append(error_answer(int(result[1] or result[2]), text))
-        connection.end_with("sent lines that are not messages, so it was ended.")
-        raise StopAsyncIteration
-
-    async def _line(self) -> tuple[bytes, bool]:
-        """Return the next line, and whether it is over the limit. Of such a line there are both ends, for its id."""
-        line = b""
-        output = cast("asyncio.StreamReader", self._process.stdout)
-        while True:
-            try:
-                return line + await output.readuntil(), bool(line)
-            except asyncio.LimitOverrunError as error:
-                line += await output.readexactly(error.consumed)
-                self._connection.spend(len(line))
-                # What is left is no JSON, so that it is never taken for the whole.
-                line = line[:_PIECE] + b"\0" + line[-_PIECE:]
-
-    async def send(self, message: SessionMessage) -> None:
-        text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-        program_input = cast("asyncio.StreamWriter", self._process.stdin)
-        # The end of the process is noticed elsewhere.
-        with suppress(ConnectionError):
-            program_input.write(text.encode() + b"\n")
-            await program_input.drain()
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Leave the pipes to `Connection`."""
-
 
 class _AnsweredError(Exception):
     """An error that a server answered with, in a short text."""
-
-
-async def _end_politely(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """Close a program's input, later ask it to end; `wait` would also wait for children that hold its pipes."""
-    assert process.stdin is not None
-    process.stdin.close()
-    for wish in (signal.SIGTERM, 0):
-        end = time.monotonic() + seconds
-        while process.returncode is None and time.monotonic() < end:
-            await asyncio.sleep(0.01)
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, wish)
-
-
-def _ended(status: int | None) -> str:
-    return "closed its output." if status is None else f"ended by itself (status {status})."
 
 
 def _is_secret(value: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from rdchat.tools.http_streams import parse_messages
+from rdchat.tools.streams import parse_messages
 from rdchat.tools.tool_results import result_fields
 
 _PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40).decode()
