@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from urllib.request import urlopen
 
 import pytest
@@ -44,6 +43,7 @@ from tests.inference.prompts.folders import with_template
 from tests.links import click, collected_links
 from tests.listed import listed
 from tests.processes import held_by_another_process, python_process
+from tests.serving import in_background
 
 pytestmark = pytest.mark.slow
 
@@ -407,12 +407,8 @@ class Picture(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[CountingServer]:
-    with CountingServer(("127.0.0.1", 0), Picture) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
+    with in_background(CountingServer(("127.0.0.1", 0), Picture)) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def store_reply(text: str) -> None:

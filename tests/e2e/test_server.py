@@ -175,12 +175,6 @@ def test_answers_in_a_shape_and_calls_that_must_be(openai: OpenAI) -> None:
     assert set(json.loads(call.function.arguments)) == {"colour", "rank"}
 
 
-def test_a_shape_that_cannot_be_used_is_the_clients_error(openai: OpenAI) -> None:
-    shape: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}
-    with pytest.raises(openai_module.BadRequestError, match="JSON schema cannot be used"):
-        openai.chat.completions.create(**ASK, response_format=shape)
-
-
 WEATHER = {
     "name": "weather",
     "description": "Return the weather of a city.",

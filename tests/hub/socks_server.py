@@ -3,8 +3,7 @@
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 
 class SocksServer(socketserver.ThreadingTCPServer):
@@ -55,16 +54,3 @@ def _carry(source: socket.socket, to: socket.socket) -> None:
             to.sendall(data)
     with suppress(OSError):
         to.shutdown(socket.SHUT_WR)
-
-
-@contextmanager
-def socks_server() -> Iterator[SocksServer]:
-    """Serve for as long as the block lasts."""
-    with SocksServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()

@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from rdchat.hub.endpoint import HubError
-from tests.hub.downloading import NAME, check_whole, download, small_files
+from tests.hub.downloading import NAME, check_whole, cut_off, download, small_files
 from tests.hub.hub_server import Fault, HubServer
-from tests.hub.socks_server import SocksServer, socks_server
+from tests.hub.socks_server import SocksServer
+from tests.serving import in_background
 
 # httpcore2 leaves a connection to the collector where a SOCKS proxy refuses
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -21,7 +22,7 @@ def socks(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[SocksServ
     hub.add(NAME, small_files())
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name)
-    with socks_server() as server:
+    with in_background(SocksServer()) as server:
         monkeypatch.setenv("ALL_PROXY", server.url)
         yield server
         gc.collect()
@@ -38,9 +39,7 @@ def test_a_proxy_of_another_kind_is_told_of_when_a_download_goes_on_too(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add(NAME, small_files())
-    hub.fault("model.safetensors", Fault(cut=50_000), *[Fault(status=503)] * 4)
-    with pytest.raises(HubError):
-        download()
+    cut_off(hub, 50_000)
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.setenv("ALL_PROXY", "socks4://127.0.0.1:1")
     with pytest.raises(HubError, match="does not support this kind of proxy"):

@@ -1,7 +1,6 @@
 """The newest version, as an address says that the build names."""
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from rdchat.errors import NetworkError
 from rdchat.hub import updates
 from rdchat.hub.updates import Update, newer_version, updates_address
+from tests.serving import in_background
 
 PAGE = "https://example.org/rdchat"
 
@@ -35,13 +35,9 @@ def server() -> Iterator[_Server]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    with _Server(("127.0.0.1", 0), Handler) as server:
+    with in_background(_Server(("127.0.0.1", 0), Handler)) as server:
         server.asked = []
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def address_of(server: _Server) -> str:

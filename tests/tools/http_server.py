@@ -3,9 +3,6 @@
 import gzip
 import json
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -174,15 +171,3 @@ class HttpToolServer(ThreadingHTTPServer):
 
     def handle_error(self, *_arguments: object) -> None:
         """Say nothing of clients that leave."""
-
-
-@contextmanager
-def http_tool_server() -> Iterator[HttpToolServer]:
-    with HttpToolServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()

@@ -86,13 +86,6 @@ def test_a_fingerprint_is_of_the_server_and_the_definition() -> None:
     assert server.origin != replace(server, environment={"A": "b"}).origin
 
 
-def test_a_list_of_tools_has_one_of_each_name() -> None:
-    entries = [{"name": "a", "description": text, "inputSchema": {}} for text in ("first\x07\n", "second")]
-    (tool,), problems = listed_tools(entries)
-    assert tool == {"name": "a", "description": "first\n", "parameters": {"type": "object"}, "read_only": False}
-    assert problems == ["The tool a cannot be used: an earlier tool has its name."]
-
-
 def test_settings_keep_a_server_that_they_cannot_read(tmp_path: Path) -> None:
     good = {"name": "files", "command": ["npx"], "environment": {"A": "b"}, "secrets": ["KEY"]}
     path = tmp_path / "settings.json"

@@ -10,9 +10,10 @@ import pytest
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import ServerLimits, ToolServer
-from rdchat.tools.http_streams import _limit_response
+from rdchat.tools.streams import _limit_response
 from rdchat.work.child_process import ChildProcess
-from tests.tools.http_server import HttpToolServer, http_tool_server
+from tests.serving import in_background
+from tests.tools.http_server import HttpToolServer
 from tests.tools.running import Run, tools_child
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[HttpToolServer]:
-    with http_tool_server() as server:
+    with in_background(HttpToolServer()) as server:
         yield server
 
 

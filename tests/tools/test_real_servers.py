@@ -2,13 +2,13 @@
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from rdchat.tools.definitions import ToolServer
+from tests.serving import in_background
 from tests.tools.running import Run, tools_child
 
 
@@ -27,12 +27,8 @@ class _Page(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), _Page)) as server:
         yield f"http://127.0.0.1:{server.server_port}/plan"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 
 import pytest
 from PySide6.QtCore import QPoint, Qt, QUrl
@@ -14,6 +13,7 @@ from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
+from tests.serving import in_background
 from tests.ui.transcript.conftest import button, draw
 from tests.ui.transcript.samples import RICH
 
@@ -105,15 +105,11 @@ def test_a_remote_image_is_never_fetched(qtbot: QtBot, make_body: MakeBody) -> N
         def do_GET(self) -> None:
             asked.append(self.path)
 
-    with HTTPServer(("127.0.0.1", 0), Images) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
+    with in_background(HTTPServer(("127.0.0.1", 0), Images)) as server:
         address = f"http://127.0.0.1:{server.server_port}/cat.png"
         body = make_body(f'![a cat]({address})\n\n<img src="{address}">')
         qtbot.waitExposed(body)
         body.grab()
-        server.shutdown()
-        thread.join()
     assert asked == []
     assert f"a cat ({address})" in body.toPlainText()
     assert f'<img src="{address}">' in body.toPlainText()
