@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.hub.downloading import NAME, small_files
+from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
 
 __all__ = ["hub", "this_machine_only"]
@@ -10,3 +12,10 @@ __all__ = ["hub", "this_machine_only"]
 @pytest.fixture(autouse=True)
 def alone(this_machine_only: None) -> None:
     """Keep to this machine."""
+
+
+@pytest.fixture
+def files(hub: HubServer) -> dict[str, bytes]:
+    """The files of the one model that the hub has."""
+    hub.add(NAME, files := small_files())
+    return files

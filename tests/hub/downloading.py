@@ -5,11 +5,15 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
-from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.endpoint import HubError, Tokens, find_endpoint
+from rdchat.hub.hub_api import HubApi
 from rdchat.inference.library.original_source import make_part
+from tests.hub.hub_server import Fault, HubServer
 
 NAME = "some-org/small-4bit"
 LIMITS = DownloadLimits(first_wait_s=0.01, longest_wait_s=0.05, tries=4, reserve_bytes=0, tick_s=0.02)
@@ -28,6 +32,23 @@ def small_files() -> dict[str, bytes]:
         "model.safetensors": random_bytes(400_000, 2),
         "README.md": b"# Small",
     }
+
+
+WEIGHTS = "model.safetensors"
+"""The large one of the small files, which comes in pieces."""
+
+
+def hub_api() -> HubApi:
+    """Return the hub of the environment, with the token for it."""
+    return HubApi(Tokens().access(find_endpoint()))
+
+
+def cut_off(hub: HubServer, at: int = 150_000, **wanted: str) -> HubError:
+    """Download until the weights are cut off, and the hub answers no more for so many tries; return the error."""
+    hub.fault(WEIGHTS, Fault(cut=at), *[Fault(status=503)] * 4)
+    with pytest.raises(HubError) as caught:
+        download(**wanted)
+    return caught.value
 
 
 class NotedDownload(RunningDownload):

@@ -89,6 +89,12 @@ class HubServer:
         self.repositories[name] = Repository({commit: files}, {"main": commit}, gated, facts=facts)
         return commit
 
+    def add_commit(self, name: str, commit: str, files: dict[str, bytes], branch: str = "") -> None:
+        """Add a commit to a model, which a branch stands for from now on."""
+        self.repositories[name].commits[commit] = files
+        if branch:
+            self.repositories[name].branches[branch] = commit
+
     def fault(self, name: str, *faults: Fault) -> None:
         self.faults.setdefault(name, []).extend(faults)
 

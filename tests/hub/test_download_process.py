@@ -18,6 +18,7 @@ from tests.hub.downloading import (
     LIMITS,
     NAME,
     QUICKLY_STALLED,
+    WEIGHTS,
     cached,
     check_nothing_installed,
     check_whole,
@@ -29,7 +30,6 @@ from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.users import modes
 
 OTHER = "other-org/large"
-WEIGHTS = "model.safetensors"
 TIMEOUT_S = 60
 
 
@@ -106,9 +106,9 @@ def test_a_download_tells_how_it_goes_and_ends_whole(hub: HubServer, downloads: 
 
 
 @pytest.mark.slow
-def test_a_paused_download_stops_and_goes_on_from_where_it_was(hub: HubServer, downloads: Downloads) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_paused_download_stops_and_goes_on_from_where_it_was(
+    hub: HubServer, downloads: Downloads, files: dict[str, bytes]
+) -> None:
     hub.holds_at = 100_000
     download = downloads.start(NAME)
     downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
@@ -158,11 +158,9 @@ def test_so_many_go_on_at_once_and_the_others_wait(hub: HubServer, downloads: Do
 
 
 @pytest.mark.slow
-def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downloads) -> None:
-    files = small_files()
-    hub.add(NAME, files)
-    hub.repositories[NAME].commits["e" * 40] = newer = files | {"config.json": b"{}"}
-    hub.repositories[NAME].branches["newer"] = "e" * 40
+def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downloads, files: dict[str, bytes]) -> None:
+    newer = files | {"config.json": b"{}"}
+    hub.add_commit(NAME, "e" * 40, newer, "newer")
     ids = {downloads.start(NAME): files, downloads.start(NAME, "newer"): newer}
     for download, wanted in ids.items():
         check_whole(Path(downloads.wait_for(download, DownloadState.FINISHED).folder), wanted)
@@ -181,12 +179,11 @@ def test_a_discarded_download_leaves_nothing(hub: HubServer, downloads: Download
 
 
 @pytest.mark.slow
-def test_a_discarded_download_leaves_another_revision_alone(hub: HubServer, downloads: Downloads) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_discarded_download_leaves_another_revision_alone(
+    hub: HubServer, downloads: Downloads, files: dict[str, bytes]
+) -> None:
     first = downloads.wait_for(downloads.start(NAME), DownloadState.FINISHED)
-    hub.repositories[NAME].commits["e" * 40] = files | {WEIGHTS: random_bytes(400_000, 9)}
-    hub.repositories[NAME].branches["newer"] = "e" * 40
+    hub.add_commit(NAME, "e" * 40, files | {WEIGHTS: random_bytes(400_000, 9)}, "newer")
     hub.holds_at = hub.sent.total() + 100_000
     download = downloads.start(NAME, "newer")
     downloads.wait(download, lambda progress: progress.fetched_bytes > 50_000)
@@ -197,9 +194,9 @@ def test_a_discarded_download_leaves_another_revision_alone(hub: HubServer, down
 
 
 @pytest.mark.slow
-def test_a_crash_of_the_process_is_told_and_resumed_from(hub: HubServer, downloads: Downloads) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_crash_of_the_process_is_told_and_resumed_from(
+    hub: HubServer, downloads: Downloads, files: dict[str, bytes]
+) -> None:
     hub.holds_at = 100_000
     download = downloads.start(NAME)
     downloads.wait(download, lambda progress: progress.done_bytes > 50_000)

@@ -26,9 +26,7 @@ def test_what_does_not_fit_is_not_begun(hub: HubServer, disk: SmallDisk) -> None
     check_nothing_installed()
 
 
-def test_a_disk_that_fills_up_keeps_what_is_there(hub: HubServer, disk: SmallDisk) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_disk_that_fills_up_keeps_what_is_there(hub: HubServer, disk: SmallDisk, files: dict[str, bytes]) -> None:
     filler = disk.folder / "other"
 
     def fill() -> None:

@@ -12,16 +12,23 @@ from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import cached_repositories
 from rdchat.hub.deleting import NoTrashError, delete, plan_deletion
 from rdchat.hub.downloads.download_record import records_of, unfinished_downloads
-from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import HubFile, checksum, is_safe_name
 from rdchat.hub.verifying import verify_cached, verify_folder
 from tests.grids import share
-from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files, uncounted
+from tests.hub.downloading import (
+    NAME,
+    WEIGHTS,
+    cached,
+    check_whole,
+    download,
+    hub_api,
+    random_bytes,
+    small_files,
+    uncounted,
+)
 from tests.hub.hub_server import HubServer, git_sha1, sha256
 
 COMMIT = "c" * 40
-WEIGHTS = "model.safetensors"
 
 Odd = Callable[[Path], object]
 ODD_PLACES: dict[str, Odd] = {
@@ -75,6 +82,10 @@ def write_record(**changes: object) -> Path:
             {"files": [file(size=10**30)]},
             {"files": [file(size="many")]},
             {"files": [file(digest="../../x")]},
+            {"files": [file("../evil")]},
+            {"files": [], "drafter": "mine"},
+            {"commit": "main"},
+            {"config": None},
             {"files": [file(), file("A.JSON", digest="b" * 40)]},
             {"files": [file("a\ud800.json")]},
             {"files": [file("a" * 190 + "\u20ac" * 10 + ".json")]},
@@ -90,9 +101,7 @@ def write_record(**changes: object) -> Path:
         4,
     ),
 )
-def test_a_record_that_cannot_be_is_none(hub: HubServer, changes: dict[str, object]) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_record_that_cannot_be_is_none(hub: HubServer, changes: dict[str, object], files: dict[str, bytes]) -> None:
     write_record()
     assert len(records_of(cached())) == 1
     write_record(**changes)
@@ -128,10 +137,8 @@ def test_deeply_nested_files_beside_downloads_are_none(hub: HubServer) -> None:
 
 @pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
 def test_a_partial_file_that_leads_elsewhere_is_not_written(
-    hub: HubServer, precious: Path, link: Callable[[Path, Path], None]
+    hub: HubServer, precious: Path, link: Callable[[Path, Path], None], files: dict[str, bytes]
 ) -> None:
-    files = small_files()
-    hub.add(NAME, files)
     digest = sha256(files[WEIGHTS])
     cached().work.mkdir(parents=True)
     link(cached().work / f"{digest}.part", precious)
@@ -201,7 +208,7 @@ def test_a_reference_that_says_something_else_leads_nowhere(hub: HubServer, prec
     with pytest.raises(RdchatError, match="is not in the Hugging Face cache"):
         plan_deletion(cached())
     with pytest.raises(RdchatError, match="is not in the Hugging Face cache"):
-        verify_cached(cached(), cached().commit_of("main"), HubApi(Tokens().access(find_endpoint())), uncounted)
+        verify_cached(cached(), cached().commit_of("main"), hub_api(), uncounted)
 
 
 # Verifying
@@ -220,7 +227,7 @@ def test_odd_blobs_are_damaged_and_are_not_waited_for(
         odd(blob)
     if not online:
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    verdict = verify_cached(cached(), folder.name, HubApi(Tokens().access(find_endpoint())), uncounted)
+    verdict = verify_cached(cached(), folder.name, hub_api(), uncounted)
     assert {*verdict.damaged, *verdict.astray} == {WEIGHTS, "empty.json"}
     assert not verdict.is_intact
 
@@ -234,7 +241,7 @@ def test_odd_files_of_another_programs_folder_are_damaged(hub: HubServer, tmp_pa
     (folder / "empty.json").symlink_to("/dev/zero")
     (folder / "loop").symlink_to(folder)
     os.mkfifo(folder / "pipe")
-    verdict = verify_folder(NAME, folder, HubApi(Tokens().access(find_endpoint())), uncounted)
+    verdict = verify_folder(NAME, folder, hub_api(), uncounted)
     assert verdict.damaged == ("empty.json",)
 
 
@@ -271,6 +278,6 @@ def test_names_that_no_disk_takes_are_left_out(hub: HubServer, name: str) -> Non
     assert not is_safe_name(name)
     files = small_files()
     commit = hub.add(NAME, files)
-    hub.repositories[NAME].commits[commit] = files | {"odd.json": random_bytes(10)}
+    hub.add_commit(NAME, commit, files | {"odd.json": random_bytes(10)})
     hub.repositories[NAME].told["odd.json"] = {"rfilename": name}
     check_whole(download()[0], files)

@@ -15,13 +15,13 @@ from rdchat.errors import RdchatError
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import HubError, Tokens
 from tests.grids import share
 from tests.hub.downloading import (
     LIMITS,
     NAME,
     QUICKLY_STALLED,
+    WEIGHTS,
     cached,
     check_nothing_installed,
     check_whole,
@@ -32,10 +32,8 @@ from tests.hub.downloading import (
 from tests.hub.hostile_answers import HEAD, raw
 from tests.hub.hub_server import Fault, HubServer, sha256
 
-WEIGHTS = "model.safetensors"
 
-
-def tell_size(hub: HubServer, size: int) -> None:
+def tell_size(hub: HubServer, size: object) -> None:
     """Have the API tell another size of the weights."""
     digest = sha256(small_files()[WEIGHTS])
     hub.repositories[NAME].told[WEIGHTS] = {"size": size, "lfs": {"size": size, "sha256": digest}}
@@ -64,8 +62,7 @@ def test_a_size_that_is_not_the_files_is_said_where_the_server_tells_none(hub: H
 @pytest.mark.parametrize("size", [2**49, 2**50 + 1, -1, 10**400, True, None, "400000", [1]])
 def test_a_size_that_no_disk_has_is_said(hub: HubServer, size: object) -> None:
     hub.add(NAME, small_files())
-    digest = sha256(small_files()[WEIGHTS])
-    hub.repositories[NAME].told[WEIGHTS] = {"size": size, "lfs": {"size": size, "sha256": digest}}
+    tell_size(hub, size)
     with pytest.raises(RdchatError, match=r"GB more|no size or checksum|The hub says"):
         download()
     check_nothing_installed()
@@ -79,9 +76,7 @@ def test_a_file_that_would_be_refused_when_it_is_read_is_not_fetched(hub: HubSer
     assert not [request for request in hub.requests if "/resolve/" in request.path]
 
 
-def test_a_card_that_nobody_could_read_is_left_out(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_card_that_nobody_could_read_is_left_out(hub: HubServer, files: dict[str, bytes]) -> None:
     hub.repositories[NAME].told["README.md"] = {"size": 3 * 10**9}
     del files["README.md"]
     check_whole(download()[0], files)
@@ -115,22 +110,9 @@ def test_finishing_a_file_writes_no_record_of_all_files(hub: HubServer, monkeypa
     assert [path.name for path in cached().work.iterdir()] == ["lock"]
 
 
-def test_what_was_fetched_counts_in_the_next_run(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
-    hub.fault(WEIGHTS, Fault(cut=50_000), *[Fault(status=503)] * 10)
-    with pytest.raises(HubError):
-        download()
-    (record,) = records_of(cached())
-    assert {path.name for path in cached().blobs.iterdir()} == record.digests - {sha256(files[WEIGHTS])}
-    hub.faults.clear()
-    check_whole(download()[0], files)
-    assert hub.sent.total() == sum(map(len, files.values()))
-
-
-def test_a_clock_that_jumps_by_years_changes_nothing(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_clock_that_jumps_by_years_changes_nothing(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]
+) -> None:
     hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=429, headers={"Retry-After": "0"}), Fault(stall=90_000))
     clock, odd = time.time, random.Random(1)
     monkeypatch.setattr(time, "time", lambda: clock() + odd.choice([-1, 1]) * 10 * 365 * 86_400)

@@ -10,7 +10,7 @@ import pytest
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageError, StorageFullError
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
-from rdchat.hub.endpoint import AccessRefusedError, HubError, Tokens, find_endpoint
+from rdchat.hub.endpoint import AccessRefusedError, HubError
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
@@ -20,7 +20,7 @@ from rdchat.inference.models.model_config import is_mtp
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.disks import small_disk
 from tests.grids import share
-from tests.hub.downloading import LIMITS, check_whole, download
+from tests.hub.downloading import LIMITS, check_whole, download, hub_api
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.mtp_samples import (
     CONFIG,
@@ -50,7 +50,7 @@ def target(tmp_path: Path) -> IncompleteModel:
 
 
 def api() -> HubApi:
-    return HubApi(Tokens().access(find_endpoint()))
+    return hub_api()
 
 
 def card_of(target: IncompleteModel) -> ModelCard:
@@ -432,30 +432,3 @@ def test_tensors_are_told_by_their_names(name: str, expected: bool) -> None:
     assert is_mtp(name, {"text_config": CONFIG}) is expected
     copies = ("lm_head.weight", "mtp.embed_tokens.weight")
     assert is_mtp(name, {"model_type": "qwen3_5_mtp"}) is (name not in copies)
-
-
-def test_a_damaged_record_is_none(hub: HubServer, target: IncompleteModel) -> None:
-    Original().put(hub)
-    plan = planned(target)
-    download = begin_drafter(plan)
-    (path,) = place().work.glob("download-*.json")
-    good = json.loads(path.read_text())
-    file, *others = good["files"]
-    for changed in (
-        {"commit": "main"},
-        {"drafter": "../evil"},
-        {"drafter": 1},
-        {"config": None},
-        {"files": [file | {"name": "../evil"}, *others]},
-        {"files": [file | {"digest": "../evil"}, *others]},
-        {"files": [file | {"size": 2**60}, *others]},
-        {"files": []},
-        {"files": 1},
-    ):
-        path.write_text(json.dumps({**good, **changed}))
-        assert listed_downloads() == ()
-        with pytest.raises(HubError, match="Nothing is left"):
-            run(download)
-        place().work.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(good))
-    assert find_part(api(), card_of(target)) == plan

@@ -5,11 +5,17 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import HOST_VARIABLE, HubError, Token, Tokens, find_endpoint, wait_of
-from rdchat.hub.hub_api import HubApi
-from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
+from tests.hub.downloading import (
+    NAME,
+    WEIGHTS,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    download,
+    hub_api,
+    small_files,
+)
 from tests.hub.hub_server import Fault, HubServer, sha256
-
-WEIGHTS = "model.safetensors"
 
 
 @pytest.fixture
@@ -65,7 +71,7 @@ def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monk
     hub.add(NAME, small_files())
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     download()
-    HubApi(Tokens().access(find_endpoint())).search_models("small")
+    hub_api().search_models("small")
     assert {request.token for request in hub.requests} == {""}
     monkeypatch.setenv(HOST_VARIABLE, "another.example")
     assert Tokens().access(find_endpoint()).token is None
@@ -75,7 +81,7 @@ def test_nothing_is_asked_that_was_not_asked_for(hub: HubServer) -> None:
     """No telemetry, and no look for a newer version."""
     hub.add(NAME, small_files())
     download()
-    HubApi(Tokens().access(find_endpoint())).search_models("small")
+    hub_api().search_models("small")
     paths = [request.path for request in hub.requests]
     assert all(
         path.startswith((f"/api/models/{NAME}/", f"/{NAME}/resolve/", "/blob/", "/api/models?")) for path in paths
@@ -110,7 +116,7 @@ def test_redirects_to_hosts_that_cannot_be_are_said(hub: HubServer, host: str) -
         download()
     hub.api_faults = [Fault(status=302, headers={"Location": f"http://{host}/"})]
     with pytest.raises(HubError, match=r"an address that|an invalid address|cannot be reached"):
-        HubApi(Tokens().access(find_endpoint())).search_models("small")
+        hub_api().search_models("small")
     check_nothing_installed()
 
 
@@ -143,9 +149,7 @@ def test_a_file_that_went_away_is_said_and_what_is_here_stays(hub: HubServer) ->
     check_whole(download()[0], small_files())
 
 
-def test_too_many_requests_wait_as_long_as_the_hub_asks(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_too_many_requests_wait_as_long_as_the_hub_asks(hub: HubServer, files: dict[str, bytes]) -> None:
     hub.api_faults = [Fault(status=429, headers={"Retry-After": "0"})]
     hub.fault(WEIGHTS, Fault(status=429, headers={"Retry-After": "1"}))
     folder, running = download()
@@ -174,7 +178,7 @@ def test_a_wait_is_said_in_words_that_fit_it(hub: HubServer, asked: str, when: s
     assert caught.value.hint == f"The downloaded part is kept. Resume the download {when}."
     hub.api_faults = [Fault(status=429, headers={"Retry-After": asked})]
     with pytest.raises(HubError, match="too many requests") as caught:
-        HubApi(Tokens().access(find_endpoint())).search_models("small")
+        hub_api().search_models("small")
     assert caught.value.hint == f"Try again {when}."
 
 
@@ -186,9 +190,7 @@ def test_waits_are_read_in_all_their_forms() -> None:
     assert wait_of({}) is None
 
 
-def test_a_hub_in_trouble_is_asked_again_and_given_up(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_hub_in_trouble_is_asked_again_and_given_up(hub: HubServer, files: dict[str, bytes]) -> None:
     hub.api_faults = [Fault(status=503), Fault(status=500)]
     hub.fault("config.json", Fault(status=502))
     check_whole(download()[0], files)
@@ -204,9 +206,7 @@ def test_an_answer_that_is_none_is_said(hub: HubServer) -> None:
         download()
 
 
-def test_a_link_to_the_store_that_ran_out_is_asked_for_anew(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_link_to_the_store_that_ran_out_is_asked_for_anew(hub: HubServer, files: dict[str, bytes]) -> None:
     hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=403))
     check_whole(download()[0], files)
     assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])
@@ -232,7 +232,7 @@ def test_a_search_says_what_the_hub_says(hub: HubServer) -> None:
     hub.add(NAME, small_files())
     hub.add("../evil", small_files())
     hub.add("other-org/large-small", small_files(), gated=True)
-    found = HubApi(Tokens().access(find_endpoint())).search_models("small")
+    found = hub_api().search_models("small")
     assert [model.repository for model in found] == [NAME, "other-org/large-small"]
     first = found[0]
     assert (first.family, first.quantization, first.licence, first.changed) == (

@@ -16,27 +16,27 @@ from rdchat.hub.deleting import (
     remove_folder,
 )
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import HubError, Tokens, find_endpoint
-from rdchat.hub.hub_api import HubApi
 from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
 from tests.hub.downloading import (
     NAME,
+    WEIGHTS,
     cached,
     check_nothing_installed,
     check_whole,
+    cut_off,
     download,
+    hub_api,
     random_bytes,
     small_files,
     uncounted,
 )
-from tests.hub.hub_server import Fault, HubServer
+from tests.hub.hub_server import HubServer
 
-WEIGHTS = "model.safetensors"
 NEWER = "f" * 40
 
 
 def verify(commit: str) -> Verdict:
-    return verify_cached(cached(), commit, HubApi(Tokens().access(find_endpoint())), uncounted)
+    return verify_cached(cached(), commit, hub_api(), uncounted)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder:
     for name in ("config.json", WEIGHTS):
         (tmp_path / "theirs").mkdir(exist_ok=True)
         (tmp_path / "theirs" / name).write_bytes(small_files()[name])
-    api = HubApi(Tokens().access(find_endpoint()))
+    api = hub_api()
     assert verify_folder(NAME, tmp_path / "theirs", api, uncounted).is_intact
     (tmp_path / "theirs" / WEIGHTS).write_bytes(b"")
     assert verify_folder(NAME, tmp_path / "theirs", api, uncounted).damaged == (WEIGHTS,)
@@ -110,11 +110,10 @@ def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_pat
     hub.add(NAME, small_files())
     for name, data in {**small_files(), "of-mine.txt": b"mine"}.items():
         (tmp_path / name).write_bytes(data)
-    api = HubApi(Tokens().access(find_endpoint()))
+    api = hub_api()
     verdict = verify_folder(NAME, tmp_path, api, uncounted)
     assert (verdict.is_intact, verdict.unknown, verdict.version_text) == (True, ("of-mine.txt",), "")
-    hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(400_000, 9)}
-    hub.repositories[NAME].branches["main"] = NEWER
+    hub.add_commit(NAME, NEWER, small_files() | {WEIGHTS: random_bytes(400_000, 9)}, "main")
     verdict = verify_folder(NAME, tmp_path, api, uncounted)
     assert (verdict.commit, verdict.damaged) == (NEWER, (WEIGHTS,))
     assert verdict.version_text == "It was compared with the newest version. An older version differs too."
@@ -190,7 +189,7 @@ def test_a_folder_that_is_there_is_not_overwritten_by_one_from_the_trash(tmp_pat
 def test_a_deletion_that_was_killed_can_be_done_again(
     hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
+    hub.add_commit(NAME, NEWER, small_files() | {WEIGHTS: random_bytes(300_000, 8)})
     other, _ = download(revision=NEWER)
     with monkeypatch.context() as killed:
 
@@ -207,8 +206,7 @@ def test_a_deletion_that_was_killed_can_be_done_again(
 
 def test_what_other_revisions_use_stays(hub: HubServer, folder: Path) -> None:
     newer = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
-    hub.repositories[NAME].commits[NEWER] = newer
-    hub.repositories[NAME].branches["newer"] = NEWER
+    hub.add_commit(NAME, NEWER, newer, "newer")
     other, _ = download(revision="newer")
     plan = plan_deletion(cached())
     assert (plan.sharing, plan.freed_bytes) == (("newer",), len(small_files()[WEIGHTS]))
@@ -221,16 +219,14 @@ def test_what_other_revisions_use_stays(hub: HubServer, folder: Path) -> None:
 
 def test_an_unfinished_download_is_deleted_for_good(hub: HubServer) -> None:
     hub.add(NAME, small_files())
-    hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
-    with pytest.raises(HubError):
-        download()
+    cut_off(hub, 9)
     assert delete(plan_deletion(cached()), no_trash) is None
     assert not cached().folder.exists()
 
 
 def test_a_deletion_takes_what_no_record_names(hub: HubServer, folder: Path, trash: Trash) -> None:
     """A record was damaged, say, before or after another model of the repository was downloaded."""
-    hub.repositories[NAME].commits[NEWER] = small_files() | {"config.json": b"{}"}
+    hub.add_commit(NAME, NEWER, small_files() | {"config.json": b"{}"})
     other, _ = download(revision=NEWER)
     stray = cached().work / f"{'c' * 64}.part"
     stray.write_text("part")
@@ -247,11 +243,8 @@ def test_a_deletion_takes_what_no_record_names(hub: HubServer, folder: Path, tra
 
 
 def test_an_unfinished_download_goes_with_its_model(hub: HubServer, folder: Path, trash: Trash) -> None:
-    hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
-    hub.repositories[NAME].branches["main"] = NEWER
-    hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
-    with pytest.raises(HubError):
-        download()
+    hub.add_commit(NAME, NEWER, small_files() | {WEIGHTS: random_bytes(300_000, 8)}, "main")
+    cut_off(hub, 9)
     check_whole(folder, small_files())
     trashed = moved(plan_deletion(cached()), trash)
     assert records_of(cached()) == []
@@ -279,8 +272,7 @@ def test_a_model_that_is_being_downloaded_is_not_deleted(
 def test_what_came_after_the_question_is_not_deleted(hub: HubServer, folder: Path) -> None:
     plan = plan_deletion(cached())
     newer = small_files() | {"README.md": b"# Newer"}
-    hub.repositories[NAME].commits[NEWER] = newer
-    hub.repositories[NAME].branches["main"] = NEWER
+    hub.add_commit(NAME, NEWER, newer, "main")
     other, _ = download()
     with pytest.raises(ModelError, match="has changed since you were asked"):
         delete(plan, no_trash)

@@ -1,41 +1,23 @@
 """Files of earlier downloads, other tools and other processes are used only if they are right."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from rdchat.errors import StorageLockedError
-from rdchat.hub.endpoint import HubError
 from tests.hub.downloading import (
     NAME,
+    WEIGHTS,
     cached,
     check_whole,
     download,
-    largest_part,
     small_files,
 )
-from tests.hub.hub_server import Fault, HubServer, sha256
+from tests.hub.hub_server import HubServer, sha256
 from tests.processes import python_process
 
-WEIGHTS = "model.safetensors"
 
-
-def test_a_damaged_partial_file_is_found_by_its_checksum(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
-    hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
-    with pytest.raises(HubError):
-        download()
-    part = largest_part()
-    part.write_bytes(b"x" * part.stat().st_size)
-    folder, _ = download()
-    check_whole(folder, files)
-
-
-def test_a_damaged_blob_is_fetched_anew(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_a_damaged_blob_is_fetched_anew(hub: HubServer, files: dict[str, bytes]) -> None:
     folder, _ = download()
     (folder / WEIGHTS).write_bytes(b"x" * len(files[WEIGHTS]))
     again, running = download()
@@ -44,28 +26,14 @@ def test_a_damaged_blob_is_fetched_anew(hub: HubServer) -> None:
 
 
 @pytest.mark.parametrize("part", [b"", b"{", b'{"etag": 1, "size": 400000}', b'{"etag": "x", "size": 3}'])
-def test_a_partial_file_of_other_content_begins_again(hub: HubServer, part: bytes) -> None:
+def test_a_partial_file_of_other_content_begins_again(hub: HubServer, part: bytes, files: dict[str, bytes]) -> None:
     """Earlier versions kept notes beside it; the checksum tells."""
-    files = small_files()
-    hub.add(NAME, files)
     cached().work.mkdir(parents=True)
     (cached().work / f"{sha256(files[WEIGHTS])}.part").write_bytes(b"y" * 1000)
     (cached().work / f"{sha256(files[WEIGHTS])}.json").write_bytes(part)
     folder, _ = download()
     check_whole(folder, files)
     assert hub.starts(files[WEIGHTS]) == [1000, 0]
-
-
-def test_a_damaged_record_is_asked_for_anew(hub: HubServer) -> None:
-    files = small_files()
-    commit = hub.add(NAME, files)
-    cached().work.mkdir(parents=True)
-    evil = {"repository": NAME, "revision": "main", "commit": commit, "left_out": []}
-    evil["files"] = [["../../../evil.json", 3, "a" * 40]]
-    (cached().work / f"download-{commit}.json").write_text(json.dumps(evil))
-    (cached().work / f"download-{'c' * 40}.json").write_text("{")
-    folder, _ = download()
-    check_whole(folder, files)
 
 
 def test_a_snapshot_that_another_tool_began_is_completed(hub: HubServer, tmp_path: Path) -> None:
@@ -112,9 +80,7 @@ def test_a_lock_that_was_moved_aside_and_comes_back_holds_nobody_up(hub: HubServ
     assert (cached().work / "lock").read_bytes() == b""
 
 
-def test_one_process_writes_to_a_repository(hub: HubServer) -> None:
-    files = small_files()
-    hub.add(NAME, files)
+def test_one_process_writes_to_a_repository(hub: HubServer, files: dict[str, bytes]) -> None:
     with python_process(HOLD, NAME) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"

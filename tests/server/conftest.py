@@ -95,6 +95,14 @@ def anthropic_client(server: Server) -> "Anthropic":
     return Anthropic(base_url=server.address, api_key=KEY, max_retries=0, timeout=60, http_client=http)
 
 
+def response_of(client: "OpenAI", asked: dict[str, Any], stream: bool) -> Any:
+    """Return a response, which may be streamed."""
+    if not stream:
+        return client.responses.create(**asked)
+    with client.responses.stream(**asked) as events:
+        return events.get_final_response()
+
+
 @cache
 def _no_roots() -> ssl.SSLContext:
     """Return a context without certificates: reading them takes each client 40 ms, and the servers here need none."""

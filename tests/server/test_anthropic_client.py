@@ -27,6 +27,13 @@ ASK: dict[str, Any] = {"model": "tiny/model", "max_tokens": 50, "messages": [{"r
 TOOL: Any = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 
 
+def message_of(client: Anthropic, asked: Any, stream: bool) -> Any:
+    if not stream:
+        return client.messages.create(**asked)
+    with client.messages.stream(**asked) as events:
+        return events.get_final_message()
+
+
 def test_models(anthropic: Anthropic) -> None:
     assert [each.id for each in anthropic.models.list()] == ["tiny/model"]
 
@@ -141,12 +148,7 @@ def test_tool_calls(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> N
             ("So", " <call>", "{}</call>"), calls=(ToolCall("look", '{"at": 1}'), ToolCall("look", "{}")), content="So"
         )
     ]
-    asked: Any = ASK | {"tools": [TOOL]}
-    if stream:
-        with anthropic.messages.stream(**asked) as events:
-            reply: Any = events.get_final_message()
-    else:
-        reply = anthropic.messages.create(**asked)
+    reply = message_of(anthropic, ASK | {"tools": [TOOL]}, stream)
     assert [block.type for block in reply.content] == ["text", "tool_use", "tool_use"]
     assert [block.input for block in reply.content[1:]] == [{"at": 1}, {}]
     assert (reply.content[0].text, reply.stop_reason) == ("So", "tool_use")
@@ -181,10 +183,7 @@ def test_thoughts_are_sent_only_if_asked_for(anthropic: Anthropic, gate: Scripte
     gate.scripts = [Script(("Hm", "</think>", "Yes"), in_thought=True)]
 
     def kinds(**more: Any) -> list[str]:
-        if stream:
-            with anthropic.messages.stream(**ASK, **more) as events:
-                return [block.type for block in events.get_final_message().content]
-        return [block.type for block in anthropic.messages.create(**ASK, **more).content]
+        return [block.type for block in message_of(anthropic, ASK | more, stream).content]
 
     assert kinds() == ["text"]
     assert kinds(thinking={"type": "enabled", "budget_tokens": 1024}) == ["thinking", "text"]
@@ -219,11 +218,9 @@ def test_why_a_reply_ended(
     anthropic: Anthropic, gate: ScriptedGate, script: Script, reason: str, sequence: str | None
 ) -> None:
     gate.scripts = [script]
-    reply = anthropic.messages.create(**ASK, stop_sequences=["x", "y"])
-    assert (reply.stop_reason, reply.stop_sequence) == (reason, sequence)
-    with anthropic.messages.stream(**ASK, stop_sequences=["x", "y"]) as stream:
-        final = stream.get_final_message()
-    assert (final.stop_reason, final.stop_sequence) == (reason, sequence)
+    for stream in (False, True):
+        reply = message_of(anthropic, ASK | {"stop_sequences": ["x", "y"]}, stream)
+        assert (reply.stop_reason, reply.stop_sequence) == (reason, sequence)
 
 
 @pytest.mark.parametrize(
@@ -253,14 +250,12 @@ def test_a_failure_within_a_stream(anthropic: Anthropic, gate: ScriptedGate) -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_call_that_the_client_insists_on(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
+@pytest.mark.parametrize(
+    "choice", [{"type": "tool", "name": "look"}, "any", "required", {"type": "any"}, {"type": "required"}]
+)
+def test_a_call_that_the_client_insists_on(anthropic: Anthropic, gate: ScriptedGate, choice: Any, stream: bool) -> None:
     gate.scripts = [Script(('{"name": "look", ', '"arguments": {"at": 1}}'))]
-    asked: Any = ASK | {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "look"}}
-    if stream:
-        with anthropic.messages.stream(**asked) as events:
-            reply: Any = events.get_final_message()
-    else:
-        reply = anthropic.messages.create(**asked)
+    reply = message_of(anthropic, ASK | {"tools": [TOOL], "tool_choice": choice}, stream)
     assert [(block.type, block.input) for block in reply.content] == [("tool_use", {"at": 1})]
     assert (reply.stop_reason, bool(gate.requests[0].shape)) == ("tool_use", True)
 
@@ -270,13 +265,6 @@ def test_an_answer_in_a_shape(anthropic: Anthropic, gate: ScriptedGate) -> None:
     wanted = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
     anthropic.messages.create(**ASK, extra_body=wanted)
     assert gate.requests[0].shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
-
-
-@pytest.mark.parametrize("choice", ["any", "required", {"type": "any"}, {"type": "required"}])
-def test_a_choice_as_other_clients_write_it(anthropic: Anthropic, gate: ScriptedGate, choice: Any) -> None:
-    gate.scripts = [Script(('{"name": "look", "arguments": {}}',))]
-    reply: Any = anthropic.messages.create(**ASK, tools=[TOOL], tool_choice=choice)
-    assert (reply.stop_reason, reply.content[0].type) == ("tool_use", "tool_use")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -289,11 +277,7 @@ def test_tools_beside_a_format(anthropic: Anthropic, gate: ScriptedGate, stream:
     kinds = []
     for text in ('{"name": "look", "arguments": {"at": 1}}', '{"a": 1}'):
         gate.scripts = [Script((text,))]
-        if stream:
-            with anthropic.messages.stream(**wanted) as events:
-                reply: Any = events.get_final_message()
-        else:
-            reply = anthropic.messages.create(**wanted)
+        reply = message_of(anthropic, wanted, stream)
         kinds.append(([block.type for block in reply.content], reply.stop_reason))
     assert kinds == [(["tool_use"], "tool_use"), (["text"], "end_turn")]
 

@@ -201,18 +201,15 @@ def leaves_early(server: Server, _number: int) -> str:
     return "leaves early"
 
 
+# Further ones are sent one at a time elsewhere.
 BROKEN = (
-    b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe", b"[" * 50_000, b'{"a":' * 10_000, chat("")[:-1],
-    b'{"messages": 1, "prompt": {}}', b'{"messages": [1], "prompt": 1}', b'{"seed": ' + b"9" * 5000 + b"}",
-    b'{"messages": [{"role": "user", "content": {"a": 1}}], "prompt": [[{}]]}', b'{"messages": []}',
+    b"", b'"text"', b"[" * 50_000, chat("")[:-1], b'{"messages": 1, "prompt": {}}', b'{"messages": [1], "prompt": 1}',
+    b'{"seed": ' + b"9" * 5000 + b"}", b'{"messages": [{"role": "user", "content": {"a": 1}}], "prompt": [[{}]]}',
 )  # fmt: skip
 WRONG = (
-    chat("x", temperature="hot"), chat("x", temperature=float("nan")), chat("x", temperature=-1), chat("x", n=10**9),
-    chat("x", max_tokens=-2), chat("x", max_tokens=10**30), chat("x", stop=[1]), chat("x", stop={}), chat("x", n=0),
-    chat("x", logprobs=True, top_logprobs=21), chat("x", top_logprobs=2), chat("x", frequency_penalty=3),
-    chat("x", tools=[{}]), chat("x", tools="?"), chat("x", stream="yes"),
-    chat("x", seed=2**70), chat("x", seed=1.5), chat("x", top_p=2), chat("x", logit_bias={"5": 1}),
-    chat("x", model=["tiny"]), chat("x", max_tokens=0), chat("x", tool_choice=7),
+    chat("x", temperature=-1), chat("x", max_tokens=-2), chat("x", max_tokens=10**30), chat("x", frequency_penalty=3),
+    chat("x", tools=[{}]), chat("x", tools="?"), chat("x", stream="yes"), chat("x", seed=2**70), chat("x", seed=1.5),
+    chat("x", tool_choice=7), chat("x", n=10**9),
 )  # fmt: skip
 KINDS: tuple[Kind, ...] = (
     whole, streamed, whole, anthropic, whole, raw, streamed, wrong_key, whole, wrong_host, streamed, broken_body,

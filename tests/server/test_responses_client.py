@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Limits
 from tests.late import LateModule
-from tests.server.conftest import MakeServer, openai_client, streamed
+from tests.server.conftest import MakeServer, openai_client, response_of, streamed
 from tests.server.fakes import MODEL, Script, ScriptedGate
 
 if TYPE_CHECKING:
@@ -99,11 +99,7 @@ def test_a_stream_is_the_whole_response_in_events_of_the_clients_types(
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_thought_is_an_item_of_its_own_with_its_tokens(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
     gate.scripts = [THINKS]
-    if stream:
-        with openai.responses.stream(**ASK) as events:
-            response: Any = events.get_final_response()
-    else:
-        response = openai.responses.create(**ASK)
+    response = response_of(openai, ASK, stream)
     thought, answer = response.output
     assert (thought.type, thought.content[0].text, thought.summary) == ("reasoning", "Hmm", [])
     assert (answer.type, response.output_text) == ("message", "Yes.")
@@ -117,11 +113,7 @@ def test_a_thought_is_an_item_of_its_own_with_its_tokens(openai: OpenAI, gate: S
 @pytest.mark.parametrize("stream", [False, True])
 def test_tool_calls(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
     gate.scripts = [CALLS]
-    if stream:
-        with openai.responses.stream(**ASK, tools=[TOOL]) as events:
-            response: Any = events.get_final_response()
-    else:
-        response = openai.responses.create(**ASK, tools=[TOOL])
+    response = response_of(openai, ASK | {"tools": [TOOL]}, stream)
     text, first, second = response.output
     assert (text.content[0].text, response.status) == ("So", "completed")
     assert [(call.name, call.arguments) for call in (first, second)] == [("look", '{"at": 1}'), ("look", "{}")]

@@ -58,8 +58,24 @@ def raw(server: Server, *texts: str) -> Iterator[socket.socket]:
         yield connection
 
 
-def head(length: int, more: str = "") -> str:
-    return f"POST {PATH} HTTP/1.1\r\nHost: localhost:PORT\r\nx-api-key: {KEY}\r\ncontent-length: {length}\r\n{more}\r\n"
+def head(server: Server, length: int, more: str = "") -> str:
+    names = f"Host: localhost:{port_of(server)}\r\nx-api-key: {KEY}\r\ncontent-length: {length}"
+    return f"POST {PATH} HTTP/1.1\r\n{names}\r\n{more}\r\n"
+
+
+@contextmanager
+def sending(server: Server, *agents: str) -> Iterator[list[Any]]:
+    """Send requests one after another on threads of their own; give the list of their answers, and wait for them."""
+    answers: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda each=each: answers.append(send(server, User_Agent=each))) for each in agents
+    ]
+    for thread in threads:
+        thread.start()
+        wait_until(lambda: server.facts.running)
+    yield answers
+    for thread in threads:
+        thread.join(60)
 
 
 def test_a_request_that_may_come_in(server: Server) -> None:
@@ -293,7 +309,7 @@ def test_headers_that_are_too_long(server: Server) -> None:
 def test_headers_that_are_too_long_in_one_packet(server: Server, gate: ScriptedGate, path: str) -> None:
     more = {} if len(path) > 100 else {f"X{number}": "y" * 8 for number in range(4_000)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in more.items())
-    with raw(server, head(0, lines).replace(PATH, path).replace("PORT", str(port_of(server)))) as connection:
+    with raw(server, head(server, 0, lines).replace(PATH, path)) as connection:
         assert connection.recv(12) in {b"HTTP/1.1 431", b"HTTP/1.1 400"}
     assert not gate.requests
 
@@ -306,7 +322,7 @@ def test_headers_that_do_not_come(make_server: MakeServer) -> None:
 
 def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
     server = make_server(Limits(body_seconds=0.2))
-    with raw(server, head(100).replace("PORT", str(port_of(server)))) as connection:
+    with raw(server, head(server, 100)) as connection:
         answer = b"".join(iter(lambda: connection.recv(1000), b""))  # to the end: the connection is closed
     assert answer.startswith(b"HTTP/1.1 408")
 
@@ -315,7 +331,7 @@ def test_too_many_connections(make_server: MakeServer, gate: ScriptedGate) -> No
     server = make_server(Limits(connections=2, header_seconds=3600))
     gate.gate.shut()
     body = json.dumps(ASK)
-    with raw(server, head(len(body)).replace("PORT", str(port_of(server))) + body) as running:
+    with raw(server, head(server, len(body)) + body) as running:
         wait_until(lambda: bool(gate.requests))
         assert send(server)[0] == 503
         gate.gate.open()
@@ -371,8 +387,8 @@ def test_tokens_are_counted_one_prompt_at_a_time(gate: ScriptedGate, monkeypatch
 
 
 def test_a_body_that_breaks_behind_its_answer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    begun = head(5).replace(PATH, "/nothing").replace("content-length: 5", "transfer-encoding: chunked")
-    with raw(server, begun.replace("PORT", str(port_of(server)))) as connection:
+    begun = head(server, 5).replace(PATH, "/nothing").replace("content-length: 5", "transfer-encoding: chunked")
+    with raw(server, begun) as connection:
         assert connection.recv(12) == b"HTTP/1.1 404"
         connection.sendall(b"no length\r\n")
         while connection.recv(1000):
@@ -392,7 +408,7 @@ def test_a_reader_who_does_not_read_loses_the_reply(make_server: MakeServer, gat
     server = make_server(Limits(send_seconds=0.3))
     gate.scripts = [Script(("x" * 2**16,) * 4000), Script()]
     body = json.dumps(ASK | {"stream": True})
-    with raw(server, head(len(body)).replace("PORT", str(port_of(server))), body):
+    with raw(server, head(server, len(body)), body):
         wait_until(lambda: server.facts.answered == 1)
         assert send(server)[0] == 200
     assert len(gate.requests) == 2
@@ -400,54 +416,38 @@ def test_a_reader_who_does_not_read_loses_the_reply(make_server: MakeServer, gat
 
 def test_a_client_that_leaves_while_it_waits_is_forgotten(server: Server, gate: ScriptedGate) -> None:
     gate.gate.shut()
-    first = threading.Thread(target=send, args=(server,))
-    first.start()
-    wait_until(lambda: server.facts.running)
     body = json.dumps(ASK)
-    with raw(server, head(len(body)).replace("PORT", str(port_of(server))), body):
-        wait_until(lambda: len(server.facts.waiting) == 1)
-    wait_until(lambda: not server.facts.waiting)
-    gate.gate.open()
-    first.join(60)
+    with sending(server, "one"):
+        with raw(server, head(server, len(body)), body):
+            wait_until(lambda: len(server.facts.waiting) == 1)
+        wait_until(lambda: not server.facts.waiting)
+        gate.gate.open()
     assert len(gate.requests) == 1
 
 
 def test_more_requests_than_may_wait(make_server: MakeServer, gate: ScriptedGate) -> None:
     server = make_server(queue_length=1)
     gate.gate.shut()
-    threads = [threading.Thread(target=send, args=(server,)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    wait_until(lambda: server.facts.running and server.facts.waiting)
-    status, body, headers = send(server)
-    assert (status, body["error"]["type"]) == (429, "rate_limit_error")
-    assert int(headers["retry-after"]) >= 1
-    gate.gate.open()
-    for thread in threads:
-        thread.join(60)
+    with sending(server, "one", "two"):
+        wait_until(lambda: server.facts.waiting)
+        status, body, headers = send(server)
+        assert (status, body["error"]["type"]) == (429, "rate_limit_error")
+        assert int(headers["retry-after"]) >= 1
+        gate.gate.open()
 
 
 def test_facts_and_stop(server: Server, gate: ScriptedGate) -> None:
     gate.gate.shut()
-    answers: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda name=name: answers.append(send(server, User_Agent=name)), args=())
-        for name in ("one\t1", "two")
-    ]
-    for thread in threads:
-        thread.start()
-        wait_until(lambda: server.facts.running)
-    wait_until(lambda: server.facts.waiting)
-    gate.gate.allow(3)
-    wait_until(lambda: server.facts.running and server.facts.running.acceptance)
-    running = server.facts.running
-    assert running
-    assert (running.user_agent, running.phase, running.path) == ("one 1", Phase.WRITING, PATH)
-    assert (running.acceptance, server.facts.waiting[0].user_agent) == (0.5, "two")
-    server.cancel_request(server.facts.waiting[0].request_id)
-    server.cancel_request(running.request_id)
-    for thread in threads:
-        thread.join(60)
+    with sending(server, "one\t1", "two") as answers:
+        wait_until(lambda: server.facts.waiting)
+        gate.gate.allow(3)
+        wait_until(lambda: server.facts.running and server.facts.running.acceptance)
+        running = server.facts.running
+        assert running
+        assert (running.user_agent, running.phase, running.path) == ("one 1", Phase.WRITING, PATH)
+        assert (running.acceptance, server.facts.waiting[0].user_agent) == (0.5, "two")
+        server.cancel_request(server.facts.waiting[0].request_id)
+        server.cancel_request(running.request_id)
     assert [(status, body["error"]["message"][:10]) for status, body, _ in answers] == [(503, "The person")] * 2
     wait_until(lambda: server.facts.answered == 2)
     assert server.facts.running is None
@@ -456,12 +456,8 @@ def test_facts_and_stop(server: Server, gate: ScriptedGate) -> None:
 def test_stopping_ends_replies(make_server: MakeServer, gate: ScriptedGate) -> None:
     server = make_server()
     gate.gate.shut()
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(send(server)))
-    thread.start()
-    wait_until(lambda: server.facts.running)
-    assert server.stop_server(60)
-    thread.join(60)
+    with sending(server, "one") as answers:
+        assert server.stop_server(60)
     assert answers[0][0] == 503
     assert server.address == ""
 

@@ -17,7 +17,7 @@ from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.reply_request import Choice, Delta
 from rdchat.server.interfaces.responses import KeptItems, Responses
 from tests.late import LateModule
-from tests.server.conftest import MakeServer, openai_client
+from tests.server.conftest import MakeServer, openai_client, response_of
 from tests.server.fakes import Script, ScriptedGate
 
 if TYPE_CHECKING:
@@ -101,11 +101,7 @@ def test_items_of_the_last_responses_may_be_named_instead_of_sent(
 ) -> None:
     """As Vercel's AI SDK does at each second step of its tool loop."""
     gate.scripts = [CALL]
-    if stream:
-        with openai.responses.stream(**ASK, tools=[TOOL]) as events:
-            output: Any = events.get_final_response().output
-    else:
-        output = openai.responses.create(**ASK, tools=[TOOL]).output
+    output = response_of(openai, ASK | {"tools": [TOOL]}, stream).output
     assert [each.type for each in output] == ["reasoning", "message", "function_call"]
     names = [{"type": "item_reference", "id": each.id} for each in output]
     result = {"type": "function_call_output", "call_id": output[-1].call_id, "output": "DONE"}

@@ -4,7 +4,7 @@ import json
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
@@ -157,22 +157,29 @@ def test_no_text_of_a_request_vanishes(interface: str, data: some.DataObject) ->
     assert (len(made.without_effect(_INFO)) > len(made.ignored)) == bool(kept), "a client is told of a blind model"
 
 
-def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each text in a body; bytes are none."""
+def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Yield the path of each value in a body, and the value."""
     for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        if not isinstance(each, str):
-            yield from _leaves(each, (*path, key))
-        elif key == "text" or not each.startswith("data:"):
-            yield (*path, key)
+        yield (*path, key), each
+        yield from _nodes(each, (*path, key))
 
 
-def _with_word(value: Any, path: tuple[Any, ...]) -> Any:
-    """Return a body with a word behind the text at a path."""
+def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) -> Any:
+    """Return a body with another value at a path."""
     if not path:
-        return f"{value}text-7-" if not value.startswith("{") else value.replace('"a"', '"text-7-"')
+        return change(value)
     first, *rest = path
-    changed = {first: _with_word(value[first], tuple(rest))}
-    return value | changed if isinstance(value, dict) else [changed.get(at, each) for at, each in enumerate(value)]
+    made = {first: _changed(value[first], tuple(rest), change)}
+    return value | made if isinstance(value, dict) else [made.get(at, each) for at, each in enumerate(value)]
+
+
+def _is_text(path: tuple[Any, ...], value: Any) -> bool:
+    """Return whether a value is a text; bytes are none."""
+    return isinstance(value, str) and (path[-1] == "text" or not value.startswith("data:"))
+
+
+def _with_word(text: str) -> str:
+    return f"{text}text-7-" if not text.startswith("{") else text.replace('"a"', '"text-7-"')
 
 
 def _given_to_model(interface: str, body: dict[str, Any]) -> tuple[str, Any]:
@@ -192,10 +199,11 @@ def test_what_clients_send_back_is_answered_and_bytes_are_no_words(interface: st
 
 
 @pytest.mark.parametrize(
-    ("interface", "path"), [(name, path) for name, body in REQUESTS.items() for path in _leaves(body)]
+    ("interface", "path"),
+    [(name, path) for name, body in REQUESTS.items() for path, each in _nodes(body) if _is_text(path, each)],
 )
 def test_each_text_of_a_sample_is_in_the_prompt_or_named(interface: str, path: tuple[Any, ...]) -> None:
-    body = _with_word(REQUESTS[interface], path)
+    body = _changed(REQUESTS[interface], path, _with_word)
     try:
         prompt, made = _given_to_model(interface, body)
     except ApiError:
@@ -275,30 +283,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each value in a body."""
-    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield (*path, key)
-        yield from _nodes(each, (*path, key))
-
-
-def _changed(value: Any, path: tuple[Any, ...], odd: Any) -> Any:
-    if not path:
-        return odd
-    first, *rest = path
-    made = {first: _changed(value[first], tuple(rest), odd)}
-    return value | made if isinstance(value, dict) else [made.get(at, each) for at, each in enumerate(value)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_an_odd_value_in_any_place_is_read_or_refused(interface: str) -> None:
     """Schemathesis found a part whose `type` is an object: it failed unexpectedly."""
     body = REQUESTS[interface] | _OPTIONS[interface]
-    for path in _nodes(body):
+    for path, _ in _nodes(body):
         for odd in _ODD_VALUES:
             with suppress(ApiError):
-                made = INTERFACES[interface]().read_request(Fields(_changed(body, path, odd)))
+                made = INTERFACES[interface]().read_request(Fields(_changed(body, path, lambda _, odd=odd: odd)))
                 form = INTERFACES[interface]().format(made, "m", "1")
                 json.dumps(form.complete([_CHOICE]))
 
