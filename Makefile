@@ -95,7 +95,7 @@ check-lint:
 
 check-types:
 	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/*.py tests/server/*.py
+	@$(BIN)/mypy scripts/*.py tests/server/*.py tests/server/interfaces/*.py
 	@$(BIN)/mypy -p scripts.drafter -p scripts.seeing
 
 check-layers:

@@ -35,17 +35,18 @@ _numbers = count()
 _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
 # Those of a line share what takes seconds: packages that are imported, the real model.
 _ON_ONE_WORKER = (
-    ("tests/server/test_openai_client.py", "tests/server/test_responses_client.py",
-     "tests/server/test_anthropic_client.py", "tests/server/test_other_programs.py", "tests/cases/test_agents.py"),
+    ("tests/server/interfaces/test_openai_client.py", "tests/server/interfaces/test_responses_client.py",
+     "tests/server/interfaces/test_anthropic_client.py", "tests/server/interfaces/test_other_programs.py",
+     "tests/cases/test_agents.py"),
     ("tests/e2e/test_automatic_mode.py", "tests/e2e/test_answer_shapes.py", "tests/e2e/test_drafting.py",
      "tests/e2e/test_real_model.py", "tests/e2e/test_serving_engine.py"),
 )  # fmt: skip
 # Beginnings of the names of files with few tests, which take long.
 _LONG = (
     "tests/hostile/", "tests/e2e/", "tests/commands/", "tests/inference/training/", "tests/services/killed/",
-    "tests/services/models/test_", "tests/hub/test_killed", "tests/chat/test_killed", "tests/chat/transfer/test_killed",
-    "tests/inference/caches_on_disk/test_kills", "tests/inference/decoding/test_distribution",
-    "tests/inference/drafting/test_quantised_targets",
+    "tests/services/models/test_", "tests/hub/downloads/test_killed", "tests/chat/test_killed",
+    "tests/chat/transfer/test_killed", "tests/inference/caches_on_disk/test_kills",
+    "tests/inference/decoding/test_distribution", "tests/inference/drafting/test_quantised_targets",
 )  # fmt: skip
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 

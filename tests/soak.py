@@ -49,7 +49,7 @@ from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.malloc import bytes_in_use
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 

@@ -32,7 +32,7 @@ from rdchat.work.child_process import ChildProcess
 from rdchat.work.child_run import ChildLimitError, Limits
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import grid, share
-from tests.hub.downloading import LIMITS
+from tests.hub.downloads.downloading import LIMITS
 from tests.time_limits import at_most
 
 _GROWTH = 300 << 20

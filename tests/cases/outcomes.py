@@ -48,7 +48,7 @@ from rdchat.tools.definitions import read_servers
 from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
-from tests.told import client_of
+from tests.split_replies import client_of
 
 INPUTS = Path(__file__).parent / "inputs"
 

@@ -15,8 +15,8 @@ _CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json")
 _BY_HAND = {
     "H1": "tests/chat/attachments/test_rich_documents.py::test_an_aes_pdf_with_an_empty_password_is_read",
     "K1": "tests/inference/decoding/test_sampling.py::test_earlier_replies_do_not_keep_a_reply_from_ending",
-    "K2": "tests/server/test_other_programs.py::test_a_stream_that_waits_is_not_silent",
-    "K3": "tests/server/test_other_programs.py::test_a_full_context_is_known_by_its_code_and_words",
+    "K2": "tests/server/interfaces/test_other_programs.py::test_a_stream_that_waits_is_not_silent",
+    "K3": "tests/server/interfaces/test_other_programs.py::test_a_full_context_is_known_by_its_code_and_words",
 }
 """Tests of the cases that need weights, a running server or another machine."""
 

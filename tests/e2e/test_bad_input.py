@@ -41,7 +41,7 @@ from tests.e2e.windows import (
 )
 from tests.inference.prompts.folders import with_template
 from tests.links import click, collected_links
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.processes import held_by_another_process, python_process
 from tests.serving import in_background
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from rdchat.inference.api.requests import reply_seed
-from tests.late import LateModule
+from tests.late_module import LateModule
 
 if TYPE_CHECKING:
     from openai import OpenAI

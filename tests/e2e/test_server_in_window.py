@@ -15,7 +15,7 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
-from tests.late import LateModule
+from tests.late_module import LateModule
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.slow_replies import slow_replies
 

@@ -22,7 +22,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, start_with, type_and_send
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.slow_replies import slow_replies
 
 pytestmark = pytest.mark.slow

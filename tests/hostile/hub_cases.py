@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.hostile.case import Call, Case, Kind, evil_mark
-from tests.hub.downloading import NAME, small_files
+from tests.hub.downloads.downloading import NAME, small_files
 from tests.hub.hostile_answers import endless_list, gzip_bomb, long_json
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.mtp_samples import ORIGINAL, SECOND, SHARDS, Original, header_of, make_target, packed, stored

@@ -26,7 +26,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from tests.hostile.heartbeat import Heartbeat, Script, wait
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
 
 _TOKENS_A_SECOND, _LONGEST_REPLY = 50, 400

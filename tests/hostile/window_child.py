@@ -31,7 +31,7 @@ from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.services.fakes import Gate, Reply, ScriptedEngine
 from tests.ui.hovering import parts_of, tips_of
 

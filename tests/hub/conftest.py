@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.hub.downloading import NAME, small_files
+from tests.hub.downloads.downloading import NAME, small_files
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
 

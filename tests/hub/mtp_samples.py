@@ -16,7 +16,7 @@ from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.library.original_source import IncompleteModel, make_part
 from rdchat.inference.models.safetensors_file import read_header
-from tests.hub.downloading import LIMITS
+from tests.hub.downloads.downloading import LIMITS
 from tests.hub.hub_server import HubServer
 
 ORIGINAL, TARGET = "authors/Tiny-Next", "some-org/Tiny-Next-4bit"

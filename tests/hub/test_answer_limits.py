@@ -11,7 +11,7 @@ import pytest
 from rdchat.hub import hub_api
 from rdchat.hub.endpoint import AnswerLimits, HubError, TemporaryHubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from tests.hub.downloading import NAME, download, small_files
+from tests.hub.downloads.downloading import NAME, download, small_files
 from tests.hub.hostile_answers import (
     HEAD,
     endless_list,

@@ -1,7 +1,7 @@
 """Discover marks only models that can be loaded: a snapshot with weights."""
 
 from rdchat.hub.cache_layout import downloaded_repositories
-from tests.hub.downloading import NAME, cached, download, small_files
+from tests.hub.downloads.downloading import NAME, cached, download, small_files
 from tests.hub.hub_server import HubServer
 
 

@@ -15,7 +15,7 @@ from rdchat.hub.downloads.download_record import records_of, unfinished_download
 from rdchat.hub.known_files import HubFile, checksum, is_safe_name
 from rdchat.hub.verifying import verify_cached, verify_folder
 from tests.grids import share
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     WEIGHTS,
     cached,

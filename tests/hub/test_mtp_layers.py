@@ -20,7 +20,7 @@ from rdchat.inference.models.model_config import is_mtp
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.disks import small_disk
 from tests.grids import share
-from tests.hub.downloading import LIMITS, check_whole, download, hub_api
+from tests.hub.downloads.downloading import LIMITS, check_whole, download, hub_api
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.mtp_samples import (
     CONFIG,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.downloading import small_files
+from tests.hub.downloads.downloading import small_files
 from tests.hub.hub_server import HubServer
 from tests.project.scripts import ROOT
 

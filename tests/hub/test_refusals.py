@@ -5,7 +5,7 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import HOST_VARIABLE, HubError, Token, Tokens, find_endpoint, wait_of
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     WEIGHTS,
     cached,

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rdchat.hub.endpoint import HubError
-from tests.hub.downloading import NAME, check_whole, cut_off, download, small_files
+from tests.hub.downloads.downloading import NAME, check_whole, cut_off, download, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.socks_server import SocksServer
 from tests.serving import in_background

@@ -17,7 +17,7 @@ from rdchat.hub.deleting import (
 )
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     WEIGHTS,
     cached,

@@ -12,7 +12,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
-from tests.told import told
+from tests.split_replies import told
 
 _Take = Callable[[GenerationEvent | ApiError], object]
 MODEL = ModelInfo("tiny/echo", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)

@@ -18,7 +18,7 @@ from rdchat.inference.api.thoughts import Part, Thoughts
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from tests.services.fakes import Gate
-from tests.told import told
+from tests.split_replies import told
 
 KEY = "a-key-for-tests"
 MODEL = ModelInfo(

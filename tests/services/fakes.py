@@ -33,7 +33,7 @@ from rdchat.inference.api.requests import (
     ThinkingChoice,
 )
 from rdchat.inference.prompts.template_fitting import CALL_MARKERS
-from tests.told import told
+from tests.split_replies import told
 
 MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 49_152, 1000, 4000, 12.0)
 _TIMEOUT_S = 120.0  # a busy machine takes long to come to the opening

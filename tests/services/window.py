@@ -12,7 +12,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
 
 WAIT_MS = 60_000

@@ -21,7 +21,14 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_dra
 from rdchat.inference.session import ChatSession
 from rdchat.services.models.file_actions import RemovalQuestion
 from tests.commands.running import check_refused, printed_json
-from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, largest_part, small_files
+from tests.hub.downloads.downloading import (
+    NAME,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    largest_part,
+    small_files,
+)
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain
 from tests.hub.surroundings import hub, this_machine_only

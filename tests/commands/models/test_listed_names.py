@@ -16,7 +16,7 @@ from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.models.model_files import locate_model
 from rdchat.inference.models.model_locations import stamp_of, store_capability
 from tests.commands.running import check_refused, printed_json
-from tests.hub.downloading import NAME, download
+from tests.hub.downloads.downloading import NAME, download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files

@@ -13,7 +13,7 @@ from rdchat.cli import main
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.commands.running import check_refused, printed_json
-from tests.hub.downloading import download
+from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import (
     ORIGINAL,

@@ -24,7 +24,7 @@ from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 from rdchat.work import child_run
-from tests.hub.downloading import small_files
+from tests.hub.downloads.downloading import small_files
 from tests.hub.surroundings import hub, this_machine_only
 from tests.processes import python_process
 

@@ -27,7 +27,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.services.models.file_actions import RemovalQuestion
-from tests.hub.downloading import LIMITS
+from tests.hub.downloads.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.mtp_samples import run
 from tests.hub.surroundings import hub, this_machine_only

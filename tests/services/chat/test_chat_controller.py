@@ -15,7 +15,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams, reply_seed
 from rdchat.services.engine.engine_request import EngineState, Failure
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midway
 

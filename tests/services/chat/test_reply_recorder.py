@@ -21,7 +21,7 @@ from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
 from tests.services.window import WAIT_MS
-from tests.told import told
+from tests.split_replies import told
 
 NO_PROMPT = ChatPrompt((), "")
 

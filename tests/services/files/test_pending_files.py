@@ -12,7 +12,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount, tokens_of
 from tests.chat.attachments.documents import pdf
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS, Window, bring
 

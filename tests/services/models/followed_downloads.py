@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads import Downloads
-from tests.hub.downloading import LIMITS
+from tests.hub.downloads.downloading import LIMITS
 
 WAIT_MS = 60_000
 

@@ -15,7 +15,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads import Downloads
-from tests.hub.downloading import LIMITS
+from tests.hub.downloads.downloading import LIMITS
 from tests.services.fakes import ScriptedEngine
 
 NAME = sys.argv[1]

@@ -10,7 +10,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.endpoint import Lack, Token, Tokens, find_endpoint
 from rdchat.services.models.downloads import HubAccount
 from tests.disks import small_disk
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     QUICKLY_STALLED,
     cached,

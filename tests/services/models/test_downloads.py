@@ -15,7 +15,7 @@ from rdchat.hub.endpoint import HubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.library.original_source import plan_part
 from rdchat.work.job import Job
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     cached,
     check_nothing_installed,

@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.endpoint import HOST_VARIABLE, Tokens
 from rdchat.services.models.hub_search import HubDetails, ModelDetails
-from tests.hub.downloading import NAME, download, small_files
+from tests.hub.downloads.downloading import NAME, download, small_files
 from tests.hub.hub_server import Fault, HubServer
 
 

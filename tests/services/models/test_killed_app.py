@@ -18,7 +18,7 @@ import pytest
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished, unfinished_downloads
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     cached,
     check_not_half_installed,

@@ -26,7 +26,7 @@ from rdchat.inference.library.original_source import make_part
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
 from rdchat.services.models.removal import Removal
 from rdchat.work.job import Job
-from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
+from tests.hub.downloads.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model

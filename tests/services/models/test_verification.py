@@ -12,7 +12,7 @@ from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.file_actions import reason_not_to_verify
 from rdchat.services.models.removal import Verification
-from tests.hub.downloading import NAME, download, small_files
+from tests.hub.downloads.downloading import NAME, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model

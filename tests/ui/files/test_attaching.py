@@ -22,7 +22,7 @@ from rdchat.ui.style.theme import TIGHT, Theme
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 
 

@@ -13,7 +13,7 @@ from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedCh
 from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
 from rdchat.ui.style.theme import Theme
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 from tests.ui.import_export.conftest import WAIT_MS, Menu
 

@@ -17,7 +17,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.entries import verdict_text
 from rdchat.ui.models.installed_page import InstalledPage
-from tests.hub.downloading import NAME, cached, download, small_files
+from tests.hub.downloads.downloading import NAME, cached, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat

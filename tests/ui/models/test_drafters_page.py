@@ -28,7 +28,7 @@ from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.training.page import TrainingForm
 from rdchat.ui.style.theme import Theme
-from tests.hub.downloading import download
+from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model

@@ -9,7 +9,7 @@ from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, Thin
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.chat_options import COMMON, ChatOptions
 from rdchat.ui.style.theme import Theme
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 
 

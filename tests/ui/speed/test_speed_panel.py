@@ -19,7 +19,7 @@ from rdchat.ui.style.labels import ENDS, STAGES
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.services.fakes import Reply
 from tests.services.window import pause_in_prefill
 from tests.ui.conftest import Chat

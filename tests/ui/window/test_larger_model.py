@@ -17,7 +17,7 @@ from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.welcome import ModelOffer
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.window.main_window import MainWindow
-from tests.hub.downloading import small_files
+from tests.hub.downloads.downloading import small_files
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.suggested_pairs import MODEL, suggest

@@ -16,7 +16,7 @@ from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
-from tests.listed import listed
+from tests.listed_chats import listed
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 

@@ -17,7 +17,7 @@ from rdchat.ui.models.entries import share
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.theme import Theme
-from tests.hub.downloading import random_bytes, small_files
+from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.ui.conftest import Chat
 from tests.ui.models.discover.acting import WAIT_MS, click, said, search, wait_for_details

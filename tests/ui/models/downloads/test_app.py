@@ -17,7 +17,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.header import DownloadButton
-from tests.hub.downloading import NAME, check_nothing_installed, check_whole, largest_part, small_files
+from tests.hub.downloads.downloading import NAME, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
 from tests.inference.drafting.suggested_pairs import suggest
 from tests.services.fakes import ScriptedEngine

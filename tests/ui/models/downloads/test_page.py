@@ -17,7 +17,7 @@ from rdchat.services.models.fit import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import ModelsWindow, TokenSheet
-from tests.hub.downloading import NAME, cached, check_whole, small_files
+from tests.hub.downloads.downloading import NAME, cached, check_whole, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat

@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.errors import StorageFullError
 from tests.disks import SmallDisk, small_disk
-from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
+from tests.hub.downloads.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
 from tests.hub.hub_server import HubServer
 
 

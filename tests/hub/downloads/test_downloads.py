@@ -20,7 +20,7 @@ from rdchat.hub.downloads.download_record import (
 )
 from rdchat.hub.endpoint import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     QUICKLY_STALLED,
     WEIGHTS,

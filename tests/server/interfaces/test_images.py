@@ -28,7 +28,7 @@ from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
 from tests.inference.vision.pictures import encoded, photo, stored
-from tests.late import LateModule
+from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, MODEL, ScriptedGate
 

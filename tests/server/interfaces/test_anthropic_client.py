@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import reply_seed
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.server_settings import Limits
-from tests.late import LateModule
+from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, anthropic_client, streamed
 from tests.server.fakes import Script, ScriptedGate
 

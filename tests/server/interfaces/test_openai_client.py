@@ -15,7 +15,7 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import ThinkingChoice, reply_seed
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server import Server
-from tests.late import LateModule
+from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, openai_client, wait_until
 from tests.server.fakes import MODEL, Script, ScriptedGate
 
@@ -387,9 +387,9 @@ def test_an_answer_in_a_shape(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"type": "json_schema"}, ""),
-        ({"type": "yaml"}, ""),
-        ({"type": "regex", "regex": ""}, ""),
+        ({"type": "json_schema"}, "must have a schema"),
+        ({"type": "yaml"}, "has no format"),
+        ({"type": "regex", "regex": ""}, "The regular expression is empty"),
         ({"type": "json_object", "schema": {"type": "nonsense"}}, "JSON schema cannot be used"),
         ({"type": "json_object", "schema": {"$ref": "http://127.0.0.1:9/s"}}, "rdchat fetches no schema"),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import StorageLockedError
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     NAME,
     WEIGHTS,
     cached,

@@ -17,7 +17,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import HubError, Tokens
 from tests.grids import share
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     LIMITS,
     NAME,
     QUICKLY_STALLED,

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.parts_reader import PartsReader, grown
 from rdchat.inference.api.thoughts import Part, Thoughts
-from tests.told import client_of
+from tests.split_replies import client_of
 
 _MARKS = (
     "<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>thought", "<channel|>", "<|START_THINKING|>",

@@ -21,7 +21,7 @@ from rdchat.hub.downloads.download_record import begin_drafter, unfinished_downl
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.library.original_source import plan_part
-from tests.hub.downloading import NAME, cached, check_not_half_installed, check_whole, download
+from tests.hub.downloads.downloading import NAME, cached, check_not_half_installed, check_whole, download
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, place, run, target_of
 
@@ -53,7 +53,7 @@ def run_and_kill(
         place: Where the download's files go; None for the usual model's place.
     """
     before = len(hub.requests)
-    command = [sys.executable, "-m", "tests.hub.killed_download", *words]
+    command = [sys.executable, "-m", "tests.hub.downloads.killed_download", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as app:
         assert app.stdout is not None
         assert app.stderr is not None

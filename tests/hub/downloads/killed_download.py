@@ -12,7 +12,7 @@ import psutil
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Tokens
-from tests.hub.downloading import LIMITS
+from tests.hub.downloads.downloading import LIMITS
 
 if __name__ == "__main__":
     ended = threading.Event()

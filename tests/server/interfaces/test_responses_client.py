@@ -15,7 +15,7 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Limits
-from tests.late import LateModule
+from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, openai_client, response_of, streamed
 from tests.server.fakes import MODEL, Script, ScriptedGate
 

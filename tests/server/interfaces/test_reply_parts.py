@@ -6,7 +6,7 @@ from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd,
 from rdchat.inference.api.parts_reader import Piece
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.server.interfaces.reply_request import Delta, Prompt, ReplyParts, ReplyRequest
-from tests.told import told
+from tests.split_replies import told
 
 _START = PrefillProgress(0, 8, 8, 2, False)
 _TOKENS = (TokenEvent(0, 0, 1, "Yes", log_prob=-0.5, pieces=(Piece("Yes"),)), TokenEvent(0, 1, 99, "", log_prob=-0.5))

@@ -16,7 +16,7 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Limits
-from tests.late import LateModule
+from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, openai_client, streamed, wait_until
 from tests.server.fakes import KEY, Script, ScriptedGate
 

@@ -16,7 +16,7 @@ from rdchat.server.interfaces import responses
 from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.reply_request import Choice, Delta
 from rdchat.server.interfaces.responses import KeptItems, Responses
-from tests.late import LateModule
+from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, openai_client, response_of
 from tests.server.fakes import Script, ScriptedGate
 

@@ -26,8 +26,8 @@ from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.reply_request import Choice
 from rdchat.server.interfaces.responses import Responses
-from tests.server.request_texts import texts_of
-from tests.server.sample_requests import IMAGES, REQUESTS, SECRET
+from tests.server.interfaces.request_texts import texts_of
+from tests.server.interfaces.sample_requests import IMAGES, REQUESTS, SECRET
 
 INTERFACES: dict[str, Any] = {"chat": ChatCompletions, "messages": Messages, "responses": Responses}
 _INFO = SimpleNamespace(
@@ -173,6 +173,10 @@ def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any], Any]) ->
     return value | made if isinstance(value, dict) else [made.get(at, each) for at, each in enumerate(value)]
 
 
+def _put(value: Any) -> Callable[[Any], Any]:
+    return lambda _old: value
+
+
 def _is_text(path: tuple[Any, ...], value: Any) -> bool:
     """Return whether a value is a text; bytes are none."""
     return isinstance(value, str) and (path[-1] == "text" or not value.startswith("data:"))
@@ -291,7 +295,7 @@ def test_an_odd_value_in_any_place_is_read_or_refused(interface: str) -> None:
     for path, _ in _nodes(body):
         for odd in _ODD_VALUES:
             with suppress(ApiError):
-                made = INTERFACES[interface]().read_request(Fields(_changed(body, path, lambda _, odd=odd: odd)))
+                made = INTERFACES[interface]().read_request(Fields(_changed(body, path, _put(odd))))
                 form = INTERFACES[interface]().format(made, "m", "1")
                 json.dumps(form.complete([_CHOICE]))
 

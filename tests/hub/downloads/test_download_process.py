@@ -14,7 +14,7 @@ from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadStat
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Tokens
 from rdchat.work.job import Job
-from tests.hub.downloading import (
+from tests.hub.downloads.downloading import (
     LIMITS,
     NAME,
     QUICKLY_STALLED,
@@ -79,7 +79,7 @@ def test_what_is_downloaded_has_the_modes_of_the_hubs_other_programs(hub: HubSer
         "import os\n"
         "from rdchat.files.privacy import write_privately\n"
         "write_privately()\n"
-        "from tests.hub.test_download_process import Downloads\n"
+        "from tests.hub.downloads.test_download_process import Downloads\n"
         "from rdchat.hub.downloads.download import DownloadState\n"
         "downloads = Downloads()\n"
         f"downloads.wait_for(downloads.start({NAME!r}), DownloadState.FINISHED)\n"

@@ -13,7 +13,7 @@ from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.inference.library.original_source import make_part
 from rdchat.work.job import Job
-from tests.hub.downloading import LIMITS, NAME, small_files
+from tests.hub.downloads.downloading import LIMITS, NAME, small_files
 from tests.hub.hub_server import HubServer
 
 

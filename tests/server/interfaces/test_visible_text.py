@@ -7,7 +7,7 @@ import pytest
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.thoughts import markers_among
-from tests.told import client_of
+from tests.split_replies import client_of
 
 
 def shown(text: str, cut: tuple[int, int] | None = None, *, begun: bool = False,
