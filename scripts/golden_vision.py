@@ -1,6 +1,6 @@
 """Writes the golden files of models that see: what transformers computes with weights that are drawn by their names.
 
-    python scripts/golden_vision.py OUT [FAMILY ...]
+    PYTHONPATH=. python scripts/golden_vision.py OUT [FAMILY ...]
 
 It runs with a Python that has torch (a CPU is enough) and transformers 5.23; neither is needed by rdchat or its tests.
 OUT is tests/inference/vision/golden. models.json has, for each family, the config.json that transformers writes, the
@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from families.drawn_weights import drawn
 from safetensors import safe_open
 from safetensors.numpy import save_file
+
+from scripts.families.drawn_weights import drawn
 
 OTHERS = [(1, 1), (1, 7), (7, 1), (5, 5)]
 VOCABULARY, IMAGE, START, END, WRITTEN = 96, 90, 91, 92, 12
