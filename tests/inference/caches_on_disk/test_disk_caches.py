@@ -199,43 +199,38 @@ def test_states_are_limited_in_number(name: str, chat_folder: Path, monkeypatch:
     assert reply(model, third).statistics.disk_prompt_tokens > len(TEXT)
 
 
-def harm(path: Path, how: str) -> None:
-    data = path.read_bytes()
-    if how == "a flipped bit":
-        path.write_bytes(data[:-9] + bytes([data[-9] ^ 4]) + data[-8:])
-    elif how == "a flipped bit of the header":
-        path.write_bytes(data[:30] + bytes([data[30] ^ 4]) + data[31:])
-    elif how == "cut":
-        path.write_bytes(data[: len(data) // 2])
-    elif how == "longer":
-        path.write_bytes(data + b"\0")
-    elif how == "foreign":
-        path.write_bytes(b"hello")
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "a folder":
+def in_its_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return what removes a file and makes something else."""
+
+    def act(path: Path) -> None:
         path.unlink()
-        path.mkdir()
-    elif how == "a pipe":
-        path.unlink()
-        os.mkfifo(path)
-    elif how == "a broken link":
-        path.unlink()
-        path.symlink_to("nowhere")
-    else:
-        path.unlink()
+        make(path)
+
+    return act
 
 
-HARM = (
-    "a flipped bit", "a flipped bit of the header", "cut", "longer", "foreign", "empty", "a folder", "a pipe",
-    "a broken link", "gone",
-)  # fmt: skip
+def rewritten(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
-@pytest.mark.parametrize(("how", "name"), grid(HARM, KINDS, one_in=5))
+HARM: dict[str, Callable[[Path], object]] = {
+    "a flipped bit": rewritten(lambda data: data[:-9] + bytes([data[-9] ^ 4]) + data[-8:]),
+    "a flipped bit of the header": rewritten(lambda data: data[:30] + bytes([data[30] ^ 4]) + data[31:]),
+    "cut": rewritten(lambda data: data[: len(data) // 2]),
+    "longer": rewritten(lambda data: data + b"\0"),
+    "foreign": rewritten(lambda _: b"hello"),
+    "empty": rewritten(lambda _: b""),
+    "a folder": in_its_place(Path.mkdir),
+    "a pipe": in_its_place(os.mkfifo),
+    "a broken link": in_its_place(lambda path: path.symlink_to("nowhere")),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize(("how", "name"), grid([*HARM], KINDS, one_in=5))
 def test_a_damaged_file_is_not_used(how: str, name: str, chat_folder: Path) -> None:
     model, _, third = kept_chat(name, chat_folder)
-    harm(by_start(chat_folder)[32], how)
+    HARM[how](by_start(chat_folder)[32])
     assert reply(model, third).statistics.disk_prompt_tokens == (32 if name == "llama" else 0)
     assert reply(model, third).statistics.disk_prompt_tokens >= len(TEXT), "it is written again"
 
@@ -278,14 +273,7 @@ def test_weights_that_are_replaced_while_the_model_is_loaded_have_other_caches(
 def test_other_files_in_the_folder_are_left_out(chat_folder: Path) -> None:
     model, _, third = kept_chat("llama", chat_folder)
     key = files(chat_folder)[0].parent
-    for name in (
-        "part-1",
-        "x",
-        "16-zz.rows",
-        f"0-{'0' * 32}.rows",
-        f"0-{'0' * 32}.end",
-        f"{'9' * 30}-a.rows",
-    ):
+    for name in ("part-1", "x", "16-zz.rows", f"0-{'0' * 32}.rows", f"0-{'0' * 32}.end", f"{'9' * 30}-a.rows"):
         (key / name).write_bytes(b"what is this")
     (chat_folder / "file").write_bytes(b"?")
     assert reply(model, third).statistics.disk_prompt_tokens >= len(TEXT)
@@ -386,11 +374,10 @@ def test_a_model_with_caches_of_another_type_keeps_none(
 
 def test_a_mended_network_does_not_meet_rows_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has to remember to raise a version."""
-    for room in ("caches", "models", "verification", "vision"):
-        (tmp_path / room).mkdir()
-    monkeypatch.setattr(disk_caches, "__file__", str(tmp_path / "caches" / "disk_caches.py"))
+    monkeypatch.setattr(disk_caches, "__file__", str(tmp_path / "caches_on_disk" / "disk_caches.py"))
     programs = set[tuple[str, ...]]()
-    for room in ("models", "verification", "vision"):
+    for room in ("mlx_lm_fixes", "models", "verification", "vision"):
+        (tmp_path / room).mkdir()
         (tmp_path / room / "ropes.py").write_text("turned = True")
         programs.add(disk_caches._programs.__wrapped__())
-    assert len(programs) == 3
+    assert len(programs) == 4

@@ -29,18 +29,16 @@ CONFIG = {
     "max_position_embeddings": 40960,
 }
 PARTS = {
-    "self_attn.q_proj": ("attn_q", HIDDEN, HIDDEN),
-    "self_attn.k_proj": ("attn_k", KV, HIDDEN),
-    "self_attn.v_proj": ("attn_v", KV, HIDDEN),
-    "self_attn.o_proj": ("attn_output", HIDDEN, HIDDEN),
-    "mlp.gate_proj": ("ffn_gate", INNER, HIDDEN),
-    "mlp.up_proj": ("ffn_up", INNER, HIDDEN),
-    "mlp.down_proj": ("ffn_down", HIDDEN, INNER),
+    "self_attn.q_proj": (HIDDEN, HIDDEN),
+    "self_attn.k_proj": (KV, HIDDEN),
+    "self_attn.v_proj": (KV, HIDDEN),
+    "self_attn.o_proj": (HIDDEN, HIDDEN),
+    "mlp.gate_proj": (INNER, HIDDEN),
+    "mlp.up_proj": (INNER, HIDDEN),
+    "mlp.down_proj": (HIDDEN, INNER),
 }
-MATRICES = {"model.embed_tokens": ("token_embd", VOCABULARY, HIDDEN), "lm_head": ("output", VOCABULARY, HIDDEN)} | {
-    f"model.layers.{layer}.{name}": (f"blk.{layer}.{short}", rows, columns)
-    for layer in range(LAYERS)
-    for name, (short, rows, columns) in PARTS.items()
+MATRICES = {"model.embed_tokens": (VOCABULARY, HIDDEN), "lm_head": (VOCABULARY, HIDDEN)} | {
+    f"model.layers.{layer}.{name}": shape for layer in range(LAYERS) for name, shape in PARTS.items()
 }
 WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "U32": 4}
 
@@ -48,7 +46,7 @@ WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "U32": 4}
 def write_folder(folder: Path, bits: int | None, floats: str) -> tuple[Path, dict[str, int]]:
     """Write a model's headers with nothing behind them but a hole, and return how many numbers of each type it has."""
     shapes: dict[str, tuple[str, list[int]]] = {}
-    for name, (_, rows, columns) in MATRICES.items():
+    for name, (rows, columns) in MATRICES.items():
         if bits is None:
             shapes[f"{name}.weight"] = floats, [rows, columns]
         else:

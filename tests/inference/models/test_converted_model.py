@@ -7,15 +7,13 @@ from pathlib import Path
 
 import gguf
 import mlx.core as mx
-import numpy as np
 import pytest
 import regex
-from mlx.utils import tree_flatten
 from mlx_lm import generate, load
 from mlx_lm import utils as mlx_lm_utils
 from tokenizers import Tokenizer
 
-from tests.inference.gguf_samples import byte_characters, mlx_name, permute
+from tests.inference.gguf_samples import byte_characters
 
 pytestmark = pytest.mark.slow
 
@@ -81,16 +79,6 @@ def test_text_comes_back_whole(default_model_folder: Path) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_every_token_has_its_id(default_model_folder: Path, metadata: dict[str, object]) -> None:
-    tokenizer = Tokenizer.from_file(str(default_model_folder / "tokenizer.json"))
-    tokens = metadata["tokenizer.ggml.tokens"]
-    assert [tokenizer.id_to_token(token_id) for token_id in range(len(tokens))] == tokens
-    special = [token for token, kind in zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True) if kind == 3]
-    for token_id, token in enumerate(special):
-        assert tokenizer.encode(f"{token}").ids == [token_id]
-        assert tokenizer.decode([token_id]) == ""
-
-
 def test_chat_template_and_ends_are_those_of_the_file(default_model_folder: Path, metadata: dict[str, object]) -> None:
     tokenizer = mlx_lm_utils.load_tokenizer(
         default_model_folder,
@@ -101,24 +89,6 @@ def test_chat_template_and_ends_are_those_of_the_file(default_model_folder: Path
     ids = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], add_generation_prompt=True)
     assert (ids[0], ids.count(1), ids.count(2)) == (1, 3, 2)
     assert tokenizer.decode(ids).endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
-
-
-def test_weights_are_those_of_the_file(default_model_folder: Path, model_gguf: Path) -> None:
-    model, _ = mlx_lm_utils.load_model(default_model_folder)
-    model = mlx_lm_utils.dequantize_model(model)
-    weights = dict(tree_flatten(model.parameters()))
-    tensors = gguf.GGUFReader(model_gguf).tensors
-    assert len(weights) == len(tensors) == 272
-    assert {f"{mlx_name(tensor.name)}.weight" for tensor in tensors} == set(weights)
-    for tensor in tensors:
-        if tensor.name.startswith("blk.") and int(tensor.name.split(".")[1]) % 7:
-            continue  # every seventh of thirty layers, and what is no layer
-        expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        found = np.array(weights[f"{mlx_name(tensor.name)}.weight"].astype(mx.float32))
-        heads = {"attn_q": 9, "attn_k": 3}.get(tensor.name.split(".")[-2])
-        found = permute(found, heads) if heads else found
-        # The kernel rounds to float16: half a unit in its last place of the largest summand.
-        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-3 * np.abs(expected).max(), err_msg=tensor.name)
 
 
 def test_stock_mlx_lm_answers_sensibly(default_model_folder: Path) -> None:

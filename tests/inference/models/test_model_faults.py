@@ -35,11 +35,6 @@ def test_an_index_that_names_no_files(folder: Path) -> None:
     assert refusal(folder).message == f"{folder / 'model.safetensors.index.json'} is damaged."
 
 
-def test_a_config_nested_without_end(folder: Path) -> None:
-    (folder / "config.json").write_text('{"model_type": "llama", "deep": ' + "[" * 200_000 + "]" * 200_000 + "}")
-    assert refusal(folder).message == f"{folder / 'config.json'} is damaged: it is nested too deeply."
-
-
 def test_a_header_with_the_unforeseen(folder: Path) -> None:
     change_config(folder, quantization={"bits": 4, "group_size": 32, "model.embed_tokens": {"group_size": "many"}})
     assert refusal(folder).message == "rdchat does not support the model's quantisation of model.embed_tokens."

@@ -1,11 +1,31 @@
-"""The child process of these tests: the one that models share, since starting it takes three seconds of CPU."""
+"""The child process of these tests, and prompts of the small model with another chat template."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
+from tests.inference.prompts.folders import prompts_of, with_template
 
 
 @pytest.fixture(scope="session")
 def process() -> TokenizerProcess:
-    """Reads tokenizers and renders templates; one that is ended at a limit is begun anew with the next request."""
+    """Reads tokenizers and renders templates; one that is ended at a limit is begun anew with the next request.
+
+    It is the one that models share, since starting it takes three seconds of CPU.
+    """
     return shared_tokenizers()
+
+
+@pytest.fixture
+def templated(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> Callable[[str], ModelPrompts]:
+    """Returns what makes the prompts of the small model with a chat template."""
+    return lambda template: prompts_of(with_template(small_model, tmp_path / "model", template), process)
+
+
+@pytest.fixture
+def prompts(request: pytest.FixtureRequest, templated: Callable[[str], ModelPrompts]) -> ModelPrompts:
+    """The prompts of the small model with the template that is the parameter."""
+    return templated(request.param)

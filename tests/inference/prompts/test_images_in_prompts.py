@@ -4,7 +4,7 @@ The templates are of the kinds that models that see are published with.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -19,8 +19,6 @@ from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.messages import UNSEEN, ChatImage, ChatMessage, ImageCap, Role, without_images
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.template_fitting import tools_as_text
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from tests.inference.prompts.folders import prompts_of, with_template
 
 _PARTS = (
     "{% for p in m.content %}{% if p.type == 'image' %}<image>{% elif p.type == 'text' %}{{ p.text }}{% endif %}"
@@ -86,10 +84,8 @@ class Sight:
 
 
 @pytest.fixture
-def prompts(
-    request: pytest.FixtureRequest, small_model: Path, tmp_path: Path, process: TokenizerProcess
-) -> ModelPrompts:
-    prompts = prompts_of(with_template(small_model, tmp_path / "model", request.param), process)
+def prompts(request: pytest.FixtureRequest, templated: Callable[[str], ModelPrompts]) -> ModelPrompts:
+    prompts = templated(request.param)
     prompts.sight = Sight()
     return prompts
 

@@ -1,7 +1,5 @@
 """What chat templates do with thoughts, tried on the forms that the families' templates have."""
 
-from pathlib import Path
-
 import pytest
 
 from rdchat.errors import InvalidSettingError
@@ -10,8 +8,7 @@ from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.inference.api.thoughts import split_thoughts
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.template_fitting import answers_only
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
+from tests.inference.prompts.folders import assistant, user
 from tests.inference.prompts.thinking_templates import DEEPSEEK, LOOP, OPEN, QWEN
 
 GPT_OSS = (
@@ -43,13 +40,6 @@ def said(text: str, begun: bool = False, own: tuple[int, ...] = ()) -> ChatMessa
 
 def ids(prompts: ModelPrompts, *messages: ChatMessage, thinking: ThinkingChoice | None = None) -> list[int]:
     return prompts.encode(messages, None, 512, thinking=thinking)
-
-
-@pytest.fixture
-def prompts(
-    request: pytest.FixtureRequest, small_model: Path, tmp_path: Path, process: TokenizerProcess
-) -> ModelPrompts:
-    return prompts_of(with_template(small_model, tmp_path / "model", request.param), process)
 
 
 @pytest.mark.parametrize(

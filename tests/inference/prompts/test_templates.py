@@ -1,6 +1,7 @@
 """Foreign chat templates are programs: they end, and harm at most their own reply."""
 
 import time
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from rdchat.errors import ModelError, PromptTooLongError, TemplateRefusedError
 from rdchat.inference.prompts import tokenizer_process
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, tokenizer_view
 from tests.grids import share
 from tests.inference.prompts.folders import prompts_of, user, with_template
@@ -64,9 +66,9 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
 @pytest.mark.usefixtures("quick_limits")
 @pytest.mark.parametrize("template", share((HANGS | FLOODS).values(), 8), ids=list(HANGS | FLOODS))
 def test_a_template_without_end_is_ended_and_the_next_conversation_is_rendered(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str
+    templated: Callable[[str], ModelPrompts], small_model: Path, process: TokenizerProcess, template: str
 ) -> None:
-    prompts = prompts_of(with_template(small_model, tmp_path / "bad", template), process)
+    prompts = templated(template)
     began = time.monotonic()
     with pytest.raises(ModelError, match=r"so it was ended|crashed|makes .* characters|too much memory|accept this"):
         prompts.encode([user("Hi")], None, 512)
@@ -75,10 +77,8 @@ def test_a_template_without_end_is_ended_and_the_next_conversation_is_rendered(
 
 
 @pytest.mark.parametrize(("template", "words"), REFUSALS.values(), ids=REFUSALS)
-def test_a_template_that_fails_says_why(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str, words: str
-) -> None:
-    prompts = prompts_of(with_template(small_model, tmp_path / "bad", template), process)
+def test_a_template_that_fails_says_why(templated: Callable[[str], ModelPrompts], template: str, words: str) -> None:
+    prompts = templated(template)
     with pytest.raises(TemplateRefusedError, match=words) as refused:
         prompts.encode([user("Hi")], None, 512)
     assert "\n" not in str(refused.value)
@@ -121,8 +121,10 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
     process.child.close()
 
 
-def test_an_empty_rendering_is_empty(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
-    prompts = prompts_of(with_template(small_model, tmp_path / "bad", "{# nothing #}"), process)
+def test_an_empty_rendering_is_empty(
+    templated: Callable[[str], ModelPrompts],
+) -> None:
+    prompts = templated("{# nothing #}")
     assert prompts.encode([user(" ")], None, 512) == []
 
 

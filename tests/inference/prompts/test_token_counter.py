@@ -1,5 +1,6 @@
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
+from tests.inference.prompts.folders import assistant, prompts_of, user
 
 NO_SYSTEM = (
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
@@ -26,10 +28,10 @@ def test_the_count_is_that_of_the_prompt(small_model: Path, process: TokenizerPr
 
 
 def test_the_count_of_a_request_is_that_of_its_prompt(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess
+    templated: Callable[[str], ModelPrompts],
 ) -> None:
     template = "{{ tools }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
-    prompts = prompts_of(with_template(small_model, tmp_path / "tools", template), process)
+    prompts = templated(template)
     chat, tools = (user("Hello"), assistant("Well, ")), json.dumps([{"type": "function", "function": {"name": "look"}}])
     begun = prompts.count(GenerationRequest(chat, continue_last=True), 512)
     assert begun == len(prompts.encode(chat[:1], chat[1], 512))
@@ -39,10 +41,10 @@ def test_the_count_of_a_request_is_that_of_its_prompt(
 
 
 def test_an_answer_with_a_shape_is_counted_without_its_thought(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess
+    templated: Callable[[str], ModelPrompts],
 ) -> None:
     template = "{{ messages[0].content }}{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
-    prompts = prompts_of(with_template(small_model, tmp_path / "switch", template), process)
+    prompts = templated(template)
     plain = GenerationRequest((user("Hello"),), thinking=ThinkingChoice.ON)
     off, shaped = replace(plain, thinking=ThinkingChoice.OFF), replace(plain, shape=AnswerShape(ShapeKind.JSON))
     assert prompts.encode_request(shaped, 512) == prompts.encode_request(off, 512)
@@ -50,9 +52,9 @@ def test_an_answer_with_a_shape_is_counted_without_its_thought(
 
 
 def test_a_template_without_a_system_role_counts_it_all_the_same(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess
+    templated: Callable[[str], ModelPrompts],
 ) -> None:
-    prompts = prompts_of(with_template(small_model, tmp_path / "plain", NO_SYSTEM), process)
+    prompts = templated(NO_SYSTEM)
     merged = len(prompts.encode((user("Be brief\n\nHello"),), None, 512))
     assert prompts.count((ChatMessage(Role.SYSTEM, "Be brief"), user("Hello")), 512) == merged
 

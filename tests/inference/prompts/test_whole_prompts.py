@@ -13,9 +13,8 @@ from transformers import AutoTokenizer
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.cases.outcomes import INPUTS
-from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
+from tests.inference.prompts.folders import assistant, user
 from tests.inference.prompts.thinking_templates import DEEPSEEK, QWEN
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\nTEXT<|im_end|>\n{% endfor %}<|im_start|>assistant"
@@ -116,13 +115,6 @@ def _numbered(messages: list[ChatMessage]) -> list[ChatMessage]:
 
 def _words(text: str) -> list[str]:
     return re.findall(r"w\d+\.", text)
-
-
-@pytest.fixture
-def prompts(
-    request: pytest.FixtureRequest, small_model: Path, tmp_path: Path, process: TokenizerProcess
-) -> ModelPrompts:
-    return prompts_of(with_template(small_model, tmp_path / "model", request.param), process)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -115,6 +115,19 @@ def test_calls_in_the_wrong_order_are_answered_by_errors(rank_alone: subprocess.
     assert [call for call, is_fine in answers.items() if is_fine] == ["go", "ping"]
 
 
+@pytest.fixture
+def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a shell script in the place of ssh; it runs in a folder of its own."""
+
+    def write(script: str) -> None:
+        (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "ssh").chmod(0o755)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return write
+
+
 LEAVES_ANOTHER = "sleep 1000 & echo $! > other; exit 0"
 SSH = {
     "password": ("printf 'Password: '; exec sleep 1000", "b.test sent an answer that could not be read"),
@@ -130,12 +143,11 @@ SSH = {
 
 
 @pytest.mark.parametrize("kind", SSH)
-def test_a_program_that_is_not_ssh(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_ssh(
+    kind: str, tmp_path: Path, fake_ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     script, problem = SSH[kind]
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    fake_ssh(script)
     if "does not answer" in problem:
         monkeypatch.setattr(child_run, "_START_S", 1.0)
     with closing(RankProcesses((Host("b.test", ("127.0.0.1",)),), DEADLINE_S)) as ranks:
@@ -148,12 +160,10 @@ def test_a_program_that_is_not_ssh(kind: str, tmp_path: Path, monkeypatch: pytes
             assert psutil.Process(int((tmp_path / "other").read_text())).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, fake_ssh: Callable[[str], None]) -> None:
     reports = packed({"ready": True}) + packed({"id": 1, "progress": 1}) * 1000 + packed({"id": 1, "result": None})
     (tmp_path / "reports").write_bytes(reports)
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat {tmp_path}/reports; exec cat > /dev/null\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    fake_ssh("cat reports; exec cat > /dev/null")
     with closing(RankProcesses((*HERE, Host("b.test", ("127.0.0.1",))), DEADLINE_S)) as ranks:
         answers = ranks.ask_rank("fetch", {}, 1)
         told = [answers.get(timeout=DEADLINE_S)]
@@ -168,13 +178,11 @@ def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, monkeypa
     None, 5, [], "text", {}, {"versions": 5}, {"versions": None}, {"versions": "text"}, {"port": "x"}, {"port": None},
     {"port": []}, {"free_bytes": {}},
 ], ids=str)  # fmt: skip
-def test_a_mac_that_says_nonsense_of_itself(facts: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mac_that_says_nonsense_of_itself(facts: object, tmp_path: Path, fake_ssh: Callable[[str], None]) -> None:
     right = {"versions": {}, "free_bytes": 1, "limit_bytes": 1, "port": 1}
     answer = {"id": 1, "result": right | facts if isinstance(facts, dict) and facts else facts}
     (tmp_path / "messages").write_bytes(packed({"ready": True}) + packed(answer))
-    (tmp_path / "ssh").write_text(f"#!/bin/sh\ncat {tmp_path}/messages; exec cat > /dev/null\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    fake_ssh("cat messages; exec cat > /dev/null")
     ranks = RankProcesses((Host("b.test", ("127.0.0.1",)),), DEADLINE_S)
     with closing(ranks), pytest.raises(ModelError, match=r"b\.test sent an answer that could not be read"):
         ranks.hello()

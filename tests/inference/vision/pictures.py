@@ -1,6 +1,8 @@
 """Pictures for tests, drawn with whole numbers so that they are the same everywhere."""
 
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +57,11 @@ def profile(description: str = "Swapped", *, swapped: bool = True) -> bytes:
     if swapped:
         data = data.replace(b"rXYZ", b"____", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"____", b"bXYZ", 1)
     return data
+
+
+def png_of(width: int, height: int, body: bytes, *others: bytes) -> bytes:
+    """Return a PNG with this compressed body, and other chunks before it."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = (struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each))
+              for each in (head, *others, b"IDAT" + body))  # fmt: skip
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)

@@ -1,6 +1,5 @@
 """What an image file shows is what a model gets, in every format, mode and turn; or the file is refused."""
 
-import struct
 import zlib
 
 import numpy as np
@@ -9,7 +8,7 @@ from PIL import Image, PngImagePlugin
 
 from rdchat.errors import ImageRefusedError
 from rdchat.inference.vision.pixels_child import decoded
-from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, profile
+from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, png_of, profile
 
 # How to store a picture so that an orientation of EXIF turns it back.
 TURNED = {
@@ -143,14 +142,6 @@ def test_the_smallest_and_the_longest_images_are_read(size: tuple[int, int], kin
     assert pixels_of(encoded(Image.new("RGB", size, "teal"), kind)).shape == (size[1], size[0], 3)
 
 
-def header_of_png(width: int, height: int, more: bytes = b"") -> bytes:
-    """Return a PNG that says how large it is and has hardly any pixels."""
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0" * 99))]
-    parts = [struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-             for name, body in chunks]  # fmt: skip
-    return b"\x89PNG\r\n\x1a\n" + parts[0] + more + parts[1]
-
-
 @pytest.mark.parametrize("size", [(60_000, 60_000), (100_000_001, 1), (2**31 - 1, 2**31 - 1)])
 def test_more_than_100_megapixels_are_refused_before_decoding(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
@@ -158,7 +149,7 @@ def test_more_than_100_megapixels_are_refused_before_decoding(
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", lambda _image: pytest.fail("decoded"))
     with pytest.raises(ImageRefusedError, match=r"a picture has [\d,]+ megapixels, and rdchat reads images up to 100"):
-        decoded(header_of_png(*size), "a picture")
+        decoded(png_of(*size, zlib.compress(bytes(99))), "a picture")
 
 
 def test_what_is_cut_off_is_called_damaged() -> None:

@@ -71,6 +71,15 @@ def harmed(folder: Path, kind: str, names: tuple[str, ...]) -> Iterator[str]:
         file.write_text(json.dumps(data))
 
 
+def fault_of(change: str, work: Callable[[], object], limit: int, also: Callable[[], int] = int) -> list[str]:
+    """Return what is wrong with work after a change: an error that is no refusal, or more bytes than a limit."""
+    try:
+        peak = max(peak_of(work), also())
+    except Exception as error:
+        return [f"{change}: {error!r}"]
+    return [f"{change}: {peak / 2**20:,.0f} MB"] if peak > limit else []
+
+
 def peak_of(work: Callable[[], object]) -> int:
     """Return the most bytes that work takes at a time, also if it is refused."""
     tracemalloc.start()
@@ -87,7 +96,7 @@ def peak_of(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_number_of_a_folder_decides_the_text_of_an_image(tmp_path: Path, kind: str) -> None:
     folder = seeing_folder(tmp_path / "model", kind)
-    wrong = []
+    wrong = list[str]()
     for change in harmed(folder, kind, ("config.json", "preprocessor_config.json")):
         for size in (SQUARE, LONG):
             image = ChatImage(tmp_path, "", *size)
@@ -97,13 +106,7 @@ def test_no_number_of_a_folder_decides_the_text_of_an_image(tmp_path: Path, kind
                 if vision.family is not None:
                     ImagePrompts(folder, vision.family).expanded([image], ImageCap.FULL, CONTEXT)
 
-            try:
-                peak = peak_of(expand)
-            except Exception as error:
-                wrong.append(f"{change}: {error!r}")
-                continue
-            if peak > MOST_BYTES:
-                wrong.append(f"{change}: {peak / 2**20:,.0f} MB")
+            wrong += fault_of(change, expand, MOST_BYTES)
     assert wrong == []
 
 
@@ -111,7 +114,7 @@ def test_no_number_of_a_folder_decides_the_text_of_an_image(tmp_path: Path, kind
 def test_no_number_of_a_folder_decides_the_memory_of_pixels(tmp_path: Path, kind: str) -> None:
     folder = seeing_folder(tmp_path / "model", kind)
     pixels = drawn(64, 48)
-    wrong = []
+    wrong = list[str]()
     for change in harmed(folder, kind, ("config.json", "preprocessor_config.json")):
         vision = vision_of(folder)
         if vision.family is None:
@@ -125,13 +128,7 @@ def test_no_number_of_a_folder_decides_the_memory_of_pixels(tmp_path: Path, kind
         assert np.prod(layout.size) <= 2**26, change
         if np.prod(layout.size) > 2**22:
             continue
-        try:
-            peak = peak_of(partial(processor.prepare, pixels, settings, 1024))
-        except Exception as error:
-            wrong.append(f"{change}: {error!r}")
-            continue
-        if peak > 400 << 20:
-            wrong.append(f"{change}: {peak / 2**20:,.0f} MB")
+        wrong += fault_of(change, partial(processor.prepare, pixels, settings, 1024), 400 << 20)
     assert wrong == []
 
 
@@ -140,7 +137,7 @@ def test_no_number_of_a_folder_decides_the_memory_of_pixels(tmp_path: Path, kind
 def test_no_number_of_a_folder_decides_the_memory_of_a_tower(tmp_path: Path, kind: str) -> None:
     folder = seeing_folder(tmp_path / "model", kind)
     image = prepared(kind)[0]
-    wrong = []
+    wrong = list[str]()
     for change in harmed(folder, kind, ("config.json",)):
         vision = vision_of(folder)
         if vision.family is None:
@@ -148,15 +145,8 @@ def test_no_number_of_a_folder_decides_the_memory_of_a_tower(tmp_path: Path, kin
         # Other tests of this process may keep a model.
         before = mx.get_active_memory()
         mx.reset_peak_memory()
-        rows = ImageRows(folder, vision)
-        try:
-            peak = peak_of(partial(rows.see, "key", image))
-        except Exception as error:
-            wrong.append(f"{change}: {error!r}")
-            continue
-        peak = max(peak, mx.get_peak_memory() - before)
-        if peak > MOST_BYTES:
-            wrong.append(f"{change}: {peak / 2**20:,.0f} MB")
+        see = partial(ImageRows(folder, vision).see, "key", image)
+        wrong += fault_of(change, see, MOST_BYTES, lambda before=before: mx.get_peak_memory() - before)
     assert wrong == []
 
 

@@ -26,7 +26,7 @@ from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.work.child_run import Limits
 from rdchat.work.job import Job
-from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, profile, stored
+from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, png_of, profile, stored
 from tests.time_limits import at_most
 
 SETTINGS = {"size": {"shortest_edge": 3136, "longest_edge": 1003520}}
@@ -174,14 +174,6 @@ def test_a_film_is_no_image_and_an_image_whose_own_brand_is_unknown_is_one() -> 
 def test_settings_of_a_model_are_blamed_and_not_the_image(images: ImageProcess, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="settings for images are invalid"):
         images.prepare(stored(tmp_path, photo()), "qwen", {"patch_size": 0}, None)
-
-
-def png_of(width: int, height: int, body: bytes, *others: bytes) -> bytes:
-    """Return a PNG with this compressed body, and other chunks before it."""
-    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = (struct.pack(">I", len(each) - 4) + each + struct.pack(">I", zlib.crc32(each))
-              for each in (head, *others, b"IDAT" + body))  # fmt: skip
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def riff(*parts: bytes) -> bytes:

@@ -45,11 +45,11 @@ def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
     return np.concatenate([image.rows for image in seen]), deep
 
 
-def quantised(tensors: Tensors, bits: int, is_eye: Callable[[str], bool]) -> tuple[Tensors, Tensors]:
+def quantised(tensors: Tensors, bits: int, is_part: Callable[[str], bool]) -> tuple[Tensors, Tensors]:
     """Return a checkpoint whose tower is quantised, and one with the floats that this means."""
     packed, floats = dict(tensors), dict(tensors)
     for name, array in tensors.items():
-        if is_eye(name) and array.ndim == 2 and array.shape[1] % 32 == 0:
+        if is_part(name) and array.ndim == 2 and array.shape[1] % 32 == 0:
             parts = mx.quantize(mx.array(array), 32, bits)
             base = name.removesuffix("weight")
             packed |= {
