@@ -180,6 +180,10 @@ def repository_of(name: str) -> CachedRepository:
     """
     if not is_repository(name if "/" in name else f"first/{name}"):
         raise ModelError(f"{name[:200]} is not the name of a model on Hugging Face.", "Write it as ORG/NAME.")
+    return _folder_of(name)
+
+
+def _folder_of(name: str) -> CachedRepository:
     return CachedRepository(name, hub_cache() / f"models--{name.replace('/', '--')}")
 
 
@@ -193,7 +197,7 @@ def cached_repositories() -> Iterator[CachedRepository]:
 
 def snapshot_of(name: str, revision: str = "main") -> Path | None:
     """Return the snapshot folder of a model in the hub's cache; None if it is not there."""
-    repository = CachedRepository(name, hub_cache() / f"models--{name.replace('/', '--')}")
+    repository = _folder_of(name)
     commit = repository.commit_of(revision)
     snapshot = repository.snapshots / commit
     return snapshot if commit and snapshot.is_dir() else None

@@ -172,13 +172,13 @@ def _read_call(fields: Fields) -> ToolCall:
     fields.raw_value("type")  # `function` or `custom`
     custom = fields.part("custom")
     if custom.values:
-        return ToolCall(
-            custom.read_text("name"), json.dumps({"input": custom.read_text("input", "")}), fields.read_text("id", "")
-        )
-    function = fields.part("function")
-    return ToolCall(
-        function.read_text("name"), arguments_of(function.raw_value("arguments")), fields.read_text("id", "")
-    )
+        name = custom.read_text("name")
+        arguments = json.dumps({"input": custom.read_text("input", "")})
+    else:
+        function = fields.part("function")
+        name = function.read_text("name")
+        arguments = arguments_of(function.raw_value("arguments"))
+    return ToolCall(name, arguments, fields.read_text("id", ""))
 
 
 def arguments_of(given: object) -> str:
