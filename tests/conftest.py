@@ -21,7 +21,10 @@ from xdist.scheduler import LoadFileScheduling
 
 from rdchat import host, machine, paths
 from rdchat.services.app.event_loop import collect_if_due
+from tests.hub.surroundings import hub, this_machine_only
 from tests.kernels import temporary_folder
+
+__all__ = ["hub", "this_machine_only"]
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 # The person's own keychain is left alone, here and in processes that are begun. Without this line keyring would choose

@@ -4,9 +4,6 @@ import pytest
 
 from tests.hub.downloads.downloading import NAME, small_files
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
-
-__all__ = ["hub", "this_machine_only"]
 
 
 @pytest.fixture(autouse=True)

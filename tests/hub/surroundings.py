@@ -1,4 +1,4 @@
-"""Shared fixtures of the hub's tests: a local hub, and no other network."""
+"""Fixtures for all tests that need a hub: a local one, and no other network."""
 
 import socket
 from collections.abc import Iterator

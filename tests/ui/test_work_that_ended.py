@@ -36,13 +36,10 @@ from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import Job, SerialThread, outcome_of
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.services.bench_runs import EVENTS
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
-
-__all__ = ["hub", "this_machine_only"]
 
 PLAN = DeletionPlan(CachedRepository("alpha", Path("alpha")), "", (Path("alpha"),), 1, (), unfinished=False)
 

@@ -18,11 +18,9 @@ from rdchat.inference.models.model_locations import stamp_of, store_capability
 from tests.commands.running import check_refused, printed_json
 from tests.hub.downloads.downloading import NAME, download
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
 from tests.inference.fakes import tiny_llama
 
-__all__ = ["hub", "this_machine_only"]
 THEIRS = "mlx-community/Small"
 
 

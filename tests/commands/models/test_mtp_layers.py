@@ -27,9 +27,7 @@ from tests.hub.mtp_samples import (
     place,
     stored,
 )
-from tests.hub.surroundings import hub, this_machine_only
 
-__all__ = ["hub", "this_machine_only"]
 _QUANTIZED = {"tags": ["mlx", f"base_model:quantized:{ORIGINAL}"]}
 
 

@@ -9,12 +9,10 @@ from rdchat.cli import main
 from rdchat.commands import terminal
 from tests.commands.running import check_refused, printed_json
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
 from tests.inference.vision.pictures import photo, stored
 from tests.inference.vision.seeing_chats import seeing_folder
 
-__all__ = ["hub", "this_machine_only"]
 ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
 
 

@@ -25,10 +25,7 @@ from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 from rdchat.work import child_run
 from tests.hub.downloads.downloading import small_files
-from tests.hub.surroundings import hub, this_machine_only
 from tests.processes import python_process
-
-__all__ = ["hub", "this_machine_only"]
 
 COMMAND = [sys.executable, "-m", "tests.inference.rank_processes.scripted_rank", "--child", "rank"]
 ROOT = Path(__file__).parents[3]

@@ -30,7 +30,6 @@ from rdchat.services.models.file_actions import RemovalQuestion
 from tests.hub.downloads.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.mtp_samples import run
-from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.model_folders import change_config
 from tests.inference.vision.fetched_towers import (
     ORIGINAL,
@@ -44,8 +43,6 @@ from tests.inference.vision.fetched_towers import (
 )
 from tests.inference.vision.golden_models import SeeingModel, apart, expected, prepared
 from tests.inference.vision.seeing_chats import picture, seeing_folder
-
-__all__ = ["hub", "this_machine_only"]
 
 
 @pytest.fixture

@@ -8,10 +8,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import DownloadLimits
 from rdchat.hub.endpoint import Tokens
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.followed_downloads import FollowedDownloads
-
-__all__ = ["hub", "this_machine_only"]
 
 
 @pytest.fixture

@@ -28,10 +28,8 @@ from rdchat.services.models.removal import Removal
 from rdchat.work.job import Job
 from tests.hub.downloads.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model
 
-__all__ = ["hub", "this_machine_only"]
 WEIGHTS = "model.safetensors"
 
 

@@ -14,10 +14,8 @@ from rdchat.services.models.file_actions import reason_not_to_verify
 from rdchat.services.models.removal import Verification
 from tests.hub.downloads.downloading import NAME, download, small_files
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model
 
-__all__ = ["hub", "this_machine_only"]
 WEIGHTS = "model.safetensors"
 
 

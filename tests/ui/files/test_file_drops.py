@@ -14,9 +14,9 @@ from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat
-from tests.ui.models.conftest import Machine, app, hub, machine, models, models_window, this_machine_only
+from tests.ui.models.conftest import Machine, app, machine, models, models_window
 
-__all__ = ["app", "hub", "machine", "models", "models_window", "this_machine_only"]
+__all__ = ["app", "machine", "models", "models_window"]
 
 HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 PLACE = QPointF(300, 300)

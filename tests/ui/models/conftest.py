@@ -15,11 +15,8 @@ from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
-from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
-
-__all__ = ["hub", "this_machine_only"]
 
 
 @dataclass

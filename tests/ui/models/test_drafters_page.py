@@ -30,12 +30,11 @@ from rdchat.ui.models.training.page import TrainingForm
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.library_samples import library_model
 from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
 from tests.ui.conftest import Chat
 
-__all__ = ["hub", "short_trainings", "this_machine_only"]
+__all__ = ["short_trainings"]
 WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
 
 

@@ -21,10 +21,8 @@ from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, place
-from tests.hub.surroundings import hub, this_machine_only
 from tests.ui.conftest import Chat
 
-__all__ = ["hub", "this_machine_only"]
 WAIT_MS = 60_000
 
 

@@ -18,12 +18,10 @@ from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
 from tests.inference.vision.seeing_chats import seeing_folder
 from tests.ui.conftest import Chat
 
-__all__ = ["hub", "this_machine_only"]
 WAIT_MS = 60_000
 
 

@@ -19,14 +19,11 @@ from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.downloads.downloading import small_files
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.suggested_pairs import MODEL, suggest
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.services.models.macs import MAC_16, mac
 from tests.ui.conftest import Chat
-
-__all__ = ["hub", "this_machine_only"]
 
 LEFT = Qt.MouseButton.LeftButton
 WAIT_MS = 60_000

@@ -16,12 +16,10 @@ from rdchat.inference.session import ChatSession
 from tests.grids import share
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, run
-from tests.hub.surroundings import hub, this_machine_only
 from tests.inference.drafting.heads.mtp_targets import CASES, golden_config, golden_folder, reply, target_in
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import plain
 
-__all__ = ["hub", "this_machine_only"]
 pytestmark = pytest.mark.across_rows
 
 

@@ -8,10 +8,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.services.models.macs import sources
 
-__all__ = ["hub", "sources", "this_machine_only"]
+__all__ = ["sources"]
 
 
 @pytest.fixture

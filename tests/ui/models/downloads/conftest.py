@@ -10,10 +10,7 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
-from tests.hub.surroundings import hub, this_machine_only
 from tests.ui.conftest import Chat
-
-__all__ = ["hub", "this_machine_only"]
 
 
 @pytest.fixture
