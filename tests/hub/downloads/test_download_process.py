@@ -47,6 +47,13 @@ class Downloads:
         self.jobs[download.id] = self.process.start_download(download, self.told.put)
         return download.id
 
+    def start_in_part(self, hub: HubServer) -> str:
+        """Begin the usual model's download, which the hub holds when a part has come; return its id."""
+        hub.holds_at = 100_000
+        download = self.start(NAME)
+        self.wait(download, lambda progress: progress.done_bytes > 50_000)
+        return download
+
     def wait(self, download: str, wanted: Callable[[Download], bool]) -> Download:
         """Return the first progress of a download that is as wanted."""
         end = time.monotonic() + TIMEOUT_S
@@ -109,9 +116,7 @@ def test_a_download_tells_how_it_goes_and_ends_whole(hub: HubServer, downloads: 
 def test_a_paused_download_stops_and_goes_on_from_where_it_was(
     hub: HubServer, downloads: Downloads, files: dict[str, bytes]
 ) -> None:
-    hub.holds_at = 100_000
-    download = downloads.start(NAME)
-    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    download = downloads.start_in_part(hub)
     downloads.jobs[download].cancel()
     paused = downloads.wait_for(download, DownloadState.PAUSED)
     check_nothing_installed()
@@ -170,9 +175,7 @@ def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downlo
 @pytest.mark.slow
 def test_a_discarded_download_leaves_nothing(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files())
-    hub.holds_at = 100_000
-    download = downloads.start(NAME)
-    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    download = downloads.start_in_part(hub)
     downloads.process.discard(Download(NAME), downloads.told.put)
     downloads.wait_for(download, DownloadState.REMOVED)
     assert not cached().folder.exists()
@@ -197,9 +200,7 @@ def test_a_discarded_download_leaves_another_revision_alone(
 def test_a_crash_of_the_process_is_told_and_resumed_from(
     hub: HubServer, downloads: Downloads, files: dict[str, bytes]
 ) -> None:
-    hub.holds_at = 100_000
-    download = downloads.start(NAME)
-    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    download = downloads.start_in_part(hub)
     child = downloads.child()
     child.kill()
     failed = downloads.wait_for(download, DownloadState.FAILED)
@@ -216,9 +217,7 @@ def test_a_crash_of_the_process_is_told_and_resumed_from(
 @pytest.mark.slow
 def test_the_process_ends_with_the_one_who_asked(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files())
-    hub.holds_at = 100_000
-    download = downloads.start(NAME)
-    downloads.wait(download, lambda progress: progress.done_bytes > 50_000)
+    downloads.start_in_part(hub)
     child = downloads.child()
     downloads.process.close()
     assert not child.is_running()
