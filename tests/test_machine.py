@@ -1,7 +1,9 @@
-"""The load and power of the machine, whatever a system leaves out; what keeps it awake never costs a reply."""
+"""Memory, power and load of the machine, whatever a system leaves out; what keeps it awake never costs a reply."""
 
 import logging
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Self
 
@@ -9,7 +11,11 @@ import psutil
 import pytest
 
 from rdchat import host, machine
-from rdchat.machine import on_battery, others_seconds, processors
+from rdchat.machine import OtherPrograms, on_battery, others_seconds, processors
+
+MIB = 2**20
+GROUPS = Path("/sys/fs/cgroup")
+CORES = 4
 
 
 @pytest.mark.parametrize(("plugged", "on_it"), [(True, False), (False, True), (None, False)])
@@ -116,3 +122,122 @@ def test_a_failure_at_the_end_is_logged_and_hides_no_error_of_the_reply(
 def test_the_state_of_the_machine_is_read(process_info: ProcessInfo) -> None:
     assert machine.low_power_mode()
     assert machine.is_hot()
+
+
+def write_group(folder: Path, limit: str, version: int, used: int = 100 * MIB, cached: int = 30 * MIB) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    limit_name, used_name, prefix = machine._LAYOUTS[0 if version == 2 else 1]
+    (folder / limit_name).write_text(f"{limit}\n")
+    (folder / used_name).write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"{prefix}active_file {cached // 3}\n{prefix}inactive_file {cached * 2 // 3}\n")
+
+
+@pytest.mark.parametrize(("version", "mount"), [(2, ""), (1, "memory")])
+def test_the_tightest_group_decides(tmp_path: Path, version: int, mount: str) -> None:
+    own = tmp_path / "own"
+    own.write_text(f"7:cpu:/apps/chat\n{'0::' if version == 2 else '4:memory:'}/apps/chat\n")
+    root = tmp_path / "groups"
+    write_group(root / mount / "apps" / "chat", str(900 * MIB), version)
+    write_group(root / mount / "apps", str(500 * MIB), version)
+    rooms = machine.room_in_control_groups(own, root)
+    assert min(rooms) == 430 * MIB
+    assert len(rooms) == 2
+
+
+def test_in_a_container_the_group_is_at_the_root(tmp_path: Path) -> None:
+    """The kernel names the path outside, of which the container sees only the last folder."""
+    own = tmp_path / "own"
+    own.write_text("0::/system/docker-123\n")
+    write_group(tmp_path / "groups", str(500 * MIB), 2)
+    assert machine.room_in_control_groups(own, tmp_path / "groups") == [430 * MIB]
+
+
+def test_no_limit_is_none(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("0::/\n")
+    write_group(tmp_path / "groups", "max", 2)
+    assert machine.room_in_control_groups(own, tmp_path / "groups") == []
+    assert machine.room_in_control_groups(tmp_path / "no such file", tmp_path / "groups") == []
+
+
+def test_an_overfull_group_has_no_room(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("0::/\n")
+    write_group(tmp_path / "groups", str(50 * MIB), 2)
+    assert machine.room_in_control_groups(own, tmp_path / "groups") == [0]
+
+
+def test_a_real_group_limits_what_is_free() -> None:
+    """Makes a group of half a gigabyte where this machine lets us, and looks from inside."""
+    version_1 = (GROUPS / "memory").is_dir()
+    group = GROUPS / ("memory" if version_1 else "") / f"rdchat-test-{psutil.Process().pid}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if version_1 else "memory.max")).write_text(str(512 * MIB))
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"this machine lets us make no control group: {error}")
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "Path(sys.argv[1], 'cgroup.procs').write_text(str(os.getpid()))\n"
+        "from rdchat import machine\n"
+        "print(machine.available_bytes())\n"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", code, str(group)], capture_output=True, text=True, check=True)
+    finally:
+        group.rmdir()
+    assert 300 * MIB < int(done.stdout) <= 512 * MIB
+
+
+class FakeTime:
+    """A clock that sleeping moves, and processor time that others take of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.others = 100.0, 7000.0
+        monkeypatch.setattr(machine, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(machine, "others_seconds", lambda: self.others)
+        monkeypatch.setattr(machine, "processors", lambda: CORES)
+
+    def go_on(self, seconds: float, share: float) -> None:
+        self.now += seconds
+        self.others += share * seconds * CORES
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    return FakeTime(monkeypatch)
+
+
+@pytest.mark.parametrize(("share", "busy"), [(0.0, False), (0.1, False), (0.2, True), (1.0, True)])
+def test_others_are_busy_where_they_take_much_of_all_processors(time: FakeTime, share: float, busy: bool) -> None:
+    others = OtherPrograms()
+    time.go_on(2.0, share)
+    assert others.are_busy is busy
+    time.go_on(2.0, 0.0)
+    assert not others.are_busy, "only what came since counts"
+
+
+def test_a_moment_is_too_short_to_judge_by(time: FakeTime) -> None:
+    others = OtherPrograms()
+    time.go_on(0.4, 1.0)
+    assert not others.are_busy
+    time.go_on(0.2, 1.0)
+    assert others.are_busy, "together it is long enough"
+    time.go_on(0.3, 0.0)
+    assert others.are_busy, "as the last time"
+
+
+def test_the_share_of_a_reply_is_that_of_all_its_time(time: FakeTime) -> None:
+    others = OtherPrograms()
+    assert others.share(now=True) == 0, "no time has passed"
+    time.go_on(1.0, 0.8)
+    assert others.share() == pytest.approx(0.8)
+    time.go_on(0.3, 0.0)
+    assert others.share() == pytest.approx(0.8), "as at the last look"
+    time.go_on(0.7, 0.0)
+    assert others.share(now=True) == pytest.approx(0.4)
+    time.others -= 1000
+    assert others.share(now=True) == 0, "counters of the system may go back"
