@@ -3,9 +3,8 @@
 mlx-lm builds a network from the config before it reads the weights: a million layers, or a list of a billion experts,
 would be created in memory first. So a count or size that is too large for the weight files is refused.
 
-The families of models that are published with MTP layers, by mlx-lm's model types, and those that rdchat reads.
-
-The layers are told by the names of their tensors: configurations are silent in some families.
+It also knows the families that are published with MTP layers, and finds those layers by the names of their tensors,
+since configurations are silent in some families.
 """
 
 import ast

@@ -268,7 +268,7 @@ def _check_answer(_job: Job[Any], *, answer: str, schemas: str) -> dict[str, Any
 
 
 def _settings(_job: Job[Any], *, config: dict[str, Any]) -> dict[str, Any]:
-    from rdchat.inference.mlx_lm_fixes.class_settings import class_settings  # noqa: PLC0415  once a model
+    from rdchat.inference.mlx_lm_fixes.config_fixes import class_settings  # noqa: PLC0415  once a model
 
     return {"parts": class_settings(config)}
 

@@ -1,12 +1,8 @@
-"""Messages of rank 0 to the other ranks: sums of int32 arrays to which the others add zeros.
+"""The ring of ranks, and what rank 0 tells the others: each call of its network, and what happened to caches before it.
 
-A sum is what every backend of MLX has, and it may be lazy: a message can carry tokens that the device still computes.
-
-Joins the ring of ranks: MLX's own, over TCP.
-
-Rank 0: sends every call of its network, and what happened to caches before it, to the other ranks.
-
-A rank that is not the first: repeats the calls that rank 0 sends, on its part of the model.
+The ring is MLX's own, over TCP. A message is a sum of int32 arrays to which the other ranks add zeros: every backend of
+MLX has sums, and they may be lazy, so a message can carry tokens that the device still computes. The others repeat each
+call on their part of the model.
 """
 
 import json

@@ -1,9 +1,15 @@
 """The hooks by which unmodified layers of mlx-lm with recurrent or convolutional state take part in rounds.
 
 Such a layer calls a causal convolution, which is a module, and a function for its recurrence, which is a name among the
-globals of its file. The convolution gets a subclass of its own class. The layer gets one too, whose methods are copies
-with other globals, so that mlx-lm's modules and other models stay as they are. Outside of a round the layer computes as
-before.
+globals of its file. Both must be caught without a change to mlx-lm, and for this network alone:
+
+- The convolution gets a subclass of its own class, whose `__call__` asks the open round first.
+- The layer gets a subclass whose methods are copies of its own with other globals. `Qwen3NextGatedDeltaNet.__call__`
+  looks up `gated_delta_update` in the globals of `qwen3_next.py`; its copy finds ours in their place. The file's own
+  globals, and layers of other models, stay as they are.
+
+Ours run the recurrence that they replace, and give the round what it needs to undo or to commit a draft. Outside of a
+round the layer computes as before.
 """
 
 import inspect

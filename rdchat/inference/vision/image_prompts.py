@@ -1,17 +1,18 @@
-"""Where images stand in a model's prompts: their text for the tokenizer, and the ids of their tokens. No MLX here.
+"""Where images stand in a model's prompts: their text, the ids of their tokens, and their positions. No MLX here.
 
-Where the tokens of images stand in a prompt: their ids, and positions by axis as Qwen's models count them.
+The tokens of an image have negative ids, which no vocabulary has. Each is made of a hash of all that decides the
+image's rows, and of its index in the image. So two prompts with the same ids have the same pixels, and all that
+compares tokens (caches in memory and on disk, lookup, the index of replies) is right with images without knowing of
+them. The network gets rows of embeddings in place of these ids.
 
-A text counts time, row and column up together. The tokens of an image have one time, and the rows and columns of a
-grid; the text behind it goes on one after the largest of them. So an image of 2 rows and 4 columns takes 8 tokens, but
-4 positions:
+Qwen's models count positions by axis. A text counts time, row and column up together. The tokens of an image have one
+time, and the rows and columns of a grid; the text behind it goes on one after the largest of them. So an image of 2
+rows and 4 columns takes 8 tokens, but 4 positions:
 
     token    a  b  .  .  .  .  .  .  .  .  c
     time     0  1  2  2  2  2  2  2  2  2  6
     row      0  1  2  2  2  2  3  3  3  3  6
     column   0  1  2  3  4  5  2  3  4  5  6
-
-No MLX here.
 """
 
 import hashlib

@@ -1,13 +1,10 @@
-"""The rows of images: computed by a model's tower, kept by the hash of the pixels, and put into a prompt's calls.
+"""The rows of images: computed by a model's tower, kept by the hash of the pixels, and put into a network's calls.
 
-What a loaded model sees with: the images of a prompt become rows that an unmodified network takes.
-
-What an unmodified network needs beside embeddings in a call with image rows: rope by axis, and DeepStack.
-
+A network of mlx-lm takes rows as the argument `input_embeddings`. Two families need more beside them, which hooks add:
 Qwen's models rotate some frequencies of a head by the time of a row, some by its row and some by its column in the
 image. mlx-lm's rope modules rotate all by one number, so each axis gets a call of its own, and each feature is taken
 from the call of its axis. Qwen3-VL also adds features of the tower's inner layers to the outputs of the network's first
-layers. Calls without image rows are computed as if the hooks were not there.
+layers (DeepStack). Calls without image rows are computed as if the hooks were not there.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX

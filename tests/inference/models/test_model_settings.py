@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.loading import load_model
-from rdchat.inference.mlx_lm_fixes.class_settings import class_settings
+from rdchat.inference.mlx_lm_fixes.config_fixes import class_settings
 from rdchat.inference.mlx_lm_fixes.ropes import follow_ropes
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.model_locations import cached_facts, stamp_of
