@@ -73,16 +73,16 @@ class ChatController(QObject):
         self._store = store
         self._engine = engine
         self.storage = StorageWatch(self)
-        control = SettingsControl(settings, self.storage, self)
+        control = SettingsControl(settings, self.storage)
         self.settings = control
         model = ModelSlot(engine, settings.settings, self)
         self.model_slot = model
-        self.remote = RemoteServers(control, self)
+        self.remote = RemoteServers(control)
         self.drafting = DraftControl(model, control)
-        self.prefix_caches = PrefixCacheControl(model, control, self)
-        self.server = ServerControl(model, self.drafting, control, self)
+        self.prefix_caches = PrefixCacheControl(model, control)
+        self.server = ServerControl(model, self.drafting, control)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
-        self.kept_caches = KeptCacheControl(store, control, self)
+        self.kept_caches = KeptCacheControl(store, control)
         self.servers = tools or ToolServers(
             control.values.tool_servers, lambda changed: control.change_values(tool_servers=changed)
         )

@@ -181,7 +181,6 @@ class KeptCacheControl(QObject):
     Args:
         store: The chats.
         settings: Whether caches are kept, and how much.
-        parent: The Qt parent.
 
     Attributes:
         bytes: Size of all caches when they were looked at last.
@@ -189,8 +188,8 @@ class KeptCacheControl(QObject):
 
     changed = Signal()
 
-    def __init__(self, store: ConversationStore, settings: SettingsControl, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, store: ConversationStore, settings: SettingsControl) -> None:
+        super().__init__(settings)
         self._store = store
         self._settings = settings
         self.bytes = 0
@@ -260,7 +259,6 @@ class PrefixCacheControl(QObject):
     Args:
         slot: The model.
         settings: The settings.
-        parent: The Qt parent.
 
     Attributes:
         facts: The last answer of the engine; None before that.
@@ -268,8 +266,8 @@ class PrefixCacheControl(QObject):
 
     changed = Signal()
 
-    def __init__(self, slot: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, slot: ModelSlot, settings: SettingsControl) -> None:
+        super().__init__(settings)
         self._slot = slot
         self._settings = settings
         self._limit = settings.values.prefix_cache_bytes

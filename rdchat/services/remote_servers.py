@@ -22,8 +22,8 @@ class RemoteServers(QObject):
 
     changed = Signal()
 
-    def __init__(self, settings: SettingsControl, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, settings: SettingsControl) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._search = FolderSearch(_answers, self)
         self._search.changed.connect(self.changed)

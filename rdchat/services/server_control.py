@@ -36,7 +36,6 @@ class SharedEngine(QObject):
         slot: The app's one model.
         find_models: Finds the models on this machine.
         draft: Returns how the person wants replies to be drafted; called on the server's thread.
-        parent: The Qt parent.
     """
 
     # The submitted request, and an event of it.
@@ -47,9 +46,8 @@ class SharedEngine(QObject):
         slot: ModelSlot,
         find_models: Callable[[], Sequence[ModelCard]],
         draft: Callable[[], DraftSettings] = DraftSettings,
-        parent: QObject | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__(slot)
         self._slot = slot
         self.find_models = find_models
         self._draft = draft
@@ -139,7 +137,6 @@ class ServerControl(QObject):
         slot: The model, shared with the window.
         drafting: How replies are drafted.
         settings: The settings.
-        parent: The Qt parent.
 
     Attributes:
         changed: Emitted when it starts or stops, or its address, key or problem changes.
@@ -153,15 +150,13 @@ class ServerControl(QObject):
     facts_changed = Signal(ServerFacts)
     start_failed = Signal(Notice)
 
-    def __init__(
-        self, slot: ModelSlot, drafting: DraftControl, settings: SettingsControl, parent: QObject | None = None
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, slot: ModelSlot, drafting: DraftControl, settings: SettingsControl) -> None:
+        super().__init__(settings)
         self._drafting = drafting
         self._settings = settings
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
-        self._engine = SharedEngine(slot, tuple, self._draft, self)
+        self._engine = SharedEngine(slot, tuple, self._draft)
         # Changed on the control's thread alone.
         self._server: Server | None = None
         self._started_with: dict[str, Any] = {}

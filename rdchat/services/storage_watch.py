@@ -67,13 +67,12 @@ class SettingsControl(QObject):
     Args:
         store: Stores them.
         storage: Reports a failure to save them; they take effect anyway.
-        parent: The Qt parent.
     """
 
     changed = Signal(Settings)
 
-    def __init__(self, store: SettingsStore, storage: StorageWatch, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, store: SettingsStore, storage: StorageWatch) -> None:
+        super().__init__(storage)
         self._store = store
         self._storage = storage
 

@@ -72,7 +72,7 @@ class OpenChat(QObject):
         self._storage = storage
         self._settings = settings
         self.replies = replies
-        self.files = PendingFiles(replies.model, settings, self)
+        self.files = PendingFiles(replies.model, settings)
         self.unsent = UnsentMemory(store, self)
         self.files.changed.connect(lambda: self.unsent.save_files(self.files.chat, tuple(self.files.to_send())))
         self.unsent.files_exceeded.connect(self.files.refused)
@@ -335,7 +335,7 @@ class OpenChat(QObject):
         if message.id not in self.edits:
             with self._storage.reading():
                 own = [(file, self._store.file_text(file)) for file in message.files]
-                files = PendingFiles(self.replies.model, self._settings, self)
+                files = PendingFiles(self.replies.model, self._settings)
                 self.edits[message.id] = files
                 files.restore_files(own)
         return self.edits.get(message.id)

@@ -57,7 +57,7 @@ class QuickChat(QObject):
         self.waiting = False
         self._last_id = 0
         self._conversation = NEW_CHAT
-        self.files = PendingFiles(self._replies.model, settings, self)
+        self.files = PendingFiles(self._replies.model, settings)
         # The texts of the images, by digest.
         self._texts: dict[str, str] = {}
         self._replies.chat_allowed.connect(self._on_allowed)

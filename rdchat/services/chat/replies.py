@@ -87,7 +87,7 @@ class Replies(QObject):
         self.drafting = drafting
         self._earlier = earlier
         self._caches = caches
-        self.recorder = ReplyRecorder(store, storage, self)
+        self.recorder = ReplyRecorder(store, storage)
         self.traces = TraceRecorder(store, self)
         self.borrowed = BorrowedModel(self.model, self)
         self.ended.connect(self.borrowed.end_reply)

@@ -186,7 +186,6 @@ class ReplyRecorder(QObject):
     Args:
         store: The conversations.
         storage: Reports that the text cannot be stored, and when it can be again.
-        parent: The Qt parent.
 
     Attributes:
         clock: Returns seconds, as in `ReplyProgress.written_at`.
@@ -194,8 +193,8 @@ class ReplyRecorder(QObject):
         trouble: Why they cannot be stored; None while they can.
     """
 
-    def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, store: ConversationStore, storage: StorageWatch) -> None:
+        super().__init__(storage)
         self._store = store
         self._storage = storage
         self.clock = time.monotonic

@@ -146,7 +146,7 @@ class ChatList(QObject):
         self.store = store
         self.storage = storage
         self.chat = chat
-        self.order = ChatOrder(store, storage, self)
+        self.order = ChatOrder(store, storage)
         self.finder = ChatSearch(store.path, storage, self)
         self.location = Location.CHATS
         self.query = SearchQuery()

@@ -67,7 +67,6 @@ class ChatOrder(QObject):
     Args:
         store: The conversations.
         storage: Runs every command, and reports failures.
-        parent: The Qt parent.
 
     Attributes:
         history: The undo steps since the app was started.
@@ -80,8 +79,8 @@ class ChatOrder(QObject):
     # Describes a command that removed something from the list.
     undo_offered = Signal(str)
 
-    def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, store: ConversationStore, storage: StorageWatch) -> None:
+        super().__init__(storage)
         self._store = store
         self._storage = storage
         self._organiser = store.organiser

@@ -82,7 +82,6 @@ class PendingFiles(QObject):
     Args:
         model: The loaded model, and the engine, which counts tokens.
         settings: Say how many tokens an image may take.
-        parent: The Qt parent.
 
     Attributes:
         refused: Why a file was not taken, a sentence or two.
@@ -91,8 +90,8 @@ class PendingFiles(QObject):
     changed = Signal()
     refused = Signal(str)
 
-    def __init__(self, model: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, model: ModelSlot, settings: SettingsControl) -> None:
+        super().__init__(settings)
         self._engine = model.engine
         self._model = model
         self._settings = settings

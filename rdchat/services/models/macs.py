@@ -24,8 +24,8 @@ class Macs(QObject):
 
     changed = Signal()
 
-    def __init__(self, settings: SettingsControl, parent: QObject | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, settings: SettingsControl) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._work = BackgroundWork("macs", self)
         self.facts: dict[str, dict[str, Any]] = {}

@@ -82,7 +82,7 @@ class Models(QObject):
         self.training = TrainingControl(self)
         for changed in (slot.engine.request_accepted, slot.engine.request_ended):
             changed.connect(lambda: self.training.hold(slot.engine.writing))  # It waits for replies.
-        self.macs = Macs(settings, self)
+        self.macs = Macs(settings)
         self.downloads.restore_downloads()
 
     @property

@@ -11,6 +11,7 @@ from tests.chat.transfer.tasks import import_into
 
 type ImportFiles = Callable[..., ImportReport]
 type WriteJson = Callable[[str, Any], Path]
+type ImportJson = Callable[[str, Any], ImportReport]
 
 
 @pytest.fixture
@@ -29,3 +30,9 @@ def write_json(tmp_path: Path) -> WriteJson:
         return path
 
     return write
+
+
+@pytest.fixture
+def import_json(import_files: ImportFiles, write_json: WriteJson) -> ImportJson:
+    """Imports a file of JSON."""
+    return lambda name, data: import_files(write_json(name, data))

@@ -16,7 +16,7 @@ from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, Skipped
 from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.transfer_process import read_files
 from rdchat.work.job import CancelledError, Job, StopWork
-from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, write_jan
 
 GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
@@ -77,10 +77,10 @@ def changed(place: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_a_chat_whose_tree_is_damaged_keeps_its_messages_in_their_order(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, place: str, value: object
+    store: ConversationStore, import_json: ImportJson, place: str, value: object
 ):
     """Such a chat was left out, or its first messages could only be found as another version of the last one."""
-    report = import_files(write_json("conversations.json", [changed(f"mapping.{place}", value), GOOD]))
+    report = import_json("conversations.json", [changed(f"mapping.{place}", value), GOOD])
     assert {each.title for each in store.conversations()} == {"Good", "Rivers"}
     chat = next(each for each in store.conversations() if each.title == "Rivers")
     assert [each.text for each in store.messages(chat.id)] == ["Q", "A"]
@@ -88,32 +88,26 @@ def test_a_chat_whose_tree_is_damaged_keeps_its_messages_in_their_order(
 
 
 @pytest.mark.parametrize("place", ["metadata", "content.content_type", "recipient", "create_time"])
-def test_damage_beside_a_text_does_not_cost_the_text(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, place: str
-):
-    import_files(write_json("conversations.json", [changed(f"mapping.a.message.{place}", [3])]))
+def test_damage_beside_a_text_does_not_cost_the_text(store: ConversationStore, import_json: ImportJson, place: str):
+    import_json("conversations.json", [changed(f"mapping.a.message.{place}", [3])])
     (conversation,) = store.conversations()
     assert [each.text for each in store.messages(conversation.id)] == ["Q", "A"]
 
 
-def test_a_chat_of_which_every_message_is_damaged_is_refused(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
+def test_a_chat_of_which_every_message_is_damaged_is_refused(store: ConversationStore, import_json: ImportJson):
     chat = chatgpt_chat(chatgpt_node("q", None, "user", "Q"))
     chat["mapping"]["q"]["message"]["author"] = 3
-    (not_taken,) = import_files(write_json("conversations.json", [chat])).not_taken
+    (not_taken,) = import_json("conversations.json", [chat]).not_taken
     assert "has the wrong type" in not_taken.reason
 
 
 @pytest.mark.parametrize(
     "value", [1e300, -5, "never", float("nan"), 10**30, pytest.param(10**400, id="huge"), True, [], "2024-13-99"]
 )
-def test_a_date_that_no_calendar_has_is_unknown(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, value: object
-):
+def test_a_date_that_no_calendar_has_is_unknown(store: ConversationStore, import_json: ImportJson, value: object):
     chat = changed("create_time", value)
     chat["mapping"]["q"]["message"]["create_time"] = value
-    assert import_files(write_json("conversations.json", [chat])).is_complete
+    assert import_json("conversations.json", [chat]).is_complete
     (conversation,) = store.conversations()
     assert conversation.created_at is not None, "the other messages or the file have a date"
     assert store.messages(conversation.id)[0].created_at is None
@@ -136,8 +130,7 @@ def test_a_damaged_chat_of_ours_takes_nothing_from_the_files_around_it(
 @pytest.mark.parametrize("error", [TypeError, ValueError, OverflowError, KeyError, RecursionError])
 def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
     store: ConversationStore,
-    import_files: ImportFiles,
-    write_json: WriteJson,
+    import_json: ImportJson,
     monkeypatch: pytest.MonkeyPatch,
     error: type[Exception],
 ):
@@ -148,7 +141,7 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
         return chatgpt.FORMAT.convert(chat, fields)
 
     monkeypatch.setattr(transfer_process, "FORMATS", (replace(chatgpt.FORMAT, convert=fail),))
-    report = import_files(write_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD]))
+    report = import_json("conversations.json", [GOOD | {"title": "Odd"}, GOOD])
     assert [each.title for each in store.conversations()] == ["Good"]
     assert report.not_taken == (SkippedChat("Odd", "It is damaged."),)
 
@@ -165,14 +158,12 @@ def test_odd_letters_are_kept_as_far_as_they_can_be_stored(
 
 
 @pytest.mark.slow
-def test_thousands_of_messages_in_a_row_are_one_chat(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
+def test_thousands_of_messages_in_a_row_are_one_chat(store: ConversationStore, import_json: ImportJson):
     nodes = [
         chatgpt_node(str(n), str(n - 1) if n else None, "user" if n % 2 == 0 else "assistant", f"m{n}")
         for n in range(1_500)
     ]
-    report = import_files(write_json("conversations.json", [chatgpt_chat(*nodes)]))
+    report = import_json("conversations.json", [chatgpt_chat(*nodes)])
     assert report.messages == 1_500
     assert len(store.messages(report.chats[0])) == 1_500
 

@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import SamplingParams
-from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
 from tests.chat.transfer.full_samples import FULL
 from tests.chat.transfer.samples import (
     CHATGPT_TIME,
@@ -31,9 +31,9 @@ def only_chat(store: ConversationStore) -> tuple[str, list[Message]]:
 
 
 def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+    store: ConversationStore, import_json: ImportJson
 ):
-    report = import_files(write_json("conversations.json", [chatgpt_with_everything()]))
+    report = import_json("conversations.json", [chatgpt_with_everything()])
     assert report.is_complete
     assert report.messages == 4
     title, (question, reply) = only_chat(store)
@@ -48,7 +48,7 @@ def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
 
 
 def test_a_prompt_of_chatgpt_that_is_only_an_image_keeps_its_reply_apart(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+    store: ConversationStore, import_json: ImportJson
 ):
     image = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://1"}
     files = [{"id": "1", "name": "dog.png", "mimeType": "image/png"}, {"id": "2", "name": "Report.pdf"}]
@@ -60,7 +60,7 @@ def test_a_prompt_of_chatgpt_that_is_only_an_image_keeps_its_reply_apart(
         chatgpt_node("f", "b", "user", "And these?", metadata={"attachments": files}),
         chatgpt_node("c", "f", "assistant", "Both.", metadata={"attachments": []}),
     )
-    report = import_files(write_json("conversations.json", [chat]))
+    report = import_json("conversations.json", [chat])
     assert [each.text for each in only_chat(store)[1]] == [
         "A cat?", "A mammal.", "[1 image]", "A dog.", "And these?", "Both."
     ]  # fmt: skip
@@ -83,10 +83,8 @@ def test_chatgpts_archive_is_read_as_it_is_downloaded_also_in_parts(
     assert {each.title for each in store.conversations()} == {"Part 0", "Part 1"}
 
 
-def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
-    report = import_files(write_json("1711800000000.conversation.json", lm_studio_chat()))
+def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(store: ConversationStore, import_json: ImportJson):
+    report = import_json("1711800000000.conversation.json", lm_studio_chat())
     assert report.is_complete
     (conversation,) = store.conversations()
     assert (conversation.title, conversation.created_at) == ("A picture", 1_711_800_000)
@@ -270,9 +268,9 @@ def test_calls_in_the_metadata_of_jan_are_named(store: ConversationStore, import
 
 
 def test_a_chat_of_claude_keeps_its_branches_thoughts_and_attached_texts(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+    store: ConversationStore, import_json: ImportJson
 ):
-    report = import_files(write_json("conversations.json", [claude_chat()]))
+    report = import_json("conversations.json", [claude_chat()])
     assert [file.source for file in report.files] == ["Claude"]
     title, (question, reply, last) = only_chat(store)
     assert title == "Rivers"
@@ -282,20 +280,16 @@ def test_a_chat_of_claude_keeps_its_branches_thoughts_and_attached_texts(
     assert [without.parts for without in report.without] == ["1 file, 1 tool call, 1 tool result"]
 
 
-def test_a_chat_of_deepseek_is_told_from_one_of_chatgpt(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
-    report = import_files(write_json("conversations.json", [FULL["DeepSeek"]]))
+def test_a_chat_of_deepseek_is_told_from_one_of_chatgpt(store: ConversationStore, import_json: ImportJson):
+    report = import_json("conversations.json", [FULL["DeepSeek"]])
     assert [file.source for file in report.files] == ["DeepSeek"]
     _, (question, reply, *_) = only_chat(store)
     assert (question.text, reply.model) == ("A river?", "deepseek-chat")
     assert reply.text == "<think>\nWhich one\n</think>\n\nThe Elbe."
 
 
-def test_a_chat_of_open_webui_shows_the_reply_that_was_chosen(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
-    report = import_files(write_json("all-chats-export.json", [FULL["Open WebUI"]]))
+def test_a_chat_of_open_webui_shows_the_reply_that_was_chosen(store: ConversationStore, import_json: ImportJson):
+    report = import_json("all-chats-export.json", [FULL["Open WebUI"]])
     assert [file.source for file in report.files] == ["Open WebUI"]
     (chat,) = store.conversations()
     assert (chat.title, chat.system_prompt) == ("Trip", "You are a guide.")

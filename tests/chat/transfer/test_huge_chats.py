@@ -10,7 +10,7 @@ import pytest
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files
 from rdchat.chat.transfer.chat_import import SkippedChat
-from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
 from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node
 from tests.grids import share
@@ -81,13 +81,11 @@ def test_a_file_of_one_chat_that_is_too_large_is_refused(
 
 
 @pytest.mark.slow
-def test_parts_that_are_too_long_together_leave_one_chat_out(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
+def test_parts_that_are_too_long_together_leave_one_chat_out(store: ConversationStore, import_json: ImportJson):
     """SQLite would refuse the text, and with it the whole import."""
     node = {"message": {"author": {"role": "user"}, "content": {"parts": ["a" * 12_000_000] * 2}}}
     chats = [json.loads(good("First")), {"title": "Long", "mapping": {"a": node}}]
-    assert import_files(write_json("conversations.json", chats)).not_taken == (
+    assert import_json("conversations.json", chats).not_taken == (
         SkippedChat("Long", "A message is longer than 16 million characters."),
     )
     assert titles(store) == {"First"}

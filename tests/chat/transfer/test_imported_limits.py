@@ -13,7 +13,7 @@ from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.chat.transfer.rdchat_json import read as read_ours
 from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS
 from tests.chat.attachments.stored_files import ask
-from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.conftest import ImportJson
 from tests.chat.transfer.full_samples import FULL, READERS, places
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -91,13 +91,11 @@ def test_no_text_of_any_format_is_longer_than_one_made_here(program: str) -> Non
         assert len(texts - {message.text for message in read.messages}) <= 2
 
 
-def test_bytes_of_an_image_never_stand_for_a_text(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-) -> None:
+def test_bytes_of_an_image_never_stand_for_a_text(store: ConversationStore, import_json: ImportJson) -> None:
     # Letters that begin as an image, and are a text.
     words = "GIF89a\0\x01 is how it begins.\n"
     chats = [chat_of(files=[image(words.encode())])]
-    import_files(write_json("foreign.json", {"format": "rdchat chats", "version": 1, "chats": chats}))
+    import_json("foreign.json", {"format": "rdchat chats", "version": 1, "chats": chats})
     text = attached(ReadFile("a.txt", FileKind.TEXT, (words,)), words)
     asked = ask(store, (text, words))
     assert store.file_text(asked.files[0]) == words

@@ -24,7 +24,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, T
 from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer import tasks
-from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
 from tests.stores import finish_message
 
 STATISTICS = Statistics(
@@ -118,11 +118,11 @@ def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, impor
 
 
 def test_options_of_a_file_leave_out_what_a_chat_must_have_and_what_belongs_to_a_computer(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+    store: ConversationStore, import_json: ImportJson
 ) -> None:
     own = {"preset": "7", "thinking_tokens": 5, "draft": {}, "cleared": ["sampling", "system_prompt", "answer_shape"]}
     chat = {"title": "Foreign", "own": own, "messages": [{"role": "user", "text": "Hello"}]}
-    report = import_files(write_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": [chat]}))
+    report = import_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": [chat]})
     read = store.conversation(report.chats[0])
     assert read.own == OwnOptions(None, 5, None, ("answer_shape",))
     assert OptionOrder(Settings()).effective_values(read).sampling == SamplingParams()
@@ -164,16 +164,6 @@ def test_figures_that_cannot_be_are_left_out_and_told(
     report = import_files(tmp_path / "chats.json")
     assert report.is_complete
     assert report.without[0].parts == "1 reply's statistics, 1 trace"
-
-
-def test_what_is_here_already_is_not_taken_twice(
-    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
-):
-    export(store, tmp_path / "chats.json")
-    report = import_files(tmp_path / "chats.json", tmp_path / "chats.json")
-    assert report.is_complete
-    assert (len(report.chats), report.already_here) == (0, 2)
-    assert len(store.conversations()) == 1
 
 
 def test_a_chat_whose_files_say_something_else_is_another_one(

@@ -10,7 +10,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
-from tests.chat.transfer.conftest import ImportFiles, WriteJson
+from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.full_samples import (
     ADDRESS,
     CLAUDE_ROOT,
@@ -298,26 +298,24 @@ def test_blocks_of_librechat_are_thoughts_texts_images_and_counted_calls():
 
 
 def test_a_file_is_told_by_its_first_whole_chat_and_may_have_a_single_one(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+    store: ConversationStore, import_json: ImportJson
 ):
     good = {"name": "Good", "chat_messages": [claude_message("1", None, "human", "Hello")]}
-    report = import_files(write_json("conversations.json", [None, {"title": "Odd"}, good]))
+    report = import_json("conversations.json", [None, {"title": "Odd"}, good])
     assert [each.title for each in store.conversations()] == ["Good"]
     assert [each.title for each in report.not_taken] == ["Chat 1", "Odd"]
-    assert import_files(write_json("one.json", good | {"name": "Alone"})).messages == 1
-    assert import_files(write_json("two.json", librechat_chat(LIBRECHAT))).files[0].source == "LibreChat"
+    assert import_json("one.json", good | {"name": "Alone"}).messages == 1
+    assert import_json("two.json", librechat_chat(LIBRECHAT)).files[0].source == "LibreChat"
 
 
-def test_a_damaged_file_of_a_message_of_ours_costs_that_file(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
+def test_a_damaged_file_of_a_message_of_ours_costs_that_file(store: ConversationStore, import_json: ImportJson):
     files = [{"name": "a", "kind": [], "text": "b"}, {"name": "c", "kind": "text", "text": "d"}]
     messages = [
         {"parent": None, "role": "user", "text": "A", "files": files},
         {"parent": 7, "role": "assistant", "text": "B"},
     ]
     chat = {"title": "Ours", "messages": messages}
-    report = import_files(write_json("o.json", {"format": "rdchat chats", "version": 1, "chats": [chat]}))
+    report = import_json("o.json", {"format": "rdchat chats", "version": 1, "chats": [chat]})
     (conversation,) = store.conversations()
     asked, reply = store.messages(conversation.id)
     assert (asked.text, [file.name for file in asked.files], reply.text) == ("A", ["c"], "B")

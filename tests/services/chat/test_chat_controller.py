@@ -406,24 +406,6 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     assert settings.settings.recent_models == ("/models/good",)
 
 
-def test_an_edit_without_a_model_is_kept_with_a_failed_reply(unstarted: Window, engine: ScriptedEngine) -> None:
-    window = unstarted
-    window.controller.open_last_chat()
-    window.wait_for(EngineState.IDLE)
-    window.ask("Hi")
-    engine.load_errors["bad"] = ModelError("No such folder.", "Choose another.")
-    window.controller.model_slot.load_model("bad")
-    window.wait_for(EngineState.NO_MODEL)
-    window.controller.edit_message(window.controller.chat.path[0].id, "Hey")
-    assert window.texts == ["Hey", ""]
-    window.wait_for(EngineState.NO_MODEL)
-    assert window.controller.chat.path[-1].error == "No such folder. Choose another."
-    engine.load_errors.clear()
-    window.controller.model_slot.retry()
-    window.wait_for(EngineState.IDLE)
-    assert engine.loads[-1] == ("bad", Dtype.AUTO)
-
-
 def test_another_model_stops_the_reply_and_recent_ones_are_remembered(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:

@@ -10,7 +10,6 @@ from PySide6.QtCore import QCoreApplication, QObject, QThread, Signal
 from pytestqt.qtbot import QtBot
 
 from rdchat import machine
-from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest
@@ -325,26 +324,6 @@ def test_a_newer_load_gives_up_the_older_one(qtbot: QtBot, make_client: MakeClie
     assert [info.name for info in record.of(ModelInfo)] == ["third"]
     assert [model for model, _ in engine.loads] == ["first", "third"]
     assert not record.of(Failure)
-
-
-def test_what_is_wrong_with_a_model_is_told(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> None:
-    engine.load_errors["broken"] = ModelError("The weights are cut short.", "Fetch them again.")
-    client = make_client()
-    record = Recorder(client)
-    with qtbot.waitSignal(record.model_failed) as failed:
-        record.load_model("broken", Dtype.AUTO)
-    assert failed.args[0] == Failure("The weights are cut short.", "Fetch them again.")
-    with qtbot.waitSignal(record.model_loaded):
-        record.load_model("whole", Dtype.AUTO)
-
-
-def test_what_is_wrong_with_a_prompt_is_told(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> None:
-    engine.replies = [Reply(refusal=PromptTooLongError("Too long.", "Shorten it.")), Reply()]
-    client = make_client()
-    record = Recorder(client)
-    with qtbot.waitSignal(record.reply_failed) as failed:
-        record.generate(request(1))
-    assert failed.args[0] == Failure("Too long.", "Shorten it.", refused=True, too_long=True)
 
 
 def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(

@@ -84,8 +84,8 @@ class Places:
     def __init__(self, chat: Chat, theme: Theme, window: QWidget, asked: Asked, patch: pytest.MonkeyPatch) -> None:
         self.theme, self.window, self.asked = theme, window, asked
         settings = chat.controller.settings
-        self.macs = Macs(settings, window)
-        self.servers = RemoteServers(settings, window)
+        self.macs = Macs(settings)
+        self.servers = RemoteServers(settings)
         downloads: Any = SimpleNamespace(start_download=lambda _download: None)
         plan: Any = SimpleNamespace(size=10, repository="org/original")
         tokens: Any = None
