@@ -18,9 +18,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
 from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Machine, Model
-from rdchat.services.models.hub_drafters import HubDrafters, PartSearch
 from rdchat.services.models.hub_search import HubDetails, HubSearch
-from rdchat.services.models.library import Library
+from rdchat.services.models.library import HubDrafters, Library, PartSearch
 from rdchat.services.models.macs import Macs
 from rdchat.services.models.removal import Removal, Verification
 from rdchat.services.models.service_base import DeviceMemory, ModelService, ModelSources

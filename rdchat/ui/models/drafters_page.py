@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 from rdchat.hub.endpoint import HubError, for_window
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part
-from rdchat.services.models.hub_drafters import PartSearch
+from rdchat.services.models.library import PartSearch
 from rdchat.services.models.training_control import TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList

@@ -14,8 +14,8 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.services import remote_servers
-from rdchat.services.models import hub_drafters, macs
-from rdchat.services.models.hub_drafters import Part, PartSearch
+from rdchat.services.models import library, macs
+from rdchat.services.models.library import Part, PartSearch
 from rdchat.services.models.macs import Macs
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.drafters_page import PartSheet
@@ -95,7 +95,7 @@ class Places:
             service._work = asked.work
         patch.setattr(self.servers, "ask_servers", lambda: None)
         patch.setattr(self.search, "_hub", lambda: None)
-        patch.setattr(hub_drafters, "begin_drafter", lambda _plan: asked.answer())
+        patch.setattr(library, "begin_drafter", lambda _plan: asked.answer())
         patch.setattr(macs, "found_host", lambda name, _address: asked.answer(Host(name, ("192.168.1.5",))))
         patch.setattr(macs, "checked", lambda _host: {"problem": "Not ready."})
         patch.setattr(remote_servers, "_added", lambda _server, _key: asked.answer())
