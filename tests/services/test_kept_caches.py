@@ -164,7 +164,7 @@ def test_the_size_is_shown_and_the_limit_holds(window: Window, qtbot: QtBot, kep
     assert kept.exists()
 
 
-def test_a_folder_that_cannot_be_made_stops_no_reply(window: Window, engine: ScriptedEngine) -> None:
+def test_a_folder_that_cannot_be_made_stops_no_reply(window: Window) -> None:
     paths.chat_caches_dir().parent.mkdir(exist_ok=True, parents=True)
     paths.chat_caches_dir().write_text("in the way")
     assert window.ask("Hello").text

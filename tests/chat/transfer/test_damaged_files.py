@@ -94,7 +94,7 @@ def test_damage_beside_a_text_does_not_cost_the_text(store: ConversationStore, i
     assert [each.text for each in store.messages(conversation.id)] == ["Q", "A"]
 
 
-def test_a_chat_of_which_every_message_is_damaged_is_refused(store: ConversationStore, import_json: ImportJson):
+def test_a_chat_of_which_every_message_is_damaged_is_refused(import_json: ImportJson):
     chat = chatgpt_chat(chatgpt_node("q", None, "user", "Q"))
     chat["mapping"]["q"]["message"]["author"] = 3
     (not_taken,) = import_json("conversations.json", [chat]).not_taken
@@ -179,16 +179,14 @@ def test_a_line_of_jan_that_is_cut_off_costs_that_message(
     assert "2 damaged messages" in report.without[0].parts
 
 
-def test_a_thread_of_jan_without_a_whole_line_is_refused(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
-):
+def test_a_thread_of_jan_without_a_whole_line_is_refused(import_files: ImportFiles, tmp_path: Path):
     (write_jan(tmp_path / "t1") / "messages.jsonl").write_bytes(b"\x80\x81\n{")
     (not_taken,) = import_files(tmp_path / "t1").not_taken
     assert not_taken.reason == "All lines of messages.jsonl are damaged."
 
 
 def test_an_archive_that_unpacks_to_more_than_is_read_is_refused(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(source_files, "MAX_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -197,7 +195,7 @@ def test_an_archive_that_unpacks_to_more_than_is_read_is_refused(
     assert "larger than" in report.problem
 
 
-def test_what_is_no_file_is_not_opened(store: ConversationStore, import_files: ImportFiles, tmp_path: Path):
+def test_what_is_no_file_is_not_opened(import_files: ImportFiles, tmp_path: Path):
     os.mkfifo(tmp_path / "conversations.json")
     report = import_files(tmp_path / "conversations.json", tmp_path / "nowhere.json", tmp_path)
     assert ["not a file" in each.problem or "cannot be read" in each.problem for each in report.files] == [True] * 3

@@ -166,9 +166,7 @@ def test_figures_that_cannot_be_are_left_out_and_told(
     assert report.without[0].parts == "1 reply's statistics, 1 trace"
 
 
-def test_a_chat_whose_files_say_something_else_is_another_one(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
-):
+def test_a_chat_whose_files_say_something_else_is_another_one(import_files: ImportFiles, write_json: WriteJson):
     def chat(name: str, *texts: str) -> Path:
         files = [{"name": name, "kind": "text", "text": text} for text in texts]
         message = {"parent": None, "role": "user", "text": "Summarise", "files": files}
@@ -362,9 +360,7 @@ def test_what_is_packed_is_held_against_its_checksum(
     assert not store.conversations()
 
 
-def test_json_of_ours_is_read_however_it_is_laid_out(
-    store: ConversationStore, many_chats: Path, import_files: ImportFiles
-):
+def test_json_of_ours_is_read_however_it_is_laid_out(many_chats: Path, import_files: ImportFiles):
     data = json.loads(many_chats.read_text())
     for indent in (None, 1):
         many_chats.write_text(json.dumps(data, indent=indent))

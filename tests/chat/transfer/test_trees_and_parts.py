@@ -228,9 +228,7 @@ def test_the_text_of_files_in_jan_is_in_the_question():
     assert (chat.messages[0].text, counted(chat)) == ("Sum up.\n\n[n.txt]\n\nThe code is 4711.", {})
 
 
-def test_a_damaged_thread_of_jan_costs_none_of_its_messages(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
-):
+def test_a_damaged_thread_of_jan_costs_none_of_its_messages(import_files: ImportFiles, tmp_path: Path):
     (tmp_path / "thread.json").write_text('{"object": "thr')
     (tmp_path / "messages.jsonl").write_text(json.dumps(jan_line("1", "user", jan_text("Hello"))))
     report = import_files(tmp_path / "messages.jsonl")

@@ -154,7 +154,7 @@ def test_another_user_who_comes_to_it_is_hung_up_on(
 
 @needs_root
 def test_a_folder_that_another_user_has_planted_is_not_used(
-    qtbot: QtBot, folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path
+    folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path
 ) -> None:
     """The window opens all the same, and a second start does not connect there."""
     folders[1].mkdir(mode=0o700)

@@ -63,7 +63,7 @@ def test_editing_stops_the_reply_that_is_being_written(window: Window, engine: S
     assert window.texts == ["Hi", "Hello, you!", "More", "Hello,"]
 
 
-def test_a_deleted_message_comes_back_with_undo(window: Window, engine: ScriptedEngine) -> None:
+def test_a_deleted_message_comes_back_with_undo(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
     before = window.texts

@@ -251,7 +251,7 @@ def test_text_is_coalesced_to_thirty_events_a_second(
 
 
 def test_a_late_main_thread_finds_one_event_not_many(
-    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate
+    make_client: MakeClient, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
     engine.replies = [Reply(tokens=tuple("abcdefgh"), prompt_tokens=0)]
     client = make_client()
@@ -300,9 +300,7 @@ def test_a_stop_that_comes_too_late_does_nothing(qtbot: QtBot, record: Recorder)
     assert finished.args[0].finish_reason is FinishReason.EOS
 
 
-def test_loading_a_model_stops_the_reply_first(
-    qtbot: QtBot, record: Recorder, engine: ScriptedEngine, shut_gate: Gate
-) -> None:
+def test_loading_a_model_stops_the_reply_first(qtbot: QtBot, record: Recorder, shut_gate: Gate) -> None:
     record.generate(request(1))
     qtbot.waitUntil(lambda: shut_gate.is_waiting)
     with qtbot.waitSignal(record.model_loaded):
@@ -364,9 +362,7 @@ def test_an_engine_that_cannot_be_made_fails_every_request_at_once(qtbot: QtBot,
     assert len(attempts) == 1
 
 
-def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(
-    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
-) -> None:
+def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(qtbot: QtBot, make_client: MakeClient) -> None:
     class Quitter(ScriptedEngine):
         def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> ScriptedReply:
             QThread.currentThread().quit()

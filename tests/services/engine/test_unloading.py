@@ -46,7 +46,7 @@ def test_a_reply_that_waits_for_the_model_says_that_there_is_none(
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_a_load_takes_an_unloads_place(qtbot: QtBot, window: Window, engine: ScriptedEngine, gated: bool) -> None:
+def test_a_load_takes_an_unloads_place(window: Window, engine: ScriptedEngine, gated: bool) -> None:
     slot = window.controller.model_slot
     if gated:
         engine.unload_gate.shut()

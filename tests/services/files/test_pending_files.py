@@ -55,7 +55,7 @@ def test_an_edited_question_keeps_its_files(window: Window, engine: ScriptedEngi
 
 
 @pytest.mark.slow
-def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, prices: Path, tmp_path: Path) -> None:
+def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     window.ask("How much?")
     before = asked(engine)

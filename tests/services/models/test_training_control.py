@@ -280,7 +280,7 @@ def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, m
     qtbot.waitUntil(lambda: "could not be started (No such file" in training.problem)
 
 
-def test_a_second_drafter_of_a_name_takes_another(tmp_path: Path) -> None:
+def test_a_second_drafter_of_a_name_takes_another() -> None:
     record, folder = TrainingRecord(order_for(MODEL)), JobFolder()
     names = []
     for _ in range(2):
