@@ -46,18 +46,37 @@ class Update:
     more: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """Where the open tail of a text begins, and what it goes on with.
+
+    Attributes:
+        offset: Its begin in the text.
+        codes: Number of its first code block.
+        number: Number of the list item that it begins with.
+        table: The first two lines of the table that it goes on with.
+        joined: Whether a paragraph that it begins with goes on from the block above.
+    """
+
+    offset: int = 0
+    codes: int = 0
+    number: int | None = None
+    table: str = ""
+    joined: bool = False
+
+
 @dataclass(slots=True)
-class _Fence:
+class _OpenCode:
     """An open top-level code block; its lines become blocks without being parsed."""
 
     indent: int
     number: int
-    open: OpenFence
+    fence: OpenFence
     lines: int = 0
 
     def blocks(self, line: str) -> list[Block]:
         spaces = len(line) - len(line.lstrip(" "))
-        return code_line(line[min(spaces, self.indent) :], self.number, self.open.language, first=not self.lines)
+        return code_line(line[min(spaces, self.indent) :], self.number, self.fence.language, first=not self.lines)
 
 
 class BlockStream:
@@ -73,18 +92,16 @@ class BlockStream:
         self._restart()
 
     def _restart(self) -> None:
-        # The tail begins at the offset, after the settled blocks and code blocks: perhaps with a numbered list item,
-        # after the first two lines of a table, or joined to a paragraph. Nothing more can be settled up to `_checked`.
-        self._offset = 0
+        self._tail = _Tail()
+        # The number of settled blocks.
         self._settled = 0
-        self._codes = 0
-        self._fence: _Fence | None = None
-        self._number: int | None = None
-        self._table = ""
-        self._joined = False
+        self._code: _OpenCode | None = None
+        # The number of link definitions that all blocks could use.
         self._known = len(self._references)
+        # Nothing can be settled while complete lines end here.
         self._checked = -1
-        self._last: tuple[str, Parsed] | None = None
+        # The piece that was parsed last.
+        self._last: tuple[_Tail, str, Parsed] | None = None
 
     def advance(self, text: str, final: bool) -> Update:
         """Take one step.
@@ -94,10 +111,10 @@ class BlockStream:
             final: Whether it has ended.
         """
         update = Update(self._settled)
-        self._open_fence(text, final)
-        tail = (self._read_code if self._fence else self._read_blocks)(text, final, update)
+        self._open_code(text, final)
+        tail = (self._read_code if self._code else self._read_blocks)(text, final, update)
         self._settled += len(update.blocks)
-        update.open_code = self._fence.number if self._fence else -1
+        update.open_code = self._code.number if self._code else -1
         update.settled = self._settled
         update.blocks += tail or []
         update.more = tail is None
@@ -107,36 +124,35 @@ class BlockStream:
             update.more = True
         return update
 
-    def _open_fence(self, text: str, final: bool) -> None:
-        opening = None if self._fence else FENCE.match(text, self._offset)
+    def _open_code(self, text: str, final: bool) -> None:
+        opening = None if self._code else FENCE.match(text, self._tail.offset)
         if opening and (opening[0].endswith("\n") or final):
             language = (opening[3].split(maxsplit=1) or [""])[0]
-            self._fence = _Fence(len(opening[1]), self._codes, OpenFence(opening[2], language))
-            self._codes += 1
-            self._offset = opening.end()
+            number = self._tail.codes
+            self._code = _OpenCode(len(opening[1]), number, OpenFence(opening[2], language))
+            self._tail = _Tail(opening.end(), number + 1)
 
     def _read_code(self, text: str, final: bool, update: Update) -> list[Block] | None:
         """Settle complete lines of the open code block; return the open tail, or None if there is more to do."""
-        fence = self._fence
-        assert fence is not None
+        code = self._code
+        assert code is not None
         for _ in range(_CODE_LINES):
-            end = text.find("\n", self._offset)
-            complete = end >= 0 or (final and self._offset < len(text))
-            line = text[self._offset : end if end >= 0 else len(text)]
-            if not complete and not final:
-                line = "" if fence.open.is_end(line) else line
-                return fence.blocks(line) if line or not fence.lines else []
-            ends = not complete or fence.open.add_line(line)
-            if not ends or not fence.lines:
-                update.blocks += fence.blocks("" if ends else line)
-            fence.lines += 1
-            self._offset = end + 1 if end >= 0 else len(text)
+            offset = self._tail.offset
+            feed = text.find("\n", offset)
+            line = text[offset : feed if feed >= 0 else len(text)]
+            if feed < 0 and not final:
+                line = "" if code.fence.is_end(line) else line
+                return code.blocks(line) if line or not code.lines else []
+            ends = offset == len(text) or code.fence.add_line(line)
+            if not ends or not code.lines:
+                update.blocks += code.blocks("" if ends else line)
+            code.lines += 1
+            self._tail = _Tail(feed + 1 if feed >= 0 else len(text), self._tail.codes)
             if ends:
-                self._fence = None
+                self._code = None
                 self._checked = -1
-                self._last = None
-                update.closed.append(fence.number)
-                return None if self._offset < len(text) else []
+                update.closed.append(code.number)
+                return None if self._tail.offset < len(text) else []
         return None
 
     def _read_blocks(self, text: str, final: bool, update: Update) -> list[Block] | None:
@@ -145,7 +161,7 @@ class BlockStream:
         source = ""
         for limit in (_STEP, _MAX_OPEN):
             window = self._window(text, limit)
-            following = text[self._offset + len(window) :][:1]
+            following = text[self._tail.offset + len(window) :][:1]
             ends = final and not following and bool(window) and not window.endswith("\n")
             source = f"{window}\n" if ends else window
             if self._settle(source, following, update, longest=limit == _MAX_OPEN):
@@ -160,28 +176,30 @@ class BlockStream:
 
     def _window(self, text: str, limit: int) -> str:
         """Return the next lines, at least one, that take so much work at the most."""
-        end = self._offset
+        begin = self._tail.offset
+        end = begin
         work = 0
         while end < len(text):
             longest = min(len(text), end + _LONGEST_LINE)
             line_end = text.find("\n", end, longest) + 1 or longest
             work += line_end - end + _LINE + _COSTLY * sum(text.count(sign, end, line_end) for sign in _COSTLY_SIGNS)
-            if work > limit and end > self._offset:
+            if work > limit and end > begin:
                 break
             end = line_end
             if text[end - 1] != "\n":
                 break
-        return text[self._offset : end]
+        return text[begin:end]
 
     def _parse(self, source: str) -> Parsed:
-        if self._last is None or self._last[0] != source:
-            parsed = self._parser.parse(self._table + source, self._codes, self._references, self._number)
-            if self._table:
+        tail = self._tail
+        if self._last is None or self._last[:2] != (tail, source):
+            parsed = self._parser.parse(tail.table + source, tail.codes, self._references, tail.number)
+            if tail.table:
                 parsed = _without_head(parsed)
-            elif self._joined and parsed.blocks and _is_paragraph(parsed.blocks[0]):
+            elif tail.joined and parsed.blocks and _is_paragraph(parsed.blocks[0]):
                 parsed.blocks[0] = replace(parsed.blocks[0], tight=True, joined=True)
-            self._last = source, parsed
-        return self._last[1]
+            self._last = tail, source, parsed
+        return self._last[2]
 
     def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
         """Settle the blocks before the last one that a complete line starts; return whether there were any.
@@ -190,31 +208,28 @@ class BlockStream:
         and paragraphs are cut between two lines in any case, and go on in the tail.
         """
         complete = window[: window.rfind("\n") + 1]
-        end = self._offset + len(complete)
+        offset = self._tail.offset
         if not complete and following and longest:
             cut = pieces(window)[0]
             update.blocks.append(Block(Kind.TEXT, (Run(cut),), tight=True))
-            self._offset += len(cut)
+            self._tail = replace(self._tail, offset=offset + len(cut))
             return True
-        if not complete or (end == self._checked and not following):
+        if not complete or (offset + len(complete) == self._checked and not following):
             return False
-        self._checked = end
+        self._checked = offset + len(complete)
         parsed = self._parse(complete)
+        blocks = parsed.blocks
         if len(parsed.starts) > 1:
             line, count = parsed.starts[-1]
             self._take(parsed, count, _line_start(complete, line), update)
         elif parsed.last_item and parsed.last_item[0] and len(complete) > _LONG_LIST:
             line, count, number = parsed.last_item
-            self._take(parsed, count, _line_start(complete, line), update)
-            self._number = number
-        elif following and (
-            longest or all(block.kind is Kind.TABLE or _is_paragraph(block) for block in parsed.blocks)
-        ):
+            self._take(parsed, count, _line_start(complete, line), update, number=number)
+        elif following and (longest or all(block.kind is Kind.TABLE or _is_paragraph(block) for block in blocks)):
+            ends_line = (window + following)[len(complete)] == "\n"
+            joined = bool(blocks) and _is_paragraph(blocks[-1]) and not ends_line
             table = self._head_of_table(complete, parsed)
-            continues = bool(parsed.blocks) and _is_paragraph(parsed.blocks[-1])
-            self._take(parsed, len(parsed.blocks), len(complete), update)
-            self._table = table
-            self._joined = continues and (window + following)[len(complete)] != "\n"
+            self._take(parsed, len(blocks), len(complete), update, table=table, joined=joined)
         else:
             return False
         return True
@@ -225,21 +240,27 @@ class BlockStream:
         if last is None or last.kind is not Kind.TABLE or last.indent or last.quotes:
             return ""
         if last.joined and len(parsed.blocks) == 1:
-            return self._table
+            return self._tail.table
         return "\n".join([*complete[_line_start(complete, parsed.starts[-1][0]) :].split("\n", 2)[:2], ""])
 
-    def _take(self, parsed: Parsed, count: int, length: int, update: Update) -> None:
-        """Settle the first `count` blocks, whose source has `length` characters."""
+    def _take(
+        self,
+        parsed: Parsed,
+        count: int,
+        length: int,
+        update: Update,
+        *,
+        number: int | None = None,
+        table: str = "",
+        joined: bool = False,
+    ) -> None:
+        """Settle the first `count` blocks, whose source has `length` characters; the others are for `_Tail`."""
         taken = parsed.blocks[:count]
         update.blocks += taken
-        self._codes = max([self._codes, *(block.code + 1 for block in taken)])
-        update.closed += [number for number in parsed.closed if number < self._codes]
+        codes = max([self._tail.codes, *(block.code + 1 for block in taken)])
+        update.closed += [code for code in parsed.closed if code < codes]
         self._references = parsed.references
-        self._number = None
-        self._table = ""
-        self._joined = False
-        self._last = None
-        self._offset += length
+        self._tail = _Tail(self._tail.offset + length, codes, number, table, joined)
 
 
 def _is_paragraph(block: Block) -> bool:
