@@ -5,6 +5,7 @@ Shows formulas in a document as pictures, which a child process draws; each is o
 
 import unicodedata
 from collections.abc import Iterable
+from enum import IntEnum, auto
 from functools import lru_cache
 from math import ceil
 
@@ -36,16 +37,12 @@ from rdchat.work.job import Job, SerialThread
 
 OBJECT = "\ufffc"
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
-_TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
-    QTextFormat.Property.UserProperty.value + number for number in range(1, 8)
-)
 # The formulas' font looks smaller than the system's.
 _ENLARGED = 1.06
 _MAX_DEPTH = 120
 # The pixels of the column that the indentation of a formula may take.
 _MARGINS = 60
 _MAX_PICTURES = 4000
-Key = tuple[str, bool]  # TeX, and whether it stands on its own
 QUOTE_INDENT = 16
 """Distances are in device-independent pixels."""
 CODE_PAD = MEDIUM
@@ -55,6 +52,17 @@ _JOINED_MARGIN = -4.0
 # In percent of the font's own line height.
 _LINE_HEIGHT = 122.0
 _CODE_LINE_HEIGHT = 116.0
+
+
+class _Formula(IntEnum):
+    """The properties of the character that stands for a formula, beside its font and colour."""
+
+    TEX = QTextFormat.Property.UserProperty.value + 1
+    DISPLAY = auto()
+    SOURCE = auto()
+    SCALE = auto()
+    """Pixels for each unit of the picture; 0 while the source is shown in its place."""
+    SIZE = auto()
 
 
 class FormulaLibrary:
@@ -67,7 +75,8 @@ class FormulaLibrary:
     def __init__(self, drawer: FormulaDrawer | None = None) -> None:
         self._drawer = drawer or FormulaDrawer()
         self._thread = SerialThread("formulas")
-        self._jobs: dict[Key, Job[Formula | None]] = {}
+        # By TeX, and whether it stands on its own.
+        self._jobs: dict[tuple[str, bool], Job[Formula | None]] = {}
         self._closed = False
 
     def is_known(self, tex: str, display: bool) -> bool:
@@ -105,42 +114,39 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
     look = QTextCharFormat()
     look.setObjectType(_KIND)
     look.setForeground(text.foreground())
-    look.setProperty(_TEX, run.maths)
-    look.setProperty(_DISPLAY, run.display)
-    look.setProperty(_SOURCE, run.text)
-    look.setProperty(_SIZE, QFontInfo(text.font()).pixelSize() * _ENLARGED)
-    formula = FORMULAS.find_picture(run.maths, run.display)
-    look.setProperty(_DRAWN, formula is not None)
+    look.setProperty(_Formula.TEX, run.maths)
+    look.setProperty(_Formula.DISPLAY, run.display)
+    look.setProperty(_Formula.SOURCE, run.text)
     font = text.font()
-    if formula:
-        # Qt lets such a character hang below the baseline by as much as its font does
-        scale = look.doubleProperty(_SIZE) / UNITS
+    scale = 0.0
+    if formula := FORMULAS.find_picture(run.maths, run.display):
+        scale = QFontInfo(font).pixelSize() * _ENLARGED / UNITS
         # A formula alone in its line, as in a table, has the height of its neighbours.
-        metrics_of_text = QFontMetrics(font)
-        font = font_of_descent(max(metrics_of_text.descent(), ceil(formula.depth * scale)))
-        width = formula.width * scale
-        height = float(max(metrics_of_text.ascent(), ceil(formula.ascent * scale)) + QFontMetrics(font).descent())
+        around = QFontMetrics(font)
+        # Qt lets such a character hang below the baseline by as much as its font does.
+        font = font_of_descent(max(around.descent(), ceil(formula.depth * scale)))
+        height = max(around.ascent(), ceil(formula.ascent * scale)) + QFontMetrics(font).descent()
+        size = QSizeF(formula.width * scale, height)
     else:
         metrics = QFontMetricsF(font)
-        width = metrics.horizontalAdvance(run.text)
-        height = metrics.height()
+        size = QSizeF(metrics.horizontalAdvance(run.text), metrics.height())
     look.setFont(font)
-    look.setProperty(_WIDTH, width)
-    # Both are floats, because `doubleProperty` returns 0 for a whole number.
-    look.setProperty(_HEIGHT, height)
+    look.setProperty(_Formula.SCALE, scale)
+    look.setProperty(_Formula.SIZE, size)
     look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
     return look
 
 
 def is_drawn(look: QTextCharFormat) -> bool:
     """Whether a formula's character shows the formula, not its source."""
-    return look.boolProperty(_DRAWN)
+    return look.doubleProperty(_Formula.SCALE) > 0
 
 
 def run_of(look: QTextCharFormat) -> Run:
     """Return the formula that a character stands for."""
-    display = look.boolProperty(_DISPLAY)
-    return Run(str(look.property(_SOURCE) or OBJECT), maths=str(look.property(_TEX) or ""), display=display)
+    source = look.stringProperty(_Formula.SOURCE) or OBJECT
+    display = look.boolProperty(_Formula.DISPLAY)
+    return Run(source, maths=look.stringProperty(_Formula.TEX), display=display)
 
 
 @lru_cache(maxsize=256)
@@ -167,7 +173,7 @@ class FormulaObject(QPyTextObject):
 
     def intrinsicSize(self, document: QTextDocument, position: int, look: QTextFormat) -> QSizeF:
         # Qt calls this with each layout of the paragraph, so it only reads.
-        return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT)) * _shrink(document, look)
+        return _size(look) * _shrink(document, look)
 
     def drawObject(
         self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat
@@ -175,14 +181,14 @@ class FormulaObject(QPyTextObject):
         rect = QRectF(rect)
         text = look.toCharFormat()
         run = run_of(text)
-        formula = FORMULAS.find_picture(run.maths, run.display) if is_drawn(text) else None
         color = text.foreground().color()
+        formula = FORMULAS.find_picture(run.maths, run.display) if is_drawn(text) else None
         if formula is None:
             painter.setFont(text.font())
             painter.setPen(color)
             painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, run.text)
             return
-        scale = look.doubleProperty(_SIZE) / UNITS * _shrink(document, look)
+        scale = look.doubleProperty(_Formula.SCALE) * _shrink(document, look)
         baseline = rect.bottom() - QFontMetrics(text.font()).descent()
         height = (formula.ascent + formula.depth) * scale
         area = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
@@ -191,10 +197,15 @@ class FormulaObject(QPyTextObject):
         painter.drawPixmap(area.topLeft(), draw_svg(svg, area.size(), ratio, room=1))
 
 
+def _size(look: QTextFormat) -> QSizeF:
+    return QSizeF(look.property(_Formula.SIZE) or QSizeF())
+
+
 def _shrink(document: QTextDocument, look: QTextFormat) -> float:
     """Return the factor that makes a formula fit into the column."""
     room = document.textWidth() - _MARGINS
-    return min(1.0, room / look.doubleProperty(_WIDTH)) if room > 0 and look.doubleProperty(_WIDTH) > 0 else 1.0
+    width = _size(look).width()
+    return min(1.0, room / width) if room > 0 and width > 0 else 1.0
 
 
 def list_indent(theme: Theme) -> int:
