@@ -23,10 +23,11 @@ _BLOCKS = {
 }  # fmt: skip
 _HEADINGS = {"title": "# "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "s": "~~", "del": "~~", "strike": "~~"}
-_RAISED = {
+RAISED = {
     "sup": ("^", str.maketrans("0123456789+-\u2212=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")),
     "sub": ("_", str.maketrans("0123456789+-\u2212=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")),
 }
+"""By tag, the sign of TeX, and the characters that Unicode has raised or lowered."""
 _MAX_SPANNED = 100
 # Start tags that end open elements without an end tag: which elements, and where the search for them stops.
 _CELLS = {"td", "th"}
@@ -172,7 +173,7 @@ def _parts(children: Iterable[_Element | str]) -> Iterator[str | list[str]]:
             yield "\n"
         elif child.tag in _BLOCKS | _CELLS:
             yield _blocks_of(child)
-        elif child.tag in _RAISED:
+        elif child.tag in RAISED:
             yield _raised(child)
         elif _is_shown(child):
             yield _MARKS.get(child.tag, "")
@@ -267,7 +268,7 @@ def _cells(row: _Element, below: dict[int, int]) -> list[str]:
 def _raised(element: _Element) -> str:
     """Return a superscript or subscript: `⁶` where all its characters exist in Unicode, otherwise `^{th}`."""
     text = "".join(_texts(element)).strip()
-    mark, table = _RAISED[element.tag]
+    mark, table = RAISED[element.tag]
     # This is a reference to a note.
     if not text or text.startswith("["):
         return text
@@ -304,7 +305,7 @@ def _texts(element: _Element) -> Iterator[str]:
     for child in element.children:
         if isinstance(child, str):
             yield child
-        elif child.tag in _RAISED:
+        elif child.tag in RAISED:
             yield _raised(child)
         elif _is_shown(child):
             ends = " " if child.tag in _BLOCKS | _CELLS | {"br", "li"} else _MARKS.get(child.tag, "")

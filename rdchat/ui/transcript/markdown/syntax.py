@@ -1,4 +1,4 @@
-r"""Rules for markdown-it: formulas, tables, code blocks, and emphasis in East Asian text.
+r"""Rules for markdown-it: formulas, harmless tags, footnotes, emphasis in East Asian text, code blocks, and tables.
 
 Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars also stand for prices
 and variables of a shell, so a text between two dollars is not a formula
@@ -22,6 +22,8 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Scanned
 from markdown_it.token import Token
 
+from rdchat.chat.attachments.html_text import RAISED
+
 MAX_FORMULA = 2000
 """The longest formula, in characters; a longer one stays text."""
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
@@ -38,10 +40,6 @@ _TAG = re.compile(
     r"|</?(?:kbd|u|mark|ins|small|sub|sup)>",
     re.IGNORECASE,
 )
-_FIGURES = {
-    "sup": ("^", str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")),
-    "sub": ("_", str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")),
-}
 # The longer of two signs that begin alike comes first.
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
@@ -80,6 +78,9 @@ def enable_syntax(markdown: MarkdownIt) -> None:
     markdown.add_render_rule(
         "footnote", lambda _, tokens, index, *_more: f"<sup>{escapeHtml(tokens[index].content)}</sup>"
     )
+
+
+# --- formulas
 
 
 def _inline(state: StateInline, silent: bool) -> bool:
@@ -169,6 +170,9 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
+# --- tags of HTML
+
+
 def _tag(state: StateInline, silent: bool) -> bool:
     """Read a harmless tag of HTML: a line break, raised or lowered figures, or one that is left out."""
     tag = _TAG.match(state.src, state.pos, state.posMax)
@@ -177,11 +181,14 @@ def _tag(state: StateInline, silent: bool) -> bool:
     if not silent and tag["break"]:
         state.push("hardbreak", "br", 0)
     elif not silent and tag["inner"]:
-        sign, figures = _FIGURES[tag["name"].lower()]
+        sign, figures = RAISED[tag["name"].lower()]
         inner = tag["inner"].translate(figures)
         state.push("text", "", 0).content = inner if not {*inner} & {*tag["inner"]} else f"{sign}({tag['inner']})"
     state.pos = tag.end()
     return True
+
+
+# --- footnotes
 
 
 def _footnote(state: StateInline, silent: bool) -> bool:
@@ -197,6 +204,9 @@ def _footnote(state: StateInline, silent: bool) -> bool:
 def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     is_note = state.src.startswith("[^", state.bMarks[start] + state.tShift[start])
     return not is_note and reference(state, start, end, silent)
+
+
+# --- emphasis in East Asian text
 
 
 class EastAsianInline(StateInline):
@@ -215,6 +225,9 @@ def _is_east_asian(character: str) -> bool:
     """Whether a character, or none, is a letter or punctuation of East Asia; emoji are not."""
     wide = bool(character) and unicodedata.east_asian_width(character) in {"W", "F", "H"}
     return wide and unicodedata.category(character) != "So"
+
+
+# --- code blocks
 
 
 @dataclass(slots=True)
@@ -274,6 +287,9 @@ def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     token.map = [start, line]
     state.line = line
     return True
+
+
+# --- tables
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
