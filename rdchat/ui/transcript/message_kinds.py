@@ -1,24 +1,23 @@
-"""The two kinds of messages: a prompt in a bubble at the right, and a model's reply.
-
-The result of a tool's call in the transcript: its call, how it ended, and its text, folded.
-"""
+"""The kinds of messages: a tool's result below its call, a prompt in a bubble at the right, and a model's reply."""
 
 import json
 import re
 from dataclasses import replace
+from enum import StrEnum
 
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import NOT_RUN
 from rdchat.tools.built_in import server_title
 from rdchat.tools.definitions import MAX_TEXT
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.formatting import counted, rough_time
 from rdchat.ui.style.labels import CodeField, ElidedLabel, ThemedLabel, cut, visible_text
 from rdchat.ui.style.layouts import ThinBar, column, row, show_share
 from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, paint_card
@@ -30,17 +29,15 @@ from rdchat.ui.transcript.message_parts import (
     FoldedText,
     LineLabel,
     MessageArea,
-    Remedy,
-    early_end,
-    thought_title,
 )
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 _MAX_FIRST_LINE = 200
+# The state of a call, its colour, and what can be done.
 _STATES = {
-    MessageStatus.STREAMING: ("Running…", "muted"),
-    MessageStatus.FAILED: ("Failed", "danger"),
-    MessageStatus.INTERRUPTED: ("Interrupted", "warning"),
+    MessageStatus.STREAMING: ("Running…", "muted", "Stop"),
+    MessageStatus.FAILED: ("Failed", "danger", ""),
+    MessageStatus.INTERRUPTED: ("Interrupted", "warning", "Run Again"),
 }
 _INTERRUPTED = "Interrupted: rdchat closed while this tool ran. It may have done its work."
 MENDED = "The model wrote this call with slips, which were mended: check its arguments."
@@ -115,7 +112,7 @@ class ToolMessage(MessageWidget):
         if message.files != self.message.files:
             self._files.show_files(message.files)
         ended = message.status is not MessageStatus.STREAMING
-        text, color = _STATES.get(message.status, (counted(len(message.text), "character"), "muted"))
+        text, color, action = _STATES.get(message.status, (counted(len(message.text), "character"), "muted", ""))
         if message.error == NOT_RUN:
             text = "Not run"
             color = "muted"
@@ -123,15 +120,20 @@ class ToolMessage(MessageWidget):
         # JSON begins with a line that has a bracket alone.
         begins = " ".join(message.text[:MAX_TEXT].split()) if ended else ""
         self.first_line.setText(visible_text(begins[:_MAX_FIRST_LINE]))
-        interrupted = message.status is MessageStatus.INTERRUPTED
-        error = "" if message.error == NOT_RUN else message.error
-        note = error or (_INTERRUPTED if interrupted else _CUT if len(message.text) > MAX_TEXT else self._remark)
-        self.note.show_text(visible_text(cut(note)))
-        self.action.setText("" if ended and not interrupted else "Run Again" if ended else "Stop")
+        self.note.show_text(visible_text(cut(self._note_on(message))))
+        self.action.setText(action)
         self.toggle.setAccessibleName(f"{tool_title(message.tool_name)}, {text}")
         show_share(self._bar, None)
         self.body.set_text(message.text if ended else "", ended)
         super().show_message(message)
+
+    def _note_on(self, message: Message) -> str:
+        """Return what the person should know about a result."""
+        if message.error and message.error != NOT_RUN:
+            return message.error
+        if message.status is MessageStatus.INTERRUPTED:
+            return _INTERRUPTED
+        return _CUT if len(message.text) > MAX_TEXT else self._remark
 
     def layout_for(self, width: int) -> int:
         inner = width - 2 * (EDGE + SMALL)
@@ -247,6 +249,44 @@ class PersonMessage(MessageWidget):
             left = self._bubble.contentsMargins().left() - _PAD
             bubble = self._bubble.geometry().adjusted(left, 0, -EDGE, -self._under)
             paint_card(self, bubble, self.area.theme.colors.raised, radius=RADIUS + 4)
+
+
+class Remedy(StrEnum):
+    """The action that the person can take when a reply ended early: the text of the button."""
+
+    NOTHING = ""
+    CONTINUE = "Continue"
+    TRY_AGAIN = "Try Again"
+
+
+def early_end(message: Message) -> tuple[str, Remedy]:
+    """Return why a reply ended early, and what to do; an empty text if it ended by itself or is being written."""
+    begun = bool(message.text.strip())
+    # Nothing can be written on behind calls.
+    remedy = Remedy.CONTINUE if begun and not message.tool_calls else Remedy.TRY_AGAIN
+    match message.status, message.finish_reason:
+        case MessageStatus.FAILED, _:
+            return message.error or "The reply failed.", Remedy.TRY_AGAIN
+        case MessageStatus.INTERRUPTED, _:
+            end = "Interrupted: rdchat closed while this reply was being written."
+            return end if begun else "Interrupted: rdchat closed before this reply began.", remedy
+        case MessageStatus.COMPLETE, FinishReason.CANCELLED:
+            return message.error or "Stopped.", remedy
+        case MessageStatus.COMPLETE, FinishReason.LENGTH:
+            return "Stopped at the token limit for a reply.", remedy
+        case MessageStatus.COMPLETE, FinishReason.CONTEXT_FULL:
+            text = "The model's context is full. Leave out or summarise older messages, or start a new chat."
+            return text, Remedy.NOTHING
+    return "", Remedy.NOTHING
+
+
+def thought_title(ms: float, *, thinking: bool, cut_off: bool) -> str:
+    """Return the title of a thought that took some milliseconds; 0 if that is not known."""
+    if thinking:
+        return "Thinking…"
+    if cut_off:
+        return "Did not finish thinking"
+    return f"Thought for {rough_time(ms / 1000)}" if ms else "Thoughts"
 
 
 class ReplyMessage(MessageWidget):

@@ -1,7 +1,6 @@
-"""Parts of a message in the transcript, its editor, and what all messages share."""
+"""What messages are made of: the field and the editor of a text, folded texts, and the area that holds messages."""
 
 from collections.abc import Callable
-from enum import StrEnum
 from math import ceil
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
@@ -9,8 +8,7 @@ from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, Q
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.inference.api.events import FinishReason
+from rdchat.chat.conversation import ContextCut, Message
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
@@ -179,35 +177,6 @@ class MessageEditor(QWidget):
             self.submitted.emit(self.text)
 
 
-class Remedy(StrEnum):
-    """The action that the person can take when a reply ended early: the text of the button."""
-
-    NOTHING = ""
-    CONTINUE = "Continue"
-    TRY_AGAIN = "Try Again"
-
-
-def early_end(message: Message) -> tuple[str, Remedy]:
-    """Return why a reply ended early, and what to do; an empty text if it ended by itself or is being written."""
-    begun = bool(message.text.strip())
-    # Nothing can be written on behind calls.
-    remedy = Remedy.CONTINUE if begun and not message.tool_calls else Remedy.TRY_AGAIN
-    match message.status, message.finish_reason:
-        case MessageStatus.FAILED, _:
-            return message.error or "The reply failed.", Remedy.TRY_AGAIN
-        case MessageStatus.INTERRUPTED, _:
-            end = "Interrupted: rdchat closed while this reply was being written."
-            return end if begun else "Interrupted: rdchat closed before this reply began.", remedy
-        case MessageStatus.COMPLETE, FinishReason.CANCELLED:
-            return message.error or "Stopped.", remedy
-        case MessageStatus.COMPLETE, FinishReason.LENGTH:
-            return "Stopped at the token limit for a reply.", remedy
-        case MessageStatus.COMPLETE, FinishReason.CONTEXT_FULL:
-            text = "The model's context is full. Leave out or summarise older messages, or start a new chat."
-            return text, Remedy.NOTHING
-    return "", Remedy.NOTHING
-
-
 class LineLabel(ThemedLabel):
     """A label that asks for one line, and wraps where it gets less room."""
 
@@ -267,15 +236,6 @@ class FoldedText(QWidget):
         if self.unfolded:
             bar = QRect(EDGE + SMALL - 2, self.body.y(), 3, self.body.height())
             paint_card(self, bar, self._theme.colors.border, radius=1.5)
-
-
-def thought_title(ms: float, *, thinking: bool, cut_off: bool) -> str:
-    """Return the title of a thought that took some milliseconds; 0 if that is not known."""
-    if thinking:
-        return "Thinking…"
-    if cut_off:
-        return "Did not finish thinking"
-    return f"Thought for {formatting.rough_time(ms / 1000)}" if ms else "Thoughts"
 
 
 class CutMark(QWidget):

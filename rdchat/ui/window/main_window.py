@@ -26,7 +26,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
-from rdchat.ui.conversation.welcome import ModelOffer
+from rdchat.ui.conversation.model_offers import ModelOffer
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar.sidebar import Sidebar
