@@ -29,7 +29,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import FileChip
-from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.files.file_windows import PartSheet
 from scripts.seeing.drawings import drawing
 from scripts.seeing.make_folder import make_folder
 

@@ -14,9 +14,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
+from rdchat.ui.conversation.model_offers import SightLine, WelcomeView
 from rdchat.ui.conversation.notices import Notices
-from rdchat.ui.conversation.sight_line import SightLine
-from rdchat.ui.conversation.welcome import WelcomeView
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import formatting

@@ -1,12 +1,11 @@
 """The files of the message that is being written: their chips in the composer, and how files are added and removed."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, Qt, Signal
+from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtGui import QCursor, QResizeEvent
-from PySide6.QtWidgets import QMenu, QPlainTextEdit, QScrollArea, QWidget
+from PySide6.QtWidgets import QMenu, QScrollArea, QWidget
 
 from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import AttachedFile
@@ -19,13 +18,11 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.services.files.prompt_images import seen_size
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, picture_of
-from rdchat.ui.files.image_window import ImageWindow
-from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
 from rdchat.ui.style.buttons import add_action, pop_up
-from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import column, discard, lay_out_later, scrolled
-from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
-from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.style.layouts import discard, lay_out_later, scrolled
+from rdchat.ui.style.opening import FileMode, ask_to_open
+from rdchat.ui.style.theme import TIGHT, Theme
 
 # The chips take three lines at most; more scroll.
 _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
@@ -34,8 +31,6 @@ MAX_TEXT = 500_000
 """A pasted text of more characters stays a file: Qt needs a second to lay out a megabyte."""
 _ENDINGS = " ".join(f"*.{ending}" for each in FORMATS for ending in each.endings)
 _FILTERS = ("All Files (*)", f"Images ({_ENDINGS})")
-# Laying out a line with more characters would block the window.
-_LONG_LINE = re.compile(r"(.{4000})(?=.)")
 
 
 class PendingRow(QScrollArea):
@@ -107,29 +102,6 @@ class PendingRow(QScrollArea):
         if visible_height != self.height():
             self.setFixedHeight(visible_height)
             self.height_changed.emit()
-
-
-class FileView(SideWindow):
-    """A window with the text of a file as it was sent to the model."""
-
-    def __init__(self, file: AttachedFile, text_of: FileText, theme: Theme, parent: QWidget) -> None:
-        super().__init__(file.name, (680, 560), (360, 240), parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        sent = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "All of it"
-        text = f"{sent}: {file.characters:,} characters, as sent to the model."
-        summary = ThemedLabel(theme, f"{text} {file.note}".strip(), "muted", -1, wraps=True)
-        self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False, tabChangesFocus=True)
-        self.text.setFont(theme.code_font())
-        self.text.setAccessibleName(f"Text of {file.name}")
-        self.text.setPlaceholderText("Reading…")
-        column(summary, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
-        self._task = BackgroundWork("file view", self)
-        self._task.replace(
-            lambda _job: _LONG_LINE.sub(r"\1\n", text_of(file)),
-            self.text.setPlainText,
-            failed=lambda error: self.text.setPlaceholderText(str(error)),
-        )
-        self.text.setFocus()
 
 
 class FileAttacher(QObject):

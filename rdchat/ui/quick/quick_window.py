@@ -12,7 +12,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
-from rdchat.ui.conversation.sight_line import SightLine
+from rdchat.ui.conversation.model_offers import SightLine
 from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton

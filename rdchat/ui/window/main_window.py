@@ -36,7 +36,7 @@ from rdchat.ui.style.layouts import in_reading_order, splitter
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.transcript.markdown.decorations import ScrollBar
-from rdchat.ui.transcript.message_parts import early_end
+from rdchat.ui.transcript.message_kinds import early_end
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.commands import Commands, WindowParts
 from rdchat.ui.window.header import Header

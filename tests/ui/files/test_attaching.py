@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
-from rdchat.ui.files.attaching import FileView, PendingRow
+from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.files.chips import CHIP_HEIGHT, FileChip
-from rdchat.ui.files.part_sheet import PartSheet
+from rdchat.ui.files.file_windows import FileView, PartSheet
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.layouts import column
 from rdchat.ui.style.theme import TIGHT, Theme

@@ -18,7 +18,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import ImageTile
-from rdchat.ui.files.image_window import ImageWindow
+from rdchat.ui.files.file_windows import ImageWindow
 from rdchat.ui.quick import quick_window
 from rdchat.ui.quick.quick_window import QuickWindow
 from rdchat.ui.transcript.message_kinds import ReplyMessage

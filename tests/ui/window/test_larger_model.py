@@ -14,7 +14,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
-from rdchat.ui.conversation.welcome import ModelOffer
+from rdchat.ui.conversation.model_offers import ModelOffer
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.downloads.downloading import small_files
@@ -92,7 +92,7 @@ def test_a_default_model_that_cannot_be_fetched_does_not_hide_what_is_here(
 def test_without_a_model_here_a_download_is_offered_with_its_size_and_the_room(
     qtbot: QtBot, chat: Chat, offer: ModelOffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.ui.conversation.welcome.free_bytes", lambda: 42 * 10**9)
+    monkeypatch.setattr("rdchat.ui.conversation.model_offers.free_bytes", lambda: 42 * 10**9)
     chat.start()
     row = download_row(qtbot, offer)
     assert offer.title.text() == "Get Gemma 4 12B"

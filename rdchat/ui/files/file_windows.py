@@ -1,0 +1,405 @@
+"""The windows of files: the images of a chat, the text that was sent, and the sheet that chooses what is sent."""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QEvent, QRect, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QGuiApplication, QImage, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QShortcut
+from PySide6.QtWidgets import QFormLayout, QLineEdit, QPlainTextEdit, QRadioButton, QSizePolicy, QSpinBox, QWidget
+
+from rdchat.chat.attachments.attached_file import AttachedFile, Part
+from rdchat.errors import RdchatError, file_errors
+from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.chat.chat_prompt import FileText
+from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
+from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, drawn, size_text
+from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import Sheet, column, form_layout, nothing, row, text_field
+from rdchat.ui.style.opening import SideWindow, announce, ask_to_save
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.work.job import Job
+
+_SMALLEST = QSize(420, 320)
+_UNKNOWN = QSize(800, 600)
+# The share of the screen that the window takes at most when it opens.
+_SHARE = 0.8
+_BAR = 60
+_Key = QKeySequence.StandardKey
+
+
+class PictureView(QWidget):
+    """An image in the middle of its room, never larger than it is, or a line in its place.
+
+    Args:
+        theme: The appearance to follow.
+        copy: Called by the menu's Copy while it has the keyboard.
+    """
+
+    def __init__(self, theme: Theme, copy: Callable[[], object]) -> None:
+        super().__init__()
+        self._theme = theme
+        self.copy = copy
+        self.image = QImage()
+        self._size = QSize()
+        self._text = ""
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def show_image(self, image: QImage, size: QSize, text: str = "") -> None:
+        """Show an image as if it had a size in pixels; without one, show a text."""
+        self.image = image
+        self._size = size
+        self._text = text
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        if self.image.isNull():
+            painter.setPen(self._theme.colors.muted)
+            area = self.rect().adjusted(LARGE, LARGE, -LARGE, -LARGE)
+            painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, self._text)
+            return
+        painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
+        position = QRect()
+        position.setSize(self._size.scaled(self.size(), Qt.AspectRatioMode.KeepAspectRatio).boundedTo(self._size))
+        position.moveCenter(self.rect().center())
+        painter.drawImage(position, self.image)
+        painter.setPen(self._theme.colors.border)
+        painter.drawRect(position.adjusted(0, 0, -1, -1))
+
+
+class ImageWindow(SideWindow):
+    """Shows an image, and goes to the others of its chat by the arrow keys; copies and saves it without metadata.
+
+    Args:
+        picture: The image.
+        find: Returns all images of the chat; called on a thread.
+        seen_size: Returns the size at which the model sees an image, None if it does not; called on a thread.
+        theme: The appearance to follow.
+        parent: The window closes with it.
+    """
+
+    def __init__(
+        self,
+        picture: Picture,
+        find: Callable[[], Sequence[Picture]],
+        seen_size: Callable[[Picture], tuple[int, int] | None],
+        theme: Theme,
+        parent: QWidget,
+    ) -> None:
+        screen = parent.screen()
+        self._largest = screen.availableSize()
+        known = _UNKNOWN if picture.size.isEmpty() else picture.size
+        fitting = known.scaled(self._largest * _SHARE, Qt.AspectRatioMode.KeepAspectRatio)
+        size = (fitting.boundedTo(known) + QSize(2 * LARGE, _BAR + LARGE)).expandedTo(_SMALLEST)
+        super().__init__(picture.name, size.toTuple(), _SMALLEST.toTuple(), parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self._main = MainThread(self)
+        self._pictures = [picture]
+        self._index = 0
+        self._seen_size = seen_size
+        self._seen = ""
+        self.view = PictureView(theme, self.copy)
+        self.name = ElidedLabel(theme, bold=True, mode=Qt.TextElideMode.ElideMiddle)
+        self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
+        self.previous = IconButton("previous", "Previous image", theme, act=lambda: self.show_other(-1))
+        self.next = IconButton("next", "Next image", theme, act=lambda: self.show_other(1))
+        self.copy_button = IconButton("copy", "Copy the image", theme, act=self.copy)
+        self.save_button = IconButton("save", "Save the image…", theme, act=self.save_image)
+        texts = column(self.name, self.detail, spacing=1)
+        buttons = row(self.copy_button, self.save_button, spacing=TIGHT)
+        bar = row(self.previous, self.next, SMALL, (texts, 1), buttons, spacing=TIGHT, margins=(SMALL, 0, SMALL, SMALL))
+        column((self.view, 1), bar, within=self, spacing=SMALL, margins=(MEDIUM, MEDIUM, MEDIUM, 0))
+        QShortcut(QKeySequence.StandardKey.MoveToPreviousChar, self, lambda: self.show_other(-1))
+        QShortcut(QKeySequence.StandardKey.MoveToNextChar, self, lambda: self.show_other(1))
+        self.view.setFocus()
+        self._show()
+        PICTURES.do(lambda _job: find(), self._main.bring(self._show_among, once=True))
+
+    @property
+    def picture(self) -> Picture:
+        """The image that is shown."""
+        return self._pictures[self._index]
+
+    def show_other(self, steps: int) -> None:
+        """Go to another image; nothing happens at the ends."""
+        if 0 <= (index := self._index + steps) < len(self._pictures):
+            self._index = index
+            self._show()
+
+    def copy(self) -> None:
+        """Copy the image as pixels."""
+        ask(self.picture, NO_LIMIT, self._main.bring(self._put_on_clipboard, once=True))
+
+    def save_image(self) -> None:
+        """Ask where to save the image, as PNG."""
+        name = f"{Path(self.picture.name).stem}.png"
+        ask_to_save(self, "Save Image", name, ("PNG (*.png)",), self._save)
+
+    def _save(self, path: str) -> None:
+        picture = self.picture
+
+        def write(job: Job[Any]) -> str:
+            data = drawn(picture, NO_LIMIT, job)
+            with file_errors(f"{Path(path).name} cannot be written", "Choose another folder or name."):
+                Path(path).write_bytes(data)
+            return f"Saved as {Path(path).name}"
+
+        PICTURES.do(write, self._main.bring(self._report, once=True))
+
+    def _put_on_clipboard(self, outcome: QImage | RdchatError) -> None:
+        if isinstance(outcome, QImage):
+            QGuiApplication.clipboard().setImage(outcome)
+        self._report("Copied" if isinstance(outcome, QImage) else outcome)
+
+    def _report(self, outcome: str | RdchatError) -> None:
+        self.detail.show_text(str(outcome), "danger" if isinstance(outcome, RdchatError) else "success")
+        self.view.setAccessibleDescription(str(outcome))
+        announce(self.view)
+
+    def _show_among(self, pictures: Sequence[Picture] | RdchatError) -> None:
+        if not isinstance(pictures, RdchatError) and self.picture in pictures:
+            self._index = pictures.index(self.picture)
+            self._pictures = list(pictures)
+            self._show_place()
+
+    def _show(self) -> None:
+        picture = self.picture
+        self.setWindowTitle(picture.name)
+        self.name.setText(picture.name)
+        self.view.setAccessibleName(f"Image {picture.name}, {picture.size_text}")
+        self.view.show_image(QImage(), picture.size, "Reading…")
+        self._seen = ""
+        seen_size = self._seen_size
+        self._show_place()
+        PICTURES.do(lambda _job: (picture, seen_size(picture)), self._main.bring(self._show_seen, once=True))
+        take = self._main.bring(lambda outcome: self._take(picture, outcome), once=True)
+        ask(picture, self._largest * self.devicePixelRatioF(), take)
+
+    def _show_seen(self, seen: tuple[Picture, tuple[int, int] | None] | RdchatError) -> None:
+        if isinstance(seen, tuple) and seen[0] is self.picture and seen[1] is not None:
+            self._seen = f"  ·  The model sees {size_text(*seen[1])}"
+            self._show_place()
+
+    def _show_place(self) -> None:
+        count = len(self._pictures)
+        position = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
+        self.detail.show_text(f"{position}{self.picture.size_text}{self._seen}", "muted")
+        for button, is_there in ((self.previous, self._index > 0), (self.next, self._index < count - 1)):
+            button.setVisible(count > 1)
+            button.setEnabled(is_there)
+
+    def _take(self, picture: Picture, outcome: QImage | RdchatError) -> None:
+        if picture is self.picture:
+            image, problem = (QImage(), str(outcome)) if isinstance(outcome, RdchatError) else (outcome, "")
+            self.view.show_image(image, image.size() if picture.size.isEmpty() else picture.size, problem)
+            self.view.setAccessibleDescription(problem)
+
+    def event(self, event: QEvent) -> bool:
+        """Keep Copy and Save from the menus: there they belong to the main window."""
+        if (
+            isinstance(event, QKeyEvent)
+            and event.type() is QEvent.Type.ShortcutOverride
+            and any(map(event.matches, (_Key.Copy, _Key.Save)))
+        ):
+            event.accept()
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.matches(_Key.Copy):
+            self.copy()
+        elif event.matches(_Key.Save):
+            self.save_image()
+        else:
+            super().keyPressEvent(event)
+
+
+# Laying out a line with more characters would block the window.
+_LONG_LINE = re.compile(r"(.{4000})(?=.)")
+
+
+class FileView(SideWindow):
+    """A window with the text of a file as it was sent to the model."""
+
+    def __init__(self, file: AttachedFile, text_of: FileText, theme: Theme, parent: QWidget) -> None:
+        super().__init__(file.name, (680, 560), (360, 240), parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        sent = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "All of it"
+        text = f"{sent}: {file.characters:,} characters, as sent to the model."
+        summary = ThemedLabel(theme, f"{text} {file.note}".strip(), "muted", -1, wraps=True)
+        self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False, tabChangesFocus=True)
+        self.text.setFont(theme.code_font())
+        self.text.setAccessibleName(f"Text of {file.name}")
+        self.text.setPlaceholderText("Reading…")
+        column(summary, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
+        self._task = BackgroundWork("file view", self)
+        self._task.replace(
+            lambda _job: _LONG_LINE.sub(r"\1\n", text_of(file)),
+            self.text.setPlainText,
+            failed=lambda error: self.text.setPlaceholderText(str(error)),
+        )
+        self.text.setFocus()
+
+
+_PREVIEW_LINES = 7
+_QUIET_MS = 150
+_MAX_PREVIEW = 6_000
+_MAX_LETTERS = 500
+
+
+class PartSheet(Sheet):
+    """Shows the text and size of each choice at once, and emits `chosen` with the part; Escape changes nothing.
+
+    Args:
+        choice: Computes the parts.
+        context: The model's context, in tokens; None without a model.
+        question: The text in the message field.
+        theme: The appearance to follow.
+        parent: The window that the sheet belongs to.
+    """
+
+    chosen = Signal(Part)
+
+    def __init__(self, choice: PartChoice, context: int | None, question: str, theme: Theme, parent: QWidget) -> None:
+        self._choice = choice
+        self._context = context
+        self._part: Part | None = None
+        self.preview = text_field(_PREVIEW_LINES, "", "What will be sent", read_only=True)
+        self.preview.setFont(theme.code_font())
+        self.summary = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
+        self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
+        self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
+        title = f"Choose What to Send of {choice.file.name}"
+        text = self._summary_text()
+        answers = ("Cancel", nothing), ("Use This Part", self._take)
+        parts = SMALL, self._ways(question, theme), SMALL, self.preview, self.summary
+        super().__init__(parent, theme, title, text, answers, parts=parts)
+        self.use = self.buttons[-1]
+        self._task = BackgroundWork("part of a file", self)
+        self._quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
+        self._quiet.timeout.connect(self._compute)
+        self._begin(question)
+
+    def done(self, result: int) -> None:
+        """Close the sheet, and end its thread."""
+        self._stop()
+        self._task.finish_work(0.0)
+        super().done(result)
+
+    def _summary_text(self) -> str:
+        tokens = self._choice.tokens
+        room = self._choice.room
+        if room is None:
+            return "Load a model to see how much of it fits."
+        counted = f"All of it is {tokens.description}" if tokens else "Its tokens are being counted"
+        together = ", counting all files" if room.others else ""
+        return f"{counted}; there is room for {room.limit:,}{together}."
+
+    def _ways(self, question: str, theme: Theme) -> QFormLayout:
+        self.by_passages = QRadioButton("Passages that match")
+        self.by_pages = QRadioButton("Pages")
+        self.by_beginning = QRadioButton("The beginning")
+        self.all = QRadioButton("All of it")
+        count = len(self._choice.file.parts)
+        self.question = QLineEdit(question.strip()[:_MAX_LETTERS], placeholderText="A question, or a few words")
+        self.pages = QLineEdit(placeholderText=f"1-{min(4, count)}" if count > 1 else "1")
+        self.matching = ThemedLabel(theme, "", "muted")
+        self.percent = QSpinBox(maximum=100, suffix=" %")
+        self.percent.setSpecialValueText("as much as fits")
+        set_tip(self.percent, "As much as fits leaves a quarter of the room for the reply and later messages")
+        names = ("What the passages are about", "Pages", "Percentage from the beginning")
+        for name, field in zip(names, (self.question, self.pages, self.percent), strict=True):
+            field.setAccessibleName(name)
+        form = form_layout(spacing=(MEDIUM, SMALL), align=Qt.AlignmentFlag.AlignLeft)
+        form.addRow(self.by_passages, self.question)
+        form.addRow("", self.matching)
+        if self._choice.file.paged:
+            form.addRow(self.by_pages, row(self.pages, ThemedLabel(theme, f"of {count:,}", "muted"), None))
+        form.addRow(self.by_beginning, row(self.percent, None))
+        form.addRow(self.all)
+        return form
+
+    def _begin(self, question: str) -> None:
+        """Begin with all that fits, else with the passages for a question, else with the beginning."""
+        tokens = self._choice.tokens
+        room = self._choice.room
+        fits = tokens is None or room is None or not room.excess(tokens)
+        (self.all if fits else self.by_passages if question.strip() else self.by_beginning).setChecked(True)
+        self.question.textEdited.connect(lambda: self._pick(self.by_passages))
+        self.pages.textEdited.connect(lambda: self._pick(self.by_pages))
+        self.percent.valueChanged.connect(lambda: self._pick(self.by_beginning))
+        for button in (self.by_passages, self.by_pages, self.by_beginning, self.all):
+            button.toggled.connect(lambda checked: self._change() if checked else None)
+        self._change()
+
+    def _pick(self, way: QRadioButton) -> None:
+        if way.isChecked():
+            self._change()
+        else:
+            way.setChecked(True)
+
+    def _change(self) -> None:
+        """Compute another choice after a pause."""
+        self._stop()
+        self._quiet.start()
+        self.use.setEnabled(False)
+        self.summary.show_text("Counting…", "muted")
+
+    def _stop(self) -> None:
+        self._quiet.stop()
+        self._task.drop_jobs()
+
+    def _compute(self) -> None:
+        choice = self._choice
+        if self.by_passages.isChecked():
+            compute = partial(choice.choose_passages, self.question.text())
+        elif self.by_pages.isChecked():
+            compute = partial(choice.choose_pages, self.pages.text())
+        elif self.by_beginning.isChecked():
+            compute = partial(choice.choose_beginning, self.percent.value())
+        else:
+            compute = partial(choice.choose_all)
+        failed = lambda error: self._show(Outcome(problem=str(error)))  # noqa: E731
+        self._task.replace(lambda _job: compute(), self._show, failed)
+
+    def _show(self, outcome: Outcome) -> None:
+        self._part = outcome.part
+        room = self._choice.room
+        count = outcome.count
+        excess = room.excess(count) if count is not None and room is not None else 0
+        usable = count is None or room is None or room.accepts(count)
+        text = outcome.part.text if outcome.part else ""
+        self.preview.setPlainText(text[:_MAX_PREVIEW] + ("…" if len(text) > _MAX_PREVIEW else ""))
+        together = ", counting all files" if room is not None and room.others else ""
+        still = TokenCount(excess, exact=count is None or count.exact).description
+        cut = f" Still {still} too long{together}." if excess else ""
+        color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
+        self.summary.show_text(_outcome_text(outcome, None if excess else self._context) + cut, color)
+        self.fit()
+        self.use.setEnabled(outcome.part is not None and usable)
+        if outcome.passages:
+            self.matching.setText(f"{outcome.matching:,} of {outcome.passages:,} match")
+
+    def _take(self) -> None:
+        if self._part is not None:
+            self.chosen.emit(self._part)
+
+
+def _outcome_text(outcome: Outcome, context: int | None) -> str:
+    """Return what would be sent, how many tokens it takes, and which share of a context that is."""
+    if outcome.part is None:
+        return outcome.problem
+    part = outcome.part.label or "all of it"
+    text = f"{part[0].upper()}{part[1:]}"
+    if outcome.count is None:
+        return f"{text}: {len(outcome.part.text):,} characters"
+    text += f": {outcome.count.description}"
+    if context:
+        share = outcome.count.tokens / context
+        text += f", {'under 1%' if share < 0.01 else f'{share:.0%}'} of the context"
+    return f"{text}."
