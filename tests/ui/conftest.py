@@ -11,8 +11,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.message_path import MessagePath
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
@@ -46,11 +48,23 @@ class Chat:
     def say(self, text: str) -> None:
         """Send a prompt and wait for the whole reply."""
         self.controller.send(text)
+        self.wait_for_reply()
+
+    def wait_for_reply(self) -> None:
         self.qtbot.waitUntil(lambda: self.controller.replies.state is EngineState.IDLE and not self.writing)
 
     @property
+    def open(self) -> OpenChat:
+        """The open chat."""
+        return self.controller.chat
+
+    @property
+    def path(self) -> MessagePath:
+        return self.open.path
+
+    @property
     def writing(self) -> bool:
-        return self.controller.chat.streaming_id is not None
+        return self.open.streaming_id is not None
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +115,7 @@ def sources() -> ModelSources:
 @pytest.fixture
 def window(qtbot: QtBot, theme: Theme, chat: Chat, sources: ModelSources) -> MainWindow:
     """The whole window, shown, with nothing loaded yet."""
-    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.controller.chat.unsent), sources)
+    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.open.unsent), sources)
     qtbot.addWidget(window)
     window.resize(1200, 800)
     window.show()

@@ -111,7 +111,7 @@ class Desk:
         return sheet
 
     def comparison(self) -> QWidget:
-        self.window.windows.compare(self.chat.controller.chat.path[-1].id)
+        self.window.windows.compare(self.chat.path[-1].id)
         (opened,) = self.window.findChildren(AlternativesWindow)
         self.waits = lambda: not opened.note.text()
         return opened
@@ -171,7 +171,7 @@ def desk(
     chat.engine.bench_events = EVENTS
     chat.start()
     chat.say("Hi")
-    chat.controller.regenerate(chat.controller.chat.path[-1].id)
+    chat.controller.regenerate(chat.path[-1].id)
     qtbot.waitUntil(lambda: not chat.writing and chat.controller.drafting.option(Mode.LOOKUP) is not None)
     # The threads of what is built here are held, too.
     window.windows.model_services.library.search_again()

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
+from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.tool_servers import ServerState
@@ -21,6 +22,7 @@ from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
 
@@ -58,6 +60,15 @@ class ToolWindow:
         """Have the model answer a question, and wait until it has."""
         self.chat.engine.replies[:] = replies
         self.chat.say("What is in it?")
+
+    def decide(self, scope: Scope | None = Scope.ONCE, call_id: str = "1") -> None:
+        """Press a button of a call that waits."""
+        click_on(self.calls.cards[call_id].buttons[scope])
+
+    def run_call(self, call_id: str = "1") -> None:
+        """Run a call, and wait until nothing goes on."""
+        self.decide(call_id=call_id)
+        self.wait()
 
     def wait(self) -> None:
         """Wait until nothing goes on."""

@@ -10,6 +10,7 @@ from rdchat.ui.conversation.alternatives_window import AlternativePane, Alternat
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED
@@ -24,8 +25,8 @@ def compared(qtbot: QtBot, chat: Chat, window: MainWindow, *replies: str) -> Alt
     chat.start()
     chat.say("Hi")
     for _ in replies[1:]:
-        chat.controller.regenerate(chat.controller.chat.path[-1].id)
-        qtbot.waitUntil(lambda: not chat.writing)
+        chat.controller.regenerate(chat.path[-1].id)
+        chat.wait_for_reply()
     window.conversation.transcript.findChildren(ReplyMessage)[-1].actions_row.compare.click()
     (opened,) = window.findChildren(AlternativesWindow)
     qtbot.waitUntil(lambda: bool(opened.note.text()))
@@ -47,7 +48,7 @@ def test_two_alternatives_stand_side_by_side_with_their_differences(
     assert left.model.text() == "tiny"
     assert left.made.text().startswith("Temperature 0.7 · ")
     assert (left.use.isEnabled(), right.use.text(), right.use.isEnabled()) == (True, "In use", False)
-    qtbot.mouseClick(left.previous, Qt.MouseButton.LeftButton)
+    click_on(left.previous)
     qtbot.waitUntil(lambda: opened.note.text() == "These replies have little in common")
     assert [marked(pane) for pane in opened.panes] == [[], []]
     assert not left.previous.isEnabled()
@@ -79,16 +80,16 @@ def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
     opened = compared(qtbot, chat, window, "One", "Two", "Three")
-    chat.controller.delete_message(chat.controller.chat.path[-1].id)
+    chat.controller.delete_message(chat.path[-1].id)
     assert [pane.position.text() for pane in opened.panes] == ["1 of 2", "2 of 2"]
-    chat.controller.delete_message(chat.controller.chat.path[-1].id)
+    chat.controller.delete_message(chat.path[-1].id)
     assert not opened.isVisible()
 
 
 @pytest.mark.slow
 def test_it_closes_when_another_chat_is_opened(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     opened = compared(qtbot, chat, window, "One", "Two")
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     assert not opened.isVisible()
 
 
@@ -96,7 +97,7 @@ def test_it_closes_when_another_chat_is_opened(qtbot: QtBot, chat: Chat, window:
 def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
-    chat.controller.edit_message(chat.controller.chat.path[-1].id, "Hello, me!")
+    chat.controller.edit_message(chat.path[-1].id, "Hello, me!")
     choose(qtbot, window, -1, "Compare Versions")
     (opened,) = window.findChildren(AlternativesWindow)
     qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])

@@ -1,9 +1,9 @@
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.notices import Banner, BannerArea
 from rdchat.ui.style.theme import LARGE, TEXT_WIDTH, Theme
+from tests.ui.clicking import click_on
 
 
 def _area(qtbot: QtBot) -> BannerArea:
@@ -19,7 +19,7 @@ def test_an_action_acts_and_closes(qtbot: QtBot, theme: Theme) -> None:
     button = banner.add_action("Undo", lambda: acts.append("undo"))
     area.show_banner(banner, "undo")
     assert area.isVisible()
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    click_on(button)
     assert acts == ["undo"]
     assert not area.isVisible()
 
@@ -50,7 +50,7 @@ def test_the_close_button_closes(qtbot: QtBot, theme: Theme) -> None:
     area.show_banner(banner, "notice")
     close = banner.findChild(QToolButton)
     assert close is not None
-    qtbot.mouseClick(close, Qt.MouseButton.LeftButton)
+    click_on(close)
     assert not area.isVisible()
 
 

@@ -7,6 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style.theme import Theme
+from tests.ui.clicking import click_on
 
 
 @pytest.fixture
@@ -123,10 +124,10 @@ def test_while_writing_one_button_stops_and_another_sends(qtbot: QtBot, composer
     composer.set_text("next question")
     assert composer.button.accessibleName() == "Stop"
     with qtbot.waitSignal(composer.stop_requested):
-        qtbot.mouseClick(composer.button, Qt.MouseButton.LeftButton)
+        click_on(composer.button)
     assert composer.text == "next question"
     with qtbot.waitSignal(composer.submitted) as sent:
-        qtbot.mouseClick(composer.later, Qt.MouseButton.LeftButton)
+        click_on(composer.later)
     assert sent.args == ["next question"]
     composer.set_text("and another")
     with qtbot.waitSignal(composer.submitted):

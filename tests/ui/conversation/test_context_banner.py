@@ -7,6 +7,7 @@ from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
 LONG = "word " * 9  # 10 tokens; the reply has 3
@@ -28,7 +29,7 @@ def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     qtbot.waitUntil(
         lambda: (
             meter.use is not None
-            and meter.use.typed == chat.controller.chat.typed.strip()
+            and meter.use.typed == chat.open.typed.strip()
             and isinstance(banners.banner("context"), Banner)
         )
     )
@@ -67,15 +68,13 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
     press(qtbot, banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
-    assert cut is not None
     assert cut.label.text() == "The model does not see the 2 messages above"
     qtbot.waitUntil(lambda: window.conversation.banners.banner("context") is None)
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: len(chat.controller.chat.path) == 8 and not chat.writing)
+    qtbot.waitUntil(lambda: len(chat.path) == 8 and not chat.writing)
     assert len(chat.engine.requests[-1].messages) == 5
     cut = mark(window)
-    assert cut is not None
-    qtbot.mouseClick(cut.button, Qt.MouseButton.LeftButton)
+    click_on(cut.button)
     assert mark(window) is None
     qtbot.keyClicks(window.conversation.composer.field, "and")
     shown(qtbot, window, chat)
@@ -85,11 +84,10 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
     press(qtbot, banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
-    first = chat.controller.chat.stored_conversation
-    assert first is not None
-    chat.controller.chat.start_new()
+    first = chat.open.stored_conversation
+    chat.open.start_new()
     assert mark(window) is None
-    chat.controller.chat.open_chat(first.id)
+    chat.open.open_chat(first.id)
     assert mark(window) is not None
 
 
@@ -121,12 +119,10 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
     press(qtbot, larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
-    assert cut is not None
-    assert cut.summary is not None
     assert cut.summary.body.toPlainText().strip() == "They said words."
     assert cut.summary.body.isVisible()
     assert cut.label.text() == "The model sees a summary of the 6 messages above"
-    assert len(chat.controller.chat.path) == 6
+    assert len(chat.path) == 6
 
 
 @pytest.mark.slow
@@ -152,12 +148,11 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
 @pytest.mark.slow
 def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     typed = window.conversation.composer.text
-    first = chat.controller.chat.stored_conversation
+    first = chat.open.stored_conversation
     press(qtbot, larger, "Start a New Chat")
-    qtbot.waitUntil(lambda: chat.controller.chat.stored_conversation != first)
+    qtbot.waitUntil(lambda: chat.open.stored_conversation != first)
     assert window.conversation.composer.text == typed.strip()
-    assert str(chat.controller.chat.conversation.system_prompt).endswith("They said words.")
-    assert first is not None
+    assert str(chat.open.conversation.system_prompt).endswith("They said words.")
     assert len(chat.store.messages(first.id)) == 6
 
 
@@ -170,7 +165,7 @@ def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
     banner.closed.emit()
     qtbot.keyClicks(composer.field, "and more")
     meter = chat.controller.context.meter
-    qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == chat.controller.chat.typed.strip())
+    qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == chat.open.typed.strip())
     assert banners.banner("context") is None
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert isinstance(banners.banner("context"), Banner)

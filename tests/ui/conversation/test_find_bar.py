@@ -119,7 +119,7 @@ def test_escape_closes_the_bar_wherever_the_focus_is_and_stops_no_reply(
     assert chat.writing
     qtbot.keyClick(view.composer.field, Qt.Key.Key_Escape)
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
 
 
 @pytest.mark.slow
@@ -137,22 +137,20 @@ def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWi
     _type(qtbot, window, "bread")
     assert bar.versions.text() == "+1 elsewhere"
     bar.versions.click()
-    assert chat.controller.chat.path[-1].text == "Another bread"
+    assert chat.path[-1].text == "Another bread"
     qtbot.waitUntil(lambda: _current(_widget(window, "Another bread")) == [0])
     assert bar.count.text() == "Message 2 of 2"
 
 
-def test_a_search_that_only_finds_the_title_opens_no_bar(
-    qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar
-) -> None:
+def test_a_search_that_only_finds_the_title_opens_no_bar(qtbot: QtBot, chat: Chat, bar: FindBar) -> None:
     """It opened a bar that said "Not found"."""
     chats, answered = chat.controller.chats, list[str]()
-    opened = chat.controller.chat.id
+    opened = chat.open.id
     assert opened is not None
 
     def search(words: str) -> None:
         chats.list_hits(SearchQuery(words))
-        chat.controller.chat.open_chat(opened)
+        chat.open.open_chat(opened)
 
     chats.finder.messages_matched.connect(lambda matches: answered.append(matches.text))
     search("Baking")
@@ -186,7 +184,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
 
 
 @pytest.mark.slow
-def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
+def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: FindBar) -> None:
     actions, desk = window.actions_, chat.controller.chats
     actions.pin.trigger()
     assert actions.pin.text() == "Unpin Chat"
@@ -214,14 +212,13 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
 def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     qtbot: QtBot, window: MainWindow, bar: FindBar, chat: Chat
 ) -> None:
-    chat_id = chat.controller.chat.stored_conversation.id if chat.controller.chat.stored_conversation else 0
+    chat_id = chat.open.stored_conversation.id if chat.open.stored_conversation else 0
     cut = chat.store.messages(chat_id)[5]
     chat.store.set_context_cut(cut.id, ContextCut("They baked *rye*, and step by step more rye.", "tiny"))
-    chat.controller.chat.open_chat(chat_id)
+    chat.open.open_chat(chat_id)
     _type(qtbot, window, "rye")
     assert bar.count.text() == "Message 1 of 1"
     mark = _cut_mark(window)
-    assert mark.summary is not None
     assert [each.cursor.selectedText() for each in mark.summary.body.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
     view = window.conversation.transcript
     assert view.rect().contains(mark.summary.body.mapTo(view, mark.summary.body.rect().center()))
@@ -234,7 +231,6 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
     view.hits.go_to(cut.id, last=True)  # from the word of the summary to that of the message above it
     mark = _cut_mark(window)
-    assert mark.summary is not None
     assert mark.summary.body.marks.current == 1
     assert view.hits.go_to_next(-1)
     assert mark.summary.body.marks.current == 0

@@ -43,7 +43,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
         return whole(reader, ids)
 
     monkeypatch.setattr(MessageReader, "read_messages", count)
-    chat.controller.chat.open_chat(long_chat)
+    chat.open.open_chat(long_chat)
     chat.qtbot.wait(600)  # the context is counted, and what is above is drawn
     transcript = window.conversation.transcript
     assert [widget.message.text for widget in transcript.widgets.values()][-2:] == [f"m{COUNT - 1}", f"m{COUNT}"]
@@ -58,7 +58,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
 @pytest.mark.slow
 def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, long_chat: int) -> None:
     chat.start()
-    chat.controller.chat.open_chat(long_chat)
+    chat.open.open_chat(long_chat)
     chat.controller.send("And now?")
     chat.qtbot.waitUntil(lambda: bool(chat.engine.requests))
     told = [message.content for message in chat.engine.requests[-1].messages]
@@ -77,7 +77,7 @@ def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
         return whole(reader, ids)
 
     monkeypatch.setattr(MessageReader, "read_messages", read)
-    chat.controller.chat.open_chat(long_chat)
+    chat.open.open_chat(long_chat)
     transcript = window.conversation.transcript
     shown = [widget.message.id for widget in transcript.widgets.values()]
     is_broken = True
@@ -117,7 +117,7 @@ class SlowDisk:
 def slow_disk(chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
     disk = SlowDisk(monkeypatch)
     chat.start()
-    chat.controller.chat.open_chat(long_chat)
+    chat.open.open_chat(long_chat)
     yield disk
     disk.go.set()
 
@@ -127,8 +127,8 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
     field, seen = window.conversation.composer.field, list[str]()
-    chat.controller.chat.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
-    chat.controller.chat.reply_grew.connect(lambda _id, _text: seen.append("text"))
+    chat.open.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
+    chat.open.reply_grew.connect(lambda _id, _text: seen.append("text"))
     chat.qtbot.keyClicks(field, "And now?")
     chat.qtbot.keyClick(field, Qt.Key.Key_Return)
     assert slow_disk.begun.wait(60)
@@ -136,9 +136,9 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     assert seen == ["added user", "added assistant"]
     assert chat.writing
     assert not chat.engine.requests
-    assert chat.store.messages(chat.controller.chat.path[-1].conversation_id)[-2].text == "And now?"
+    assert chat.store.messages(chat.path[-1].conversation_id)[-2].text == "And now?"
     slow_disk.go.set()
-    chat.qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     assert seen[:3] == ["added user", "added assistant", "text"]
     told = [message.content for message in chat.engine.requests[-1].messages]
     assert told[-COUNT - 1 :] == [*(f"m{number}" for number in range(1, COUNT + 1)), "And now?"]
@@ -154,13 +154,13 @@ def test_a_reply_whose_chat_is_still_read_can_be_stopped_and_asked_for_again(
     assert slow_disk.begun.wait(60)
     chat.controller.stop_reply()
     assert not chat.writing
-    stopped = chat.controller.chat.path[-1]
+    stopped = chat.path[-1]
     assert stopped.finish_reason is FinishReason.CANCELLED
     chat.controller.regenerate(stopped.id)
     slow_disk.go.set()
-    chat.qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     assert len(chat.engine.requests) == 1
-    assert chat.controller.chat.path[-1].text == "Hello, you!"
+    assert chat.path[-1].text == "Hello, you!"
 
 
 @pytest.mark.slow
@@ -168,13 +168,13 @@ def test_a_reply_goes_on_in_its_chat_while_another_one_is_opened(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
     chat.controller.send("And now?")
-    reply = chat.controller.chat.path[-1].id
+    reply = chat.path[-1].id
     assert slow_disk.begun.wait(60)
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     slow_disk.go.set()
     chat.qtbot.waitUntil(lambda: chat.store.message(reply).status is MessageStatus.COMPLETE)
     assert chat.store.message(reply).text == "Hello, you!"
-    assert not chat.controller.chat.path
+    assert not chat.path
 
 
 @pytest.mark.slow
@@ -184,10 +184,10 @@ def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
     slow_disk.error = StorageError("The disk does not answer.", "Try again.")
     chat.controller.send("And now?")
     slow_disk.go.set()
-    chat.qtbot.waitUntil(lambda: not chat.writing)
-    failed = chat.controller.chat.path[-1]
+    chat.wait_for_reply()
+    failed = chat.path[-1]
     assert (failed.status, failed.error) == (MessageStatus.FAILED, "The disk does not answer. Try again.")
     slow_disk.error = None
     chat.controller.regenerate(failed.id)
-    chat.qtbot.waitUntil(lambda: not chat.writing)
-    assert chat.controller.chat.path[-1].text == "Hello, you!"
+    chat.wait_for_reply()
+    assert chat.path[-1].text == "Hello, you!"

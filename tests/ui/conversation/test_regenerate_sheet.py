@@ -10,6 +10,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
 BIG = ("Big", "/models/big")
@@ -23,9 +24,7 @@ def behind(qtbot: QtBot) -> QWidget:
     return window
 
 
-def sheet_on(
-    qtbot: QtBot, behind: QWidget, theme: Theme, own: str = "Small"
-) -> tuple[RegenerateSheet, list[Submitted]]:
+def sheet_on(behind: QWidget, theme: Theme, own: str = "Small") -> tuple[RegenerateSheet, list[Submitted]]:
     sampling = SamplingParams(temperature=0.7, top_k=5)
     sheet = RegenerateSheet(own, lambda: [BIG], "Be brief.", sampling, theme=theme, parent=behind)
     sheet.open()
@@ -35,7 +34,7 @@ def sheet_on(
 
 
 def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, behind, theme)
+    sheet, submitted = sheet_on(behind, theme)
     assert not sheet.back.isVisible()
     qtbot.keyClick(sheet, Qt.Key.Key_Return)
     assert submitted == [(MadeWith(), None)]
@@ -43,36 +42,36 @@ def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, behind: QWid
 
 
 def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, behind, theme)
+    sheet, submitted = sheet_on(behind, theme)
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "1.5")
     sheet.prompt.clear()
     qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
     assert sheet.back.isVisible()
     assert sheet.back.text() == "Go back to Small afterwards"
-    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    click_on(sheet.regenerate)
     sampling = SamplingParams(temperature=1.5, top_k=5)
     assert submitted == [(MadeWith(sampling, ""), OtherModel("/models/big", "Big"))]
 
 
 def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, behind, theme)
+    sheet, submitted = sheet_on(behind, theme)
     qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
     qtbot.keyClick(sheet.back, Qt.Key.Key_Space)
-    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    click_on(sheet.regenerate)
     assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
 
 def test_without_a_model_another_one_is_chosen_and_stays(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, behind, theme, own="")
+    sheet, submitted = sheet_on(behind, theme, own="")
     assert sheet.model.currentText() == "Big"
     assert not sheet.back.isVisible()
-    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    click_on(sheet.regenerate)
     assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
 
 def test_a_temperature_out_of_range_cannot_be_typed(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
-    sheet, submitted = sheet_on(qtbot, behind, theme)
+    sheet, submitted = sheet_on(behind, theme)
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "11")
     qtbot.keyClick(sheet.temperature, Qt.Key.Key_Return)
@@ -91,15 +90,13 @@ def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, cha
     assert sheet.model.itemText(0) == "/models/other"
     qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
     chat.engine.gate.shut()
-    qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
+    click_on(sheet.regenerate)
     banner = window.conversation.banners.banner("borrowed")
-    assert banner is not None
     assert "writes this one reply" in banner.accessibleName()
     chat.engine.gate.open()
     qtbot.waitUntil(lambda: window.conversation.banners.banner("borrowed") is None)
     chat.wait_for(EngineState.IDLE)
-    last = chat.controller.chat.path[-1]
+    last = chat.path[-1]
     assert (last.model, last.siblings) == ("tiny", 2)
     assert last.made_with == MadeWith(SamplingParams(), once=True)
-    assert chat.controller.model_slot.info is not None
     assert chat.controller.model_slot.info.name == "/models/other"

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import SavedPrompt
 from rdchat.ui.window.main_window import MainWindow
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
 
@@ -61,7 +62,7 @@ def test_return_goes_to_a_part_that_nobody_filled(qtbot: QtBot, chat: Chat, type
         qtbot.keyClick(field, Qt.Key.Key_Return)
         assert field.textCursor().selectedText() == part
         assert composer.note.text() == "The prompt asks for this part. Fill it in, or delete it."
-    qtbot.mouseClick(composer.button, Qt.MouseButton.LeftButton)
+    click_on(composer.button)
     assert field.textCursor().selectedText() == "{{other}}"
     qtbot.keyClicks(field, "English")
     assert composer.note.isHidden()

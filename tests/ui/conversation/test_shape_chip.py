@@ -3,38 +3,38 @@
 import json
 
 import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.ui.transcript.message_kinds import fenced
 from rdchat.ui.window.main_window import MainWindow
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
 _SCHEMA = AnswerShape(ShapeKind.SCHEMA, json.dumps({"type": "object"}))
 
 
-def test_the_shape_is_named_and_ended_in_the_message_field(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_shape_is_named_and_ended_in_the_message_field(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chip, dot = window.conversation.composer.shape, window.header.dot
     assert not chip.isVisible()
     assert not dot.isVisible()
     chat.say("Hi")
-    chat.controller.chat.set_options(answer_shape=_SCHEMA)
+    chat.open.set_options(answer_shape=_SCHEMA)
     assert chip.isVisible()
     assert dot.isVisible()
     assert chip.label.text() == "JSON · schema"
-    with_shape = chat.controller.chat.id
+    with_shape = chat.open.id
     window.actions_.new_chat.trigger()
     assert not chip.isVisible()
     assert with_shape is not None
-    chat.controller.chat.open_chat(with_shape)
+    chat.open.open_chat(with_shape)
     assert chip.isVisible()
-    qtbot.mouseClick(chip.remove, Qt.MouseButton.LeftButton)
+    click_on(chip.remove)
     assert not chip.isVisible()
     assert not dot.isVisible()
-    assert chat.controller.chat.conversation.answer_shape is None
+    assert chat.open.conversation.answer_shape is None
 
 
 def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

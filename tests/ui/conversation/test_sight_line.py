@@ -1,7 +1,7 @@
 """A model that does not see says so below images that are not sent yet, and the lists of models name those that see."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,12 @@ SEEING = ModelCard("maker/Seeing-2B", "/models/seeing", "LM Studio", Path("/mode
 OTHER = replace(SEEING, name="maker/Other-4B", model="/models/other")
 BLIND = replace(SEEING, name="maker/Blind-1B", model="/models/blind", sees=False)
 DAMAGED = replace(SEEING, name="maker/Damaged", model="/models/damaged", problem="A file is missing.")
+
+
+@pytest.fixture
+def next_model(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Change what the model is that is loaded next."""
+    return lambda **facts: monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, **facts))
 
 
 def offer(qtbot: QtBot, window: MainWindow, *cards: ModelCard) -> None:
@@ -68,13 +74,13 @@ def test_the_line_offers_the_installed_models_that_see(
 
 
 def test_one_click_loads_a_model_that_sees_and_keeps_image_and_words(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, window: MainWindow, chat: Chat, next_model: Callable[..., None]
 ) -> None:
     chat.start()
     offer(qtbot, window, SEEING)
     window.conversation.composer.set_text("What is it?")
     attach(qtbot, window)
-    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
+    next_model(sees=True)
     window.conversation.sight.button.click()
     qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
     chat.wait_for(EngineState.IDLE)
@@ -85,9 +91,9 @@ def test_one_click_loads_a_model_that_sees_and_keeps_image_and_words(
 
 @pytest.mark.parametrize("installed", [(), (SEEING,)])
 def test_a_copy_without_vision_offers_that_of_its_original(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch, installed: tuple[ModelCard, ...]
+    qtbot: QtBot, window: MainWindow, chat: Chat, next_model: Callable[..., None], installed: tuple[ModelCard, ...]
 ) -> None:
-    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind=NO_VISION))
+    next_model(blind=NO_VISION)
     chat.start()
     offer(qtbot, window, *installed)
     attach(qtbot, window)
@@ -104,9 +110,9 @@ def test_a_copy_without_vision_offers_that_of_its_original(
 
 
 def test_a_model_whose_vision_is_here_is_loaded_again(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, window: MainWindow, chat: Chat, next_model: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind=NO_VISION))
+    next_model(blind=NO_VISION)
     chat.start()
     own = ModelCard("maker/tiny", "/models/tiny", "LM Studio", fakes.MODEL.path, sees=True)
     offer(qtbot, window, SEEING, own)
@@ -114,7 +120,7 @@ def test_a_model_whose_vision_is_here_is_loaded_again(
     sight = window.conversation.sight
     assert sight.text.text() == "tiny sees images once it is loaded again."
     assert (sight.fetch.isVisible(), sight.button.text()) == (False, "Use tiny")
-    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True, blind=""))
+    next_model(sees=True, blind="")
     sight.button.click()
     qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
     qtbot.waitUntil(lambda: not sight.isVisible())
@@ -133,9 +139,9 @@ def test_models_of_the_models_window_are_offered_too(qtbot: QtBot, window: MainW
 
 
 def test_another_reason_is_named_without_an_offer(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, window: MainWindow, chat: Chat, next_model: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, blind="rdchat does not know how this model sees."))
+    next_model(blind="rdchat does not know how this model sees.")
     chat.start()
     offer(qtbot, window)
     attach(qtbot, window)
@@ -158,7 +164,6 @@ def test_where_none_fits_the_smallest_is_shown_as_too_large(
     window.conversation.sight.button.click()
     qtbot.waitUntil(discover.isVisible)
     entry = discover.list.current
-    assert entry is not None
     assert entry.title == "Qwen3.5 4B"
     assert {text for text, _ in entry.marks} == {"For images", "Too large"}
 
@@ -190,29 +195,29 @@ class TestOnAMac:
 
 
 def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, window: MainWindow, chat: Chat, next_model: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
+    next_model(sees=True)
     chat.start()
     offer(qtbot, window, SEEING)
     attach(qtbot, window)
-    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
+    qtbot.waitUntil(lambda: chat.open.files.tokens is not None)
     chat.say("")
     sight = window.conversation.sight
     qtbot.waitUntil(lambda: bool(chat.controller.context.meter.use and chat.controller.context.meter.use.images))
     assert not sight.isVisible(), "the model sees"
-    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=False))
+    next_model(sees=False)
     chat.controller.model_slot.load_model("/models/blind")
     qtbot.waitUntil(sight.isVisible)
     assert sight.text.text().startswith("/models/blind does not see the images of this chat.")
     assert sight.button.text() == "Use Seeing-2B"
     chat.say("What is it?")
     assert chat.engine.requests[-1].messages[0].images, "the engine writes a line in their place"
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     qtbot.waitUntil(lambda: not sight.isVisible())
 
 
-def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: MainWindow) -> None:
     offer(qtbot, window, SEEING, BLIND)
     window.header.model.menu().aboutToShow.emit()
     texts = [action.text() for action in window.header.model.menu().actions()]
@@ -223,7 +228,7 @@ def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: Ma
     assert "Images" in [name for name, _, _ in facts_of(SEEING)]
 
 
-def test_the_cap_of_an_image_is_a_setting_with_its_cost(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_the_cap_of_an_image_is_a_setting_with_its_cost(window: MainWindow, chat: Chat) -> None:
     chat.start()
     box = window.settings_window.image_cap
     assert [box.itemText(index).partition(":")[0] for index in range(box.count())] == ["Small", "Usual", "Full"]

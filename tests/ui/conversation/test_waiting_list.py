@@ -21,7 +21,7 @@ def pause(chat: Chat, prompt: str) -> None:
     chat.engine.gate.shut()
     chat.engine.gate.allow(4)
     chat.controller.send(prompt)
-    chat.qtbot.waitUntil(lambda: chat.controller.chat.path[-1].text == "Hello,")
+    chat.qtbot.waitUntil(lambda: chat.path[-1].text == "Hello,")
 
 
 def press(window: MainWindow, name: str) -> None:
@@ -78,17 +78,17 @@ def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Ch
     assert not conversation.waiting.isVisible()
     chat.engine.gate.open()
     chat.wait_for(EngineState.IDLE)
-    assert [message.text for message in chat.controller.chat.path] == ["One", "Hello, you!"]
+    assert [message.text for message in chat.path] == ["One", "Hello, you!"]
     assert conversation.composer.text == "Two"
 
 
 @pytest.mark.slow
 def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat: Chat, window: MainWindow) -> None:
     pause(chat, "One")
-    first = chat.controller.chat.conversation.id
-    chat.controller.chat.start_new()
+    first = chat.open.conversation.id
+    chat.open.start_new()
     chat.controller.send("Two")
-    second = chat.controller.chat.conversation.id
+    second = chat.open.conversation.id
     rows = window.sidebar.list.rows
 
     def activity(chat_id: int) -> str:
@@ -99,7 +99,7 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     assert place.data(Qt.ItemDataRole.AccessibleTextRole) == "One, a reply is being written"
     assert window.conversation.waiting.title.text() == "Sent when the reply in another chat is finished"
     assert not window.conversation.welcome.isVisible(), "the chat has begun"
-    chat.controller.chat.open_chat(first)
+    chat.open.open_chat(first)
     assert not window.conversation.waiting.isVisible()
     chat.engine.gate.open()
     chat.qtbot.waitUntil(lambda: len(chat.engine.requests) == 2 and chat.controller.replies.free)

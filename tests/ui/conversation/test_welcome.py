@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_facts import ranked_address
@@ -11,9 +10,8 @@ from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import MODEL
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
-
-LEFT = Qt.MouseButton.LeftButton
 
 
 def test_a_click_on_a_question_asks_for_it(qtbot: QtBot, theme: Theme) -> None:
@@ -21,7 +19,7 @@ def test_a_click_on_a_question_asks_for_it(qtbot: QtBot, theme: Theme) -> None:
     qtbot.addWidget(view)
     for button, question in zip(view.buttons, SMALL_STARTERS, strict=True):
         with qtbot.waitSignal(view.starter_chosen) as chosen:
-            qtbot.mouseClick(button, LEFT)
+            click_on(button)
         assert chosen.args == [question]
 
 

@@ -23,6 +23,7 @@ from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
 from tests.listed_chats import listed
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
 
@@ -84,9 +85,9 @@ def test_a_folder_or_a_model_that_is_dropped_is_still_a_model(
 
 
 @pytest.mark.slow
-def test_the_button_asks_for_files(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path, tmp_path: Path) -> None:
+def test_the_button_asks_for_files(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
     chat.start()
-    qtbot.mouseClick(window.conversation.composer.attach, Qt.MouseButton.LeftButton)
+    click_on(window.conversation.composer.attach)
     (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
     assert dialog.fileMode() is QFileDialog.FileMode.ExistingFiles
     dialog.filesSelected.emit([str(prices)])
@@ -140,7 +141,7 @@ def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, 
     assert composer.text.endswith("line\n" * 200)
     undo(qtbot, window)
     assert composer.text == "Sum it up"
-    window.conversation.files.choose_part(chat.controller.chat.files.files[0].id)
+    window.conversation.files.choose_part(chat.open.files.files[0].id)
     (sheet,) = window.findChildren(PartSheet)
     assert sheet.windowTitle() == "Choose What to Send of Pasted text.txt"
     sheet.reject()
@@ -177,7 +178,6 @@ def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, cha
     drop(window, prices)
     counted(qtbot, window)
     remove = chips(window)[0].remove
-    assert remove is not None
     assert remove.accessibleName() == "Remove prices.csv"
     qtbot.keyClick(remove, Qt.Key.Key_Space)
     assert not chips(window)
@@ -200,7 +200,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     assert chip.accessibleName() == "prices.csv, Whole file"
     assert chip.isVisible()
     assert chip.geometry().bottom() < message.body.geometry().top()
-    qtbot.mouseClick(chip, Qt.MouseButton.LeftButton)
+    click_on(chip)
     (view,) = window.findChildren(FileView)
     qtbot.waitUntil(lambda: bool(view.text.toPlainText()))
     assert view.text.toPlainText() == "apples,3\npears,4\n"
@@ -215,9 +215,9 @@ def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, ch
     chat.say("Hi")
     drop(window, prices)
     counted(qtbot, window)
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     assert not chips(window)
-    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
+    chat.open.open_chat(listed(chat.controller.chats)[0].id)
     assert len(chips(window)) == 1
 
 
@@ -228,8 +228,8 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow)
     field = window.conversation.composer.field
-    chat.controller.chat.files.add_text("old old")
-    chat.controller.chat.files.add_text("stays")
+    chat.open.files.add_text("old old")
+    chat.open.files.add_text("stays")
     counted(qtbot, window, 2)
     chat.say("How much?")
     field.setFocus()
@@ -239,7 +239,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     assert [chip.isVisible() for chip in message.findChildren(FileChip)] == [False, False, True, True]
     remove = row.row.chips[0].remove
     assert remove is not None
-    qtbot.mouseClick(remove, Qt.MouseButton.LeftButton)
+    click_on(remove)
     (attach,) = [each for each in message.findChildren(IconButton) if each.accessibleName() == "Attach files"]
     attach.click()
     (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
@@ -251,9 +251,9 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     assert window.conversation.banners.banner("notice The message was not sent"), "the file is still being read"
     qtbot.waitUntil(lambda: all("token" in chip.accessibleName() for chip in row.row.chips))
-    first = chat.controller.chat.id
-    chat.controller.chat.start_new()
-    chat.controller.chat.open_chat(first or 0)
+    first = chat.open.id
+    chat.open.start_new()
+    chat.open.open_chat(first or 0)
     rows = window.conversation.transcript.findChildren(PendingRow)
     assert len(rows[-1].row.chips) == 2, "an edit that is left keeps its files"
     window.actions_.write.trigger()
@@ -264,11 +264,11 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     qtbot.waitUntil(lambda: chat.controller.replies.free and len(chat.engine.requests) == 2)
     sent = chat.engine.requests[-1].messages[-1].content
     assert ("new new new" in sent, "stays" in sent, "old old" in sent) == (True, True, False)
-    question = chat.controller.chat.path[0]
+    question = chat.path[0]
     assert [file.name for file in question.files] == ["Pasted text 2.txt", "new.txt"]
-    assert not chat.controller.chat.edits
-    chat.controller.chat.show_alternative(question.id, -1)
-    assert [file.name for file in chat.controller.chat.path[0].files] == ["Pasted text.txt", "Pasted text 2.txt"]
+    assert not chat.open.edits
+    chat.open.show_alternative(question.id, -1)
+    assert [file.name for file in chat.path[0].files] == ["Pasted text.txt", "Pasted text 2.txt"]
 
 
 def test_an_edit_without_new_files_is_forgotten_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:

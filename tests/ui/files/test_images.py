@@ -191,10 +191,8 @@ def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow
     assert composer.text == ""
     assert composer.button.isEnabled(), "an image needs no words"
     remove = chips(window)[0].remove
-    assert remove is not None
     assert remove.accessibleName() == "Remove Image"
     for chip in chips(window):
-        assert chip.remove is not None
         chip.remove.click()
     assert not composer.button.isEnabled()
 
@@ -280,37 +278,36 @@ def editor_of(window: MainWindow) -> MessageEditor:
 
 def save(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     """Save the edit, once its images were counted."""
-    field, (files,) = editor_of(window).field, chat.controller.chat.edits.values()
+    field, (files,) = editor_of(window).field, chat.open.edits.values()
     qtbot.waitUntil(lambda: files.tokens is not None)
     qtbot.keyClick(field, Qt.Key.Key_Return)
 
 
 def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
     save(qtbot, sent, chat)
-    qtbot.waitUntil(lambda: chat.controller.chat.path[0].siblings == 2 and not chat.writing)
-    assert [file.name for file in chat.controller.chat.path[0].files] == ["photo.jpg", "wide.png"]
+    qtbot.waitUntil(lambda: chat.path[0].siblings == 2 and not chat.writing)
+    assert [file.name for file in chat.path[0].files] == ["photo.jpg", "wide.png"]
     (row,) = editor_of(sent).findChildren(PendingRow)
     first, second = (chip.remove for chip in row.row.chips)
     assert first is not None
-    assert second is not None
     second.click()
     qtbot.waitUntil(lambda: len(row.row.chips) == 1)
     save(qtbot, sent, chat)
-    qtbot.waitUntil(lambda: chat.controller.chat.path[0].siblings == 3 and not chat.writing)
+    qtbot.waitUntil(lambda: chat.path[0].siblings == 3 and not chat.writing)
     assert [image.name for image in chat.engine.requests[-1].messages[0].images] == ["photo.jpg"]
-    chat.controller.chat.show_alternative(chat.controller.chat.path[0].id, -1)
-    assert len(chat.controller.chat.path[0].files) == 2, "the old version is kept"
+    chat.open.show_alternative(chat.path[0].id, -1)
+    assert len(chat.path[0].files) == 2, "the old version is kept"
 
 
 def test_images_come_back_with_a_message_that_was_deleted(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
-    question, reply = chat.controller.chat.path.ids
+    question, reply = chat.path.ids
     chat.controller.regenerate(reply)
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     assert len(chat.engine.requests[-1].messages[0].images) == 2
     chat.controller.delete_message(question)
-    assert not chat.controller.chat.path
+    assert not chat.path
     chat.controller.chats.undo()
-    (image, _) = chat.controller.chat.path[0].files
+    (image, _) = chat.path[0].files
     with Image.open(chat.store.image_path(image)) as opened:
         assert opened.size == (120, 80)
     qtbot.waitUntil(lambda: len(tiles(sent)) == 2)
@@ -321,11 +318,10 @@ def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same
 ) -> None:
     (row,) = editor_of(sent).findChildren(PendingRow)
     first = row.row.chips[0].remove
-    assert first is not None
     first.click()
     save(qtbot, sent, chat)
-    qtbot.waitUntil(lambda: chat.controller.chat.path[0].siblings == 2 and not chat.writing)
-    sent.windows.compare(chat.controller.chat.path[0].id)
+    qtbot.waitUntil(lambda: chat.path[0].siblings == 2 and not chat.writing)
+    sent.windows.compare(chat.path[0].id)
     (window,) = sent.findChildren(AlternativesWindow)
     qtbot.waitUntil(lambda: window.note.text() == "Both messages have the same words")
     assert [pane.made.text() for pane in window.panes] == ["Yours · photo.jpg, wide.png", "Yours · wide.png"]
@@ -340,10 +336,10 @@ def test_an_editor_without_words_and_images_cannot_be_saved(qtbot: QtBot, sent: 
         row.row.chips[0].remove.click()  # type: ignore[union-attr]
     assert not editor._save.isEnabled()
     qtbot.keyClick(editor.field, Qt.Key.Key_Return)
-    assert chat.controller.chat.path[0].siblings == 1
+    assert chat.path[0].siblings == 1
 
 
-def test_a_message_grows_with_the_images_of_its_editor(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
+def test_a_message_grows_with_the_images_of_its_editor(sent: MainWindow) -> None:
     """Its column kept the height of the editor before the chips had another line, and they covered the buttons."""
     editor = editor_of(sent)
     (message,) = sent.conversation.transcript.findChildren(PersonMessage)
@@ -367,7 +363,7 @@ def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, se
     (line,) = (each for each in sent.conversation.waiting.findChildren(ElidedLabel) if each.text())
     assert line.text() == "Image.png"
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
 
 
 def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(

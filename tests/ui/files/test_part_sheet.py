@@ -13,6 +13,7 @@ from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
 
@@ -33,13 +34,13 @@ def brought(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> MainWin
     chat.engine.context_length = 400
     chat.start()
     window.conversation.files.attach_files([str(book)])
-    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
+    qtbot.waitUntil(lambda: chat.open.files.tokens is not None)
     return window
 
 
-def open_sheet(qtbot: QtBot, window: MainWindow) -> PartSheet:
+def open_sheet(window: MainWindow) -> PartSheet:
     (chip,) = window.conversation.composer.files.row.chips
-    qtbot.mouseClick(chip, Qt.MouseButton.LeftButton)
+    click_on(chip)
     return sheet_of(window)
 
 
@@ -73,7 +74,7 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     assert "of the context." in sheet.summary.text()
     qtbot.keyClick(sheet, Qt.Key.Key_Return)
     assert not sheet.isVisible()
-    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
+    qtbot.waitUntil(lambda: chat.open.files.tokens is not None)
     ask(qtbot, brought, "What of apples?")
     chat.wait_for(EngineState.IDLE)
     (message,) = brought.conversation.transcript.findChildren(PersonMessage)
@@ -90,7 +91,7 @@ def test_only_the_longest_file_is_to_be_shortened(
     note = tmp_path / "note.txt"
     note.write_text("Apples are red.")
     brought.conversation.files.attach_files([str(note)])
-    files = chat.controller.chat.files
+    files = chat.open.files
     qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None)
     book, short = brought.conversation.composer.files.row.chips
     assert book.accessibleName().endswith("choose a part")
@@ -108,7 +109,7 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     for path, words in zip(paths, (900, 1000, 20), strict=True):
         path.write_text("word " * words)
     window.conversation.files.attach_files(list(map(str, paths)))
-    files = chat.controller.chat.files
+    files = chat.open.files
     qtbot.waitUntil(lambda: len(files.files) == 3 and files.tokens is not None)
     chips = window.conversation.composer.files.row.chips
     assert [chip.accessibleName().endswith("choose a part") for chip in chips] == [True, True, False]
@@ -127,7 +128,7 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     sheet.use.click()
     qtbot.waitUntil(lambda: files.tokens is not None)
     assert [file.name for file in files.to_shorten] == ["second.txt"]
-    qtbot.mouseClick(chips[1], Qt.MouseButton.LeftButton)
+    click_on(chips[1])
     sheet = sheet_of(window)
     sheet.by_beginning.setChecked(True)
     wait(qtbot, sheet, "The first ")
@@ -137,12 +138,12 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     assert not files.excess
     ask(qtbot, window, "What is in them?")
     chat.wait_for(EngineState.IDLE)
-    assert len(chat.controller.chat.path[0].files) == 3
+    assert len(chat.path[0].files) == 3
 
 
 @pytest.mark.slow
 def test_another_question_chooses_other_passages(qtbot: QtBot, brought: MainWindow) -> None:
-    sheet = open_sheet(qtbot, brought)
+    sheet = open_sheet(brought)
     qtbot.keyClicks(sheet.question, "apples")
     assert sheet.by_passages.isChecked()
     wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40")
@@ -158,7 +159,7 @@ def test_another_question_chooses_other_passages(qtbot: QtBot, brought: MainWind
 
 @pytest.mark.slow
 def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
-    sheet = open_sheet(qtbot, brought)
+    sheet = open_sheet(brought)
     qtbot.keyClicks(sheet.pages, "2-3, 9")
     wait(qtbot, sheet, "Pages 2 to 3 and 9 of 40: ")
     assert sheet.preview.toPlainText().startswith("[page 2]\nPage 2")
@@ -168,13 +169,13 @@ def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
     sheet.pages.clear()
     qtbot.keyClicks(sheet.pages, "2")
     wait(qtbot, sheet, "Page 2 of 40")
-    qtbot.mouseClick(sheet.use, Qt.MouseButton.LeftButton)
-    assert [file.part.label for file in chat.controller.chat.files.files if file.part] == ["page 2 of 40"]
+    click_on(sheet.use)
+    assert [file.part.label for file in chat.open.files.files if file.part] == ["page 2 of 40"]
 
 
 @pytest.mark.slow
 def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
-    sheet = open_sheet(qtbot, brought)
+    sheet = open_sheet(brought)
     assert sheet.by_beginning.isChecked(), "nothing is asked yet"
     wait(qtbot, sheet, "The first ")
     assert sheet.use.isEnabled()
@@ -186,17 +187,16 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
     wait(qtbot, sheet, "The first 5% of it")
     qtbot.keyClick(sheet, Qt.Key.Key_Escape)
     assert not [each for each in brought.findChildren(QDialog) if each.isVisible()]
-    assert chat.controller.chat.files.excess, "left as it was"
+    assert chat.open.files.excess, "left as it was"
 
 
 @pytest.mark.slow
 def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> None:
     chat.start()
     window.conversation.files.attach_files([str(book)])
-    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
-    sheet = open_sheet(qtbot, window)
+    qtbot.waitUntil(lambda: chat.open.files.tokens is not None)
+    sheet = open_sheet(window)
     assert sheet.all.isChecked()
-    count = chat.controller.chat.files.files[0].count
-    assert count is not None
+    count = chat.open.files.files[0].count
     wait(qtbot, sheet, f"All of it: {count.description}")
     assert sheet.use.isEnabled()

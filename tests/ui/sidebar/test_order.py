@@ -190,10 +190,9 @@ def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sideb
     assert not chat.store.organiser.read_folder(folder.id).expanded
 
 
-def test_a_new_folder_is_named_at_once_and_renamed(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+def test_a_new_folder_is_named_at_once_and_renamed(qtbot: QtBot, sidebar: Sidebar) -> None:
     _trigger(sidebar, "Bread", "Move to Folder", "New Folder…")
     editor = sidebar.list.viewport().findChild(QLineEdit)
-    assert editor is not None
     editor.setText("Kitchen")
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: _shown(sidebar)[:3] == ["Folders", "Kitchen", "  Bread"])
@@ -216,17 +215,16 @@ def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, s
 
 
 def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    assert chat.controller.chat.stored_conversation is not None
-    assert chat.controller.chat.stored_conversation.title == "Python"
+    assert chat.open.stored_conversation.title == "Python"
     with qtbot.waitSignal(_order(chat).undo_offered):
         _trigger(sidebar, "Python", "Archive")
     assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
-    assert chat.controller.chat.stored_conversation.title == "Lisbon"
+    assert chat.open.stored_conversation.title == "Lisbon"
     assert sidebar.location_buttons[Location.ARCHIVE].text() == "Archive 1"
     sidebar.location_buttons[Location.ARCHIVE].click()
     assert _shown(sidebar) == ["Python"]
     sidebar.list.setCurrentIndex(sidebar.list.rows.index(0))
-    assert chat.controller.chat.stored_conversation.title == "Python"
+    assert chat.open.stored_conversation.title == "Python"
     _trigger(sidebar, "Python", "Move Out of Archive")
     assert sidebar.empty.text() == "The archive is empty."
     sidebar.header.findChildren(QAbstractButton)[0].click()
@@ -238,10 +236,9 @@ def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Si
         _trigger(sidebar, title, "Delete")
     sidebar.location_buttons[Location.BIN].click()
     assert _shown(sidebar) == ["Lisbon", "Bread"]
-    assert chat.controller.chat.stored_conversation is not None
     sidebar.search.setFocus()
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
-    assert chat.controller.chat.stored_conversation.title == "Python"  # what is in the bin is not opened
+    assert chat.open.stored_conversation.title == "Python"  # what is in the bin is not opened
     qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
     assert not sidebar.list.editing
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
@@ -252,7 +249,6 @@ def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Si
 
 def _answer(sidebar: Sidebar, words: str) -> str:
     box = sidebar.findChild(QMessageBox)
-    assert box is not None
     text = box.text()
     next(button for button in box.findChildren(QPushButton) if button.text() == words).click()
     return text
@@ -284,7 +280,7 @@ def test_a_duplicate_is_opened_and_undone(qtbot: QtBot, chat: Chat, sidebar: Sid
     with qtbot.waitSignal(_order(chat).copied):
         _trigger(sidebar, "Bread", "Duplicate")
     assert _shown(sidebar)[1] == "Bread copy"
-    assert [message.text for message in chat.controller.chat.path] == ["About Bread"]
+    assert [message.text for message in chat.path] == ["About Bread"]
     with qtbot.waitSignal(_order(chat).copied):
         _trigger(sidebar, "Bread", "Duplicate")
     assert "Bread copy 2" in _shown(sidebar)

@@ -66,7 +66,7 @@ def test_a_new_chat_is_scrolled_to_and_a_scrolled_list_stays(qtbot: QtBot, chat:
     chat.controller.chats.update_list()
     sidebar.show_list()
     assert bar.value() == scrolled
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     chat.controller.send("A question")
     qtbot.waitUntil(lambda: _current(sidebar) == "A question")
     assert bar.value() < scrolled
@@ -84,10 +84,9 @@ def test_tab_goes_through_the_parts_in_order(qtbot: QtBot, sidebar: Sidebar) -> 
 
 def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Down)
-    assert chat.controller.chat.stored_conversation is not None
-    assert chat.controller.chat.stored_conversation.title == "Lisbon"
+    assert chat.open.stored_conversation.title == "Lisbon"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)
-    assert chat.controller.chat.stored_conversation.title == "Python"
+    assert chat.open.stored_conversation.title == "Python"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)  # above is a heading
     assert _current(sidebar) == "Python"
 
@@ -99,8 +98,7 @@ def _click(qtbot: QtBot, sidebar: Sidebar, title: str) -> None:
 
 def test_a_click_opens_and_one_on_a_heading_does_nothing(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     _click(qtbot, sidebar, "Bread")
-    assert chat.controller.chat.stored_conversation is not None
-    assert chat.controller.chat.stored_conversation.title == "Bread"
+    assert chat.open.stored_conversation.title == "Bread"
     _click(qtbot, sidebar, "Today")
     assert _current(sidebar) == "Bread"
 
@@ -174,7 +172,7 @@ def test_the_context_menu_deletes_and_renames(qtbot: QtBot, sidebar: Sidebar) ->
     assert _titles(sidebar) == ["Python", "Bread"]
 
 
-def test_a_right_click_opens_the_menu_of_what_is_there(qtbot: QtBot, sidebar: Sidebar) -> None:
+def test_a_right_click_opens_the_menu_of_what_is_there(sidebar: Sidebar) -> None:
     for place, words in (
         (sidebar.list.visualRect(_index(sidebar, "Lisbon")).center(), "Duplicate"),
         (QPoint(20, sidebar.list.viewport().height() - 5), "New Folder"),
@@ -220,8 +218,7 @@ def test_down_goes_from_the_search_to_its_first_hit(qtbot: QtBot, chat: Chat, si
     qtbot.keyClicks(sidebar.search, "bre")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Bread"])
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
-    assert chat.controller.chat.stored_conversation is not None
-    assert chat.controller.chat.stored_conversation.title == "Bread"
+    assert chat.open.stored_conversation.title == "Bread"
 
 
 def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat: Chat) -> None:

@@ -1,9 +1,10 @@
 """What the transcript's tests share: a theme, messages, and waiting until everything is drawn."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
@@ -16,12 +17,16 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript.markdown.block_stream import BlockStream, Update
+from rdchat.ui.transcript.markdown.blocks import Block
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.markdown.text_formats import OBJECT, run_of
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.view import TranscriptView
+
+Show = Callable[[Sequence[Message]], TranscriptView]
 
 
 def person(message_id: int, text: str, **more: object) -> Message:
@@ -38,6 +43,11 @@ def reply(
     return Message(
         message_id, 1, message_id - 1, Role.ASSISTANT, text, status, 0.0, finish_reason=finish_reason, **more
     )
+
+
+def answered(text: str, *how: Any, **more: Any) -> list[Message]:
+    """Return a question and its reply, with what `reply` takes."""
+    return [person(1, "Hi"), reply(2, text, *how, **more)]
 
 
 def dialogue(turns: int, answer: str = "Answer {n}.") -> list[Message]:
@@ -69,7 +79,7 @@ def append_text(view: TranscriptView, message_id: int, text: str) -> None:
 
 
 @pytest.fixture
-def show(qtbot: QtBot, theme: Theme) -> Callable[[Sequence[Message]], TranscriptView]:
+def show(qtbot: QtBot, theme: Theme) -> Show:
     """Open a transcript with these messages and wait until it is drawn."""
 
     def open_view(messages: Sequence[Message]) -> TranscriptView:
@@ -90,18 +100,39 @@ def edited_text(widget: MessageWidget) -> str | None:
     return shown[0].text if shown else None
 
 
-def draw(qtbot: QtBot, body: TextBody) -> None:
-    """Draw all of a text."""
+def draw(qtbot: QtBot, body: TextBody, text: str | None = None, *, final: bool = True) -> None:
+    """Draw all of a text: another one, if one is given."""
+    if text is not None:
+        body.set_text(text, final)
     qtbot.waitUntil(lambda: body.take_step(time.perf_counter() + 0.01) is Work.NONE)
 
 
-def body_of(qtbot: QtBot, theme: Theme, text: str, parser: Parser | None = None) -> TextBody:
+def updates(stream: BlockStream, text: str, *, final: bool = True) -> Iterator[Update]:
+    """Take all steps that a text needs."""
+    more = True
+    while more:
+        update = stream.advance(text, final)
+        yield update
+        more = update.more
+
+
+def blocks_after(blocks: list[Block], found: Iterable[Update]) -> list[Block]:
+    for update in found:
+        blocks[update.first :] = update.blocks
+    return blocks
+
+
+def new_body(qtbot: QtBot, theme: Theme, parser: Parser | None = None) -> TextBody:
     body = TextBody(parser or MarkdownParser(), theme)
     qtbot.addWidget(body)
+    return body
+
+
+def body_of(qtbot: QtBot, theme: Theme, text: str, parser: Parser | None = None) -> TextBody:
+    body = new_body(qtbot, theme, parser)
     body.resize(500, 300)
     body.show()
-    body.set_text(text, True)
-    draw(qtbot, body)
+    draw(qtbot, body, text)
     return body
 
 

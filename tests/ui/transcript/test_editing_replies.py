@@ -1,4 +1,3 @@
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -7,14 +6,17 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Drafting, Message, MessageStatus
+from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript.message_actions import facts, summary
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
+from tests.ui.clicking import click_on
 from tests.ui.transcript.conftest import (
+    Show,
+    answered,
     button,
     dialogue,
     edited_text,
@@ -25,12 +27,10 @@ from tests.ui.transcript.conftest import (
     widget_of,
 )
 
-Show = Callable[[Sequence[Message]], TranscriptView]
 
-
-def open_menu(qtbot: QtBot, view: TranscriptView, message_id: int) -> QMenu:
+def open_menu(view: TranscriptView, message_id: int) -> QMenu:
     """Press the button that opens a message's menu."""
-    qtbot.mouseClick(button(widget_of(view, message_id), "More"), Qt.MouseButton.LeftButton)
+    click_on(button(widget_of(view, message_id), "More"))
     (menu,) = [menu for menu in widget_of(view, message_id).findChildren(QMenu) if menu.isVisible()]
     return menu
 
@@ -42,13 +42,13 @@ def choose(menu: QMenu, words: str) -> None:
 
 
 def editor_in(qtbot: QtBot, view: TranscriptView, message_id: int) -> QPlainTextEdit:
-    choose(open_menu(qtbot, view, message_id), "Edit Reply")
+    choose(open_menu(view, message_id), "Edit Reply")
     (editor,) = [each for each in widget_of(view, message_id).findChildren(QPlainTextEdit) if each.isVisible()]
     return editor
 
 
 def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "<think>\nhm\n</think>\n\nYes.\n\nNo.")])
+    view = show(answered("<think>\nhm\n</think>\n\nYes.\n\nNo."))
     editor = editor_in(qtbot, view, 2)
     assert view.focusWidget() is editor
     message = widget_of(view, 2)
@@ -71,33 +71,31 @@ def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> Non
     view = show(dialogue(1))
     with qtbot.assertNotEmitted(view.edit_submitted):
         editor_in(qtbot, view, 2)
-        qtbot.mouseClick(
-            next(each for each in view.findChildren(QPushButton) if each.text() == "Save"), Qt.MouseButton.LeftButton
-        )
+        click_on(next(each for each in view.findChildren(QPushButton) if each.text() == "Save"))
         editor = editor_in(qtbot, view, 2)
         qtbot.keyClicks(editor, "more")
         qtbot.keyClick(editor, Qt.Key.Key_Escape)
     assert widget_of(view, 2).body.toPlainText() == "Answer 1."
 
 
-def test_a_reply_that_is_being_written_is_not_edited(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "So", MessageStatus.STREAMING, None)])
+def test_a_reply_that_is_being_written_is_not_edited(show: Show) -> None:
+    view = show(answered("So", MessageStatus.STREAMING, None))
     menu = QMenu(view)
     widget_of(view, 2).fill_menu(menu)
     actions = {action.text(): action for action in menu.actions()}
     assert not actions["Edit Reply"].isEnabled()
 
 
-def test_an_edited_reply_says_so_with_its_place_and_in_its_details(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "Mine", edited=True, sibling=1, siblings=2)])
+def test_an_edited_reply_says_so_with_its_place_and_in_its_details(show: Show) -> None:
+    view = show(answered("Mine", edited=True, sibling=1, siblings=2))
     said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
     assert said == ["2 of 2, edited"]
-    view.set_messages([person(1, "Hi"), reply(2, "Mine", edited=True)])
+    view.set_messages(answered("Mine", edited=True))
     said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
     assert said == ["Edited"]
     details = button(widget_of(view, 2), "Details")
     assert details.isEnabled()
-    qtbot.mouseClick(details, Qt.MouseButton.LeftButton)
+    click_on(details)
     (popup,) = [each for each in QApplication.topLevelWidgets() if each.accessibleName() == "Details of the reply"]
     assert "Edited by you" in [label.text() for label in popup.findChildren(QLabel)]
     popup.close()

@@ -1,4 +1,3 @@
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,10 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import FoldedText
 from rdchat.ui.transcript.view import TranscriptView
+from tests.ui.clicking import click_on
 from tests.ui.transcript.conftest import (
+    Show,
+    answered,
     append_text,
     button,
     dialogue,
@@ -23,8 +25,6 @@ from tests.ui.transcript.conftest import (
     wait_until_drawn,
     widget_of,
 )
-
-Show = Callable[[Sequence[Message]], TranscriptView]
 
 
 def words(view: TranscriptView, message_id: int) -> list[str]:
@@ -72,12 +72,12 @@ def test_an_early_end_is_explained_and_can_be_mended(
     assert words(view, 2) == [said]
     signal = view.continue_requested if remedy == "Continue" else view.regenerate_requested
     with qtbot.waitSignal(signal) as asked:
-        qtbot.mouseClick(button(widget_of(view, 2), remedy), Qt.MouseButton.LeftButton)
+        click_on(button(widget_of(view, 2), remedy))
     assert asked.args == [2]
 
 
 def test_a_full_context_says_what_to_do(show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "Once", finish_reason=FinishReason.CONTEXT_FULL)])
+    view = show(answered("Once", finish_reason=FinishReason.CONTEXT_FULL))
     assert words(view, 2) == [
         "The model's context is full. Leave out or summarise older messages, or start a new chat."
     ]
@@ -87,8 +87,8 @@ def test_a_complete_reply_says_nothing(show: Show) -> None:
     assert words(show(dialogue(1)), 2) == []
 
 
-def test_an_empty_reply_says_what_it_waits_for_until_text_comes(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "", MessageStatus.STREAMING, None)])
+def test_an_empty_reply_says_what_it_waits_for_until_text_comes(show: Show) -> None:
+    view = show(answered("", MessageStatus.STREAMING, None))
     assert words(view, 2) == ["Waiting for the model…"]
     view.set_waiting(2, "Reading the prompt… 512 of 2,048 tokens")
     assert words(view, 2) == ["Reading the prompt… 512 of 2,048 tokens"]
@@ -96,11 +96,11 @@ def test_an_empty_reply_says_what_it_waits_for_until_text_comes(qtbot: QtBot, sh
     assert words(view, 2) == []
 
 
-def test_copying_a_message_takes_it_as_written(qtbot: QtBot, show: Show) -> None:
+def test_copying_a_message_takes_it_as_written(show: Show) -> None:
     view = show([person(1, "  *as* typed"), reply(2, "<think>\nhm\n</think>\n**Bold**")])
-    qtbot.mouseClick(button(widget_of(view, 1), "Copy message"), Qt.MouseButton.LeftButton)
+    click_on(button(widget_of(view, 1), "Copy message"))
     assert QGuiApplication.clipboard().text() == "  *as* typed"
-    qtbot.mouseClick(button(widget_of(view, 2), "Copy reply"), Qt.MouseButton.LeftButton)
+    click_on(button(widget_of(view, 2), "Copy reply"))
     assert QGuiApplication.clipboard().text() == "**Bold**"
 
 
@@ -113,15 +113,15 @@ def test_copy_last_reply(show: Show) -> None:
 def test_regenerate_is_asked_for(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
     with qtbot.waitSignal(view.regenerate_requested) as asked:
-        qtbot.mouseClick(button(widget_of(view, 2), "Regenerate reply"), Qt.MouseButton.LeftButton)
+        click_on(button(widget_of(view, 2), "Regenerate reply"))
     assert asked.args == [2]
 
 
 def test_alternatives_are_stepped_through(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "Second", sibling=1, siblings=3)])
+    view = show(answered("Second", sibling=1, siblings=3))
     assert words(view, 2) == ["2 of 3"]
     with qtbot.waitSignal(view.alternative_requested) as asked:
-        qtbot.mouseClick(button(widget_of(view, 2), "Next version"), Qt.MouseButton.LeftButton)
+        click_on(button(widget_of(view, 2), "Next version"))
     assert asked.args == [2, 1]
     update_message(view, reply(2, "Third", sibling=2, siblings=3))
     assert words(view, 2) == ["3 of 3"]
@@ -132,15 +132,15 @@ def editor(view: TranscriptView) -> QPlainTextEdit:
     return view.findChild(QPlainTextEdit)
 
 
-def edit_first(qtbot: QtBot, view: TranscriptView) -> QPlainTextEdit:
-    qtbot.mouseClick(button(widget_of(view, 1), "Edit message"), Qt.MouseButton.LeftButton)
+def edit_first(view: TranscriptView) -> QPlainTextEdit:
+    click_on(button(widget_of(view, 1), "Edit message"))
     assert editor(view).toPlainText() == "Question 1?"
     return editor(view)
 
 
 def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
-    field = edit_first(qtbot, view)
+    field = edit_first(view)
     qtbot.keyClicks(field, " Why")
     qtbot.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
     qtbot.keyClicks(field, "then?")
@@ -151,7 +151,7 @@ def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None
 
 def test_escape_leaves_the_message_as_it_was(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
-    field = edit_first(qtbot, view)
+    field = edit_first(view)
     qtbot.keyClicks(field, "nonsense")
     with qtbot.assertNotEmitted(view.edit_submitted):
         qtbot.keyClick(field, Qt.Key.Key_Escape)
@@ -161,7 +161,7 @@ def test_escape_leaves_the_message_as_it_was(qtbot: QtBot, show: Show) -> None:
 
 def test_an_empty_edit_cannot_be_sent(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
-    field = edit_first(qtbot, view)
+    field = edit_first(view)
     field.clear()
     with qtbot.assertNotEmitted(view.edit_submitted):
         qtbot.keyClick(field, Qt.Key.Key_Return)
@@ -174,19 +174,19 @@ def button_of_text(view: TranscriptView, text: str) -> QPushButton:
 
 def test_return_while_an_input_method_composes_does_not_send(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
-    field = edit_first(qtbot, view)
+    field = edit_first(view)
     QApplication.sendEvent(field, QInputMethodEvent("にほん", []))
     with qtbot.assertNotEmitted(view.edit_submitted):
         qtbot.keyClick(field, Qt.Key.Key_Return)
 
 
 def test_a_thought_is_folded_while_it_is_written_and_stays_as_the_person_has_it(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "", MessageStatus.STREAMING, None)])
+    view = show(answered("", MessageStatus.STREAMING, None))
     append_text(view, 2, "<think>\nI wonder")
     wait_until_drawn(qtbot, view)
     box = view.findChild(FoldedText)
     assert (title(box), box.body.isVisible()) == ("Thinking…", False)
-    qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
+    click_on(button(box, "Show the model's thoughts"))
     wait_until_drawn(qtbot, view)
     assert box.body.toPlainText() == "I wonder"
     append_text(view, 2, " much.\n</think>\n\nHello")
@@ -209,7 +209,7 @@ def title(box: FoldedText) -> str:
     ],
 )
 def test_a_thought_says_how_long_it_took(show: Show, ms: float, said: str) -> None:
-    view = show([person(1, "Hi"), reply(2, "<think>hm</think>Hello", thinking=Thinking(ms=ms))])
+    view = show(answered("<think>hm</think>Hello", thinking=Thinking(ms=ms)))
     assert title(view.findChild(FoldedText)) == said
 
 
@@ -239,31 +239,31 @@ def test_a_thought_that_the_template_began_is_one_while_it_is_written(qtbot: QtB
 
 
 def test_a_thought_that_was_cut_off_stays_open_and_says_so(show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "<think>\nI wonder", finish_reason=FinishReason.LENGTH)])
+    view = show(answered("<think>\nI wonder", finish_reason=FinishReason.LENGTH))
     box = view.findChild(FoldedText)
     assert (title(box), box.body.isVisible()) == ("Did not finish thinking", True)
 
 
 def test_a_thought_that_the_model_ended_with_is_its_answer(show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "<think>\nHello")])
+    view = show(answered("<think>\nHello"))
     assert view.findChild(FoldedText) is None
     assert widget_of(view, 2).body.toPlainText() == "Hello"
 
 
 def test_channels_of_gpt_oss_are_parted(qtbot: QtBot, show: Show) -> None:
     text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello"
-    view = show([person(1, "Hi"), reply(2, text)])
+    view = show(answered(text))
     box = view.findChild(FoldedText)
-    qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
+    click_on(button(box, "Show the model's thoughts"))
     wait_until_drawn(qtbot, view)
     assert (box.body.toPlainText(), widget_of(view, 2).body.toPlainText()) == ("hm", "Hello")
 
 
 def test_a_thought_unfolds_on_request(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "<think>hm</think>Hello")])
+    view = show(answered("<think>hm</think>Hello"))
     box = view.findChild(FoldedText)
     height = widget_of(view, 2).height()
-    qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
+    click_on(button(box, "Show the model's thoughts"))
     wait_until_drawn(qtbot, view)
     assert box.body.toPlainText() == "hm"
     assert widget_of(view, 2).height() > height
@@ -273,7 +273,7 @@ def test_unfolding_a_thought_at_the_end_keeps_it_in_view(qtbot: QtBot, show: Sho
     view = show([*dialogue(10), person(21, "Hi"), reply(22, "<think>\n" + "hm\n\n" * 100 + "</think>\nHello")])
     box = view.findChild(FoldedText)
     before = box.mapTo(view, QPoint(0, 0))
-    qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
+    click_on(button(box, "Show the model's thoughts"))
     wait_until_drawn(qtbot, view)
     assert box.mapTo(view, QPoint(0, 0)) == before
 
@@ -320,7 +320,7 @@ def test_tab_reaches_concealed_buttons_and_reveals_them(qtbot: QtBot, show: Show
     assert copy.grab().toImage() != concealed
 
 
-def test_every_button_has_a_name(qtbot: QtBot, show: Show) -> None:
+def test_every_button_has_a_name(show: Show) -> None:
     view = show(
         [person(1, "```c\nx\n```"), reply(2, "<think>a</think>b", siblings=2), replace(reply(3, "c"), parent_id=2)]
     )

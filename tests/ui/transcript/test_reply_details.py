@@ -1,7 +1,5 @@
 """A reply's own statistics: under the pointer, with the keyboard, and in a small window."""
 
-from collections.abc import Callable, Sequence
-
 import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QEnterEvent
@@ -9,21 +7,20 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Drafting, Message, MessageStatus
+from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.transcript.message_actions import ReplyDetails
 from rdchat.ui.transcript.view import TranscriptView
-from tests.ui.transcript.conftest import button, person, reply, widget_of
+from tests.ui.transcript.conftest import Show, answered, button, widget_of
 from tests.ui.transcript.samples import DRAFTED
 
 LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")
-Show = Callable[[Sequence[Message]], TranscriptView]
 
 
 @pytest.fixture
 def view(show: Show) -> TranscriptView:
-    return show([person(1, "Hi"), reply(2, "Hello", statistics=DRAFTED, drafting=LOOKED_UP, model="tiny")])
+    return show(answered("Hello", statistics=DRAFTED, drafting=LOOKED_UP, model="tiny"))
 
 
 def line_of(view: TranscriptView) -> QLabel:
@@ -85,7 +82,7 @@ def test_tokens_are_a_click_away(qtbot: QtBot, view: TranscriptView) -> None:
 
 
 def test_a_reply_without_statistics_has_no_details(show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "", MessageStatus.FAILED, None, error="It broke off.")])
+    view = show(answered("", MessageStatus.FAILED, None, error="It broke off."))
     widget = widget_of(view, 2)
     assert not button(widget, "Details").isEnabled()
     assert not button(widget, "Show tokens").isEnabled()

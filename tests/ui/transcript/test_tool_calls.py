@@ -26,11 +26,11 @@ from tests.clocks import ManualClock
 from tests.services import fakes
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
+from tests.ui.clicking import click_on
 from tests.ui.tool_windows import ToolWindow, tool_window
 
 __all__ = ["tool_window"]
 
-LEFT = Qt.MouseButton.LeftButton
 ANSWER = Reply(("It says so.",))
 
 
@@ -58,20 +58,20 @@ def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool
     (result,) = tool_window.results
     assert (result.first_line.text(), result.state.text()) == ("the text", "8 characters")
     assert not result.body.isVisible()
-    qtbot.mouseClick(result.toggle, LEFT)
+    click_on(result.toggle)
     qtbot.waitUntil(lambda: result.body.toPlainText() == "the text")
     assert result.arguments.isVisible()
-    qtbot.mouseClick(result.toggle, LEFT)
+    click_on(result.toggle)
     assert not result.body.isVisible()
 
 
-def test_a_call_is_refused_and_another_runs_in_the_whole_chat(qtbot: QtBot, tool_window: ToolWindow) -> None:
+def test_a_call_is_refused_and_another_runs_in_the_whole_chat(tool_window: ToolWindow) -> None:
     tool_window.ask(calling(read("1", "1"), read("2", "2")), calling(read("3", "3")), ANSWER)
     first, second = tool_window.calls.cards.values()
-    qtbot.mouseClick(first.buttons[None], LEFT)
+    click_on(first.buttons[None])
     assert list(tool_window.calls.cards) == ["2"]
     (second,) = tool_window.calls.cards.values()
-    qtbot.mouseClick(second.buttons[Scope.CHAT], LEFT)
+    click_on(second.buttons[Scope.CHAT])
     tool_window.wait()
     assert [json.loads(arguments)["path"] for _, arguments in tool_window.servers.made] == ["2", "3"]
     assert [each.state.text() for each in tool_window.results] == ["Not run", "8 characters", "8 characters"]
@@ -87,15 +87,15 @@ def test_a_double_click_decides_on_one_call_also_when_the_next_reply_calls_at_on
     tool_window.ask(Reply(("line\n\n" * 60,)))  # the next card stands where this one does
     tool_window.ask(calling(read("harmless", "1")), calling(read("rm -rf", "2")), calling(read("again", "3")), ANSWER)
     clock.now += 1
-    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[scope], LEFT)
+    tool_window.decide(scope)
     qtbot.waitUntil(lambda: "2" in tool_window.calls.cards)
     for _ in range(3):
         clock.now += 0.16
-        qtbot.mouseClick(tool_window.calls.cards["2"].buttons[scope], LEFT)
+        tool_window.decide(scope, "2")
     assert list(tool_window.calls.cards) == ["2"]
     assert tool_window.servers.made == [("files__read", '{"path": "harmless"}')] * (scope is Scope.ONCE)
     clock.now += 0.16
-    qtbot.mouseClick(tool_window.calls.cards["2"].buttons[scope], LEFT)
+    tool_window.decide(scope, "2")
     qtbot.waitUntil(lambda: "3" in tool_window.calls.cards)
 
 
@@ -108,14 +108,14 @@ def test_always_is_offered_for_tools_that_only_read_here(tool_window: ToolWindow
     assert cards["s"].remark.text().startswith("The arguments leave this ")
 
 
-def test_a_card_and_its_result_say_that_slips_of_a_call_were_mended(qtbot: QtBot, tool_window: ToolWindow) -> None:
+def test_a_card_and_its_result_say_that_slips_of_a_call_were_mended(tool_window: ToolWindow) -> None:
     sentence = "The model wrote this call with slips, which were mended: check its arguments."
     tool_window.ask(calling(replace(read(call_id="r"), mended=True), read(call_id="s")), ANSWER)
     cards = tool_window.calls.cards
     assert [cards[each].remark.text() for each in ("r", "s")] == [sentence, ""]
     assert cards["r"].remark.isVisible()
     for each in ("r", "s"):
-        qtbot.mouseClick(tool_window.calls.cards[each].buttons[Scope.ONCE], LEFT)
+        click_on(tool_window.calls.cards[each].buttons[Scope.ONCE])
     tool_window.wait()
     assert [each.note.text() for each in tool_window.results] == [sentence, ""]
 
@@ -134,19 +134,19 @@ def test_a_card_without_a_tool_starts_the_server_and_runs_nothing(qtbot: QtBot, 
     buttons = calls.cards["r"].buttons
     assert [button.text() for button in buttons.values()] == ["Don't Run", "Start the Server"]
     qtbot.waitUntil(buttons[Scope.ONCE].isEnabled)
-    qtbot.mouseClick(buttons[Scope.ONCE], LEFT)
+    click_on(buttons[Scope.ONCE])
     assert servers.started[-2:] == ["files", "web"]
     assert calls.cards["r"].remark.text() == "Its server is starting…"
     assert not calls.cards["r"].buttons[Scope.ONCE].isEnabled()
     servers.set("files", "running")
     assert [*calls.cards["r"].buttons] == [None, Scope.ALWAYS, Scope.CHAT, Scope.ONCE]
     assert not servers.made
-    tool_window.chat.controller.chat.set_tools(("web",), ())
+    tool_window.chat.open.set_tools(("web",), ())
     assert calls.cards["r"].remark.text() == "The tool is not available in this chat."
     assert [*calls.cards["r"].buttons] == [None]
 
 
-def test_calls_that_cannot_be_run_are_one_line_of_their_reply(qtbot: QtBot, tool_window: ToolWindow) -> None:
+def test_calls_that_cannot_be_run_are_one_line_of_their_reply(tool_window: ToolWindow) -> None:
     many = calling(*(ToolCall(f"f{number}", "{}") for number in range(40)), text="I try.")
     tool_window.ask(many, calling(ToolCall("files__read", "{}")), ANSWER)
     assert not tool_window.results
@@ -156,9 +156,9 @@ def test_calls_that_cannot_be_run_are_one_line_of_their_reply(qtbot: QtBot, tool
         "Not run: f0 and 39 more. The tool f0 is not available.", "Not run: read · files. The argument path is missing."
     ]  # fmt: skip
     assert tool_window.calls.note.text().startswith("None of these calls could be run")
-    qtbot.mouseClick(tool_window.calls.go_on, LEFT)
+    click_on(tool_window.calls.go_on)
     tool_window.wait()
-    assert tool_window.chat.controller.chat.path[-1].text == "It says so."
+    assert tool_window.chat.path[-1].text == "It says so."
     assert not tool_window.calls.note.isVisible()
 
 
@@ -173,67 +173,63 @@ def test_cards_stay_while_their_calls_wait(qtbot: QtBot, tool_window: ToolWindow
     tool_window.ask(calling(*(read(str(number), str(number)) for number in range(40))), ANSWER)
     before = dict(tool_window.calls.cards)
     assert len(before) == MAX_CALLS
-    qtbot.mouseClick(before["3"].buttons[None], LEFT)
+    click_on(before["3"].buttons[None])
     assert tool_window.calls.cards == {key: card for key, card in before.items() if key != "3"}
     tops = [card.y() for card in tool_window.calls.cards.values()]
     assert tops == sorted(tops)
     qtbot.waitUntil(before["0"].buttons[Scope.CHAT].isEnabled)
-    qtbot.mouseClick(before["0"].buttons[Scope.CHAT], LEFT)
+    click_on(before["0"].buttons[Scope.CHAT])
     tool_window.wait()
     assert not tool_window.calls.cards
     assert len(tool_window.results) == MAX_CALLS
 
 
-def test_a_call_that_runs_is_stopped_and_run_again(qtbot: QtBot, tool_window: ToolWindow) -> None:
+def test_a_call_that_runs_is_stopped_and_run_again(tool_window: ToolWindow) -> None:
     tool_window.servers.result = None
     tool_window.ask(calling(read(call_id="1")), ANSWER)
-    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
+    tool_window.decide()
     (result,) = tool_window.results
     assert (result.state.text(), result.action.text()) == ("Running…", "Stop")
-    qtbot.mouseClick(result.action, LEFT)
+    click_on(result.action)
     assert (result.state.text(), result.action.text()) == ("Interrupted", "Run Again")
     assert tool_window.calls.go_on.isVisible()
     tool_window.servers.calls.clear()
     tool_window.servers.result = ToolResult("an error", is_error=True)
-    qtbot.mouseClick(result.action, LEFT)
+    click_on(result.action)
     assert result.state.text() == "Interrupted"
-    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
-    tool_window.wait()
+    tool_window.run_call()
     assert result.state.text() == "Failed"
-    assert tool_window.chat.controller.chat.path[-1].text == "It says so."
+    assert tool_window.chat.path[-1].text == "It says so."
     assert not tool_window.calls.go_on.isVisible()
 
 
-def test_a_reply_of_calls_alone_takes_no_room_once_they_have_run(qtbot: QtBot, tool_window: ToolWindow) -> None:
+def test_a_reply_of_calls_alone_takes_no_room_once_they_have_run(tool_window: ToolWindow) -> None:
     tool_window.ask(calling(read(call_id="1")), ANSWER)
     (reply,) = [each for each in tool_window.widgets if isinstance(each, ReplyMessage)]
     assert reply.actions_row.isVisible()
-    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
-    tool_window.wait()
+    tool_window.run_call()
     assert not reply.actions_row.isVisible()
 
 
 def test_an_interrupted_call_can_be_passed_over(qtbot: QtBot, tool_window: ToolWindow) -> None:
     tool_window.servers.result = None
     tool_window.ask(calling(read(call_id="1")), ANSWER)
-    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
+    tool_window.decide()
     button = tool_window.window.conversation.composer.button
     qtbot.waitUntil(tool_window.window.actions_.stop.isEnabled)
     assert button.accessibleName() == "Stop"
-    qtbot.mouseClick(button, LEFT)
+    click_on(button)
     assert tool_window.results[0].state.text() == "Interrupted"
     assert button.accessibleName() == "Send"
-    qtbot.mouseClick(tool_window.calls.go_on, LEFT)
+    click_on(tool_window.calls.go_on)
     tool_window.wait()
-    assert tool_window.chat.controller.chat.path[-1].text == "It says so."
+    assert tool_window.chat.path[-1].text == "It says so."
 
 
-def test_the_preview_of_json_is_more_than_a_bracket(qtbot: QtBot, tool_window: ToolWindow) -> None:
+def test_the_preview_of_json_is_more_than_a_bracket(tool_window: ToolWindow) -> None:
     tool_window.servers.result = ToolResult('{\n  "zone": "Europe/Paris",\n  "is_dst": false\n}')
-    tool_window.ask(calling(read()), ANSWER)
-    (card,) = tool_window.calls.cards.values()
-    qtbot.mouseClick(card.buttons[Scope.ONCE], LEFT)
-    tool_window.wait()
+    tool_window.ask(calling(read(call_id="1")), ANSWER)
+    tool_window.run_call()
     (result,) = tool_window.results
     assert result.first_line.text() == '{ "zone": "Europe/Paris", "is_dst": false }'
 
@@ -246,11 +242,10 @@ def test_hostile_texts_stay_plain(qtbot: QtBot, tool_window: ToolWindow, text: s
     tool_window.ask(calling(ToolCall("files__read", json.dumps({"path": text}), "1")), ANSWER)
     card = tool_window.calls.cards["1"]
     assert json.loads(card.arguments.toPlainText()) == {"path": visible_text(text)}
-    qtbot.mouseClick(card.buttons[Scope.ONCE], LEFT)
-    tool_window.wait()
+    tool_window.run_call()
     (result,) = tool_window.results
     assert result.first_line.text() == visible_text(text)
-    qtbot.mouseClick(result.toggle, LEFT)
+    click_on(result.toggle)
     qtbot.waitUntil(lambda: result.body.toPlainText() == text)
     assert not result.body.anchorAt(result.body.rect().center())
 
@@ -262,12 +257,11 @@ def test_long_texts_are_whole_and_do_not_block(qtbot: QtBot, tool_window: ToolWi
     card = tool_window.calls.cards["1"]
     assert card.arguments.toPlainText().replace("\n", "").count("x") == len(long)
     assert card.height() < 400
-    qtbot.mouseClick(card.buttons[Scope.ONCE], LEFT)
-    tool_window.wait()
+    tool_window.run_call()
     (result,) = tool_window.results
     assert result.note.text().startswith("The result was longer")
     began = time.process_time()
-    qtbot.mouseClick(result.toggle, LEFT)
+    click_on(result.toggle)
     assert time.process_time() - began < 1
     qtbot.waitUntil(lambda: len(result.body.toPlainText()) > 50_000)
 
@@ -300,14 +294,14 @@ def test_a_model_that_was_not_trained_to_call_tools_says_so_at_the_field_while_o
     monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, trained_for_tools=trained))
     chat.controller.model_slot.load_model(None)
     chat.wait_for(EngineState.IDLE)
-    chat.controller.chat.set_tools(on, ())
+    chat.open.set_tools(on, ())
     line = tool_window.window.conversation.tools.line
     says = f"This model was not trained to call tools. It may answer without {', '.join(on)}."
     expected = says if on and not trained else ""
     chat.qtbot.waitUntil(lambda: line.text() == expected)
     assert line.isVisible() is bool(expected)
     assert tool_window.window.conversation.composer.isAncestorOf(line)
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     chat.qtbot.waitUntil(lambda: not line.isVisible())
 
 
@@ -318,7 +312,7 @@ def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window
     qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools, on in this chat")
     chat.set_tools((), ())
     qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools")
-    qtbot.mouseClick(composer.tools, LEFT)
+    click_on(composer.tools)
     assert list(popover.items) == ["files", "web"]
     popover.tree.setCurrentItem(popover.items["web"])
     qtbot.keyClick(popover.tree, Qt.Key.Key_Space)
@@ -328,7 +322,7 @@ def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window
     assert "web: Data leaves this" in popover.note.text()
     popover.items["web__search"].setCheckState(0, Qt.CheckState.Unchecked)
     assert chat.conversation.own.tools_off == ("web__search",)
-    qtbot.mouseClick(popover.settings, LEFT)
+    click_on(popover.settings)
     assert not popover.isVisible()
     assert tool_window.window.settings_window.isVisible()
 
@@ -351,12 +345,11 @@ def test_images_are_shown_and_open(qtbot: QtBot, tool_window: ToolWindow) -> Non
     png = b"\x89PNG\r\n\x1a\nand so on"
     tool_window.servers.result = ToolResult("[image 1]", images=(png,))
     tool_window.ask(calling(read(call_id="1")), ANSWER)
-    qtbot.mouseClick(tool_window.calls.cards["1"].buttons[Scope.ONCE], LEFT)
-    tool_window.wait()
+    tool_window.run_call()
     (tile,) = tool_window.results[0].findChildren(ImageTile)
     assert tile.isVisible()
     assert tile.accessibleName() == "Image image 1.png, size not known yet"
-    qtbot.mouseClick(tile, LEFT)
+    click_on(tile)
     (window,) = tool_window.window.findChildren(ImageWindow)
     qtbot.waitUntil(lambda: "damaged" in window.view.accessibleDescription())
     window.close()

@@ -1,17 +1,17 @@
-from collections.abc import Callable, Sequence
-
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Message, MessageStatus, ReadingPosition
+from rdchat.chat.conversation import MessageStatus, ReadingPosition
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_column import MAX, OPENED
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
+from tests.ui.clicking import click_on
 from tests.ui.transcript.conftest import (
+    Show,
     add_message,
     append_text,
     button,
@@ -24,7 +24,6 @@ from tests.ui.transcript.conftest import (
     widgets,
 )
 
-Show = Callable[[Sequence[Message]], TranscriptView]
 LONG = "\n\n".join(f"Paragraph {number} of a long answer." for number in range(40))
 
 
@@ -163,7 +162,7 @@ def test_a_reader_above_is_not_moved_and_can_jump_to_the_latest(qtbot: QtBot, sh
     wait_until_drawn(qtbot, view)
     assert bar.value() == value
     assert not at_end(view)
-    qtbot.mouseClick(button(view, "Jump to latest"), Qt.MouseButton.LeftButton)
+    click_on(button(view, "Jump to latest"))
     assert at_end(view)
     append_text(view, 22, LONG)
     wait_until_drawn(qtbot, view)
@@ -180,14 +179,14 @@ def test_the_jump_button_shows_only_away_from_the_end(show: Show) -> None:
 
 
 @pytest.mark.slow
-def test_the_jump_button_tells_of_more_text_until_it_is_seen(qtbot: QtBot, show: Show) -> None:
+def test_the_jump_button_tells_of_more_text_until_it_is_seen(show: Show) -> None:
     view = show([*dialogue(20, LONG), person(41, "More?"), reply(42, "", MessageStatus.STREAMING, None)])
     scroll_bar(view).setValue(0)
     jump = button(view, "Jump to latest")
     assert jump.accessibleDescription() == ""
     append_text(view, 42, "some text")
     assert jump.accessibleDescription() == "There is more below"
-    qtbot.mouseClick(jump, Qt.MouseButton.LeftButton)
+    click_on(jump)
     scroll_bar(view).setValue(0)
     assert button(view, "Jump to latest").accessibleDescription() == ""
 

@@ -12,7 +12,7 @@ from tests.ui.transcript.conftest import button, widget_of
 
 
 def texts(chat: Chat) -> list[str]:
-    return [message.text for message in chat.controller.chat.path]
+    return [message.text for message in chat.path]
 
 
 def shown(window: MainWindow, place: int) -> MessageWidget:

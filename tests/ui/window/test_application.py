@@ -35,7 +35,7 @@ def test_a_window_on_the_screen_is_logged_once(
     qtbot: QtBot, theme: Theme, chat: Chat, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "rdchat")
-    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.controller.chat.unsent))
+    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.open.unsent))
     qtbot.addWidget(window)
     assert ON_SCREEN not in caplog.text
     window.show()

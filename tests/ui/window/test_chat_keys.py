@@ -29,7 +29,7 @@ def test_the_next_and_the_previous_chat_of_the_list_are_opened(qtbot: QtBot, cha
         chat.store.create_conversation(title)
     chat.start()
     field = _focused(qtbot, window)
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     seen = []
     for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up):
         QTest.keyClick(field, key, _CHAT_KEYS)
@@ -55,7 +55,7 @@ def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, windo
     chat.start()
     chat.engine.gate.shut()
     chat.controller.send("First")
-    first = chat.controller.chat.id
+    first = chat.open.id
     assert first is not None
     window.actions_.new_chat.trigger()
     assert not window.actions_.next_reply.isEnabled()
@@ -67,7 +67,7 @@ def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, windo
     assert sidebar.rows.index(row).data(ACTIVITY) == Activity.NEW
     qtbot.waitUntil(window.actions_.next_reply.isEnabled)
     QTest.keyClick(_focused(qtbot, window), Qt.Key.Key_Down, _NEW_REPLY)
-    assert chat.controller.chat.id == first
+    assert chat.open.id == first
     assert chat.controller.chats.activity(first) is Activity.NONE
     qtbot.waitUntil(lambda: not window.actions_.next_reply.isEnabled())
 
@@ -97,7 +97,7 @@ def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, 
     QTest.keyClicks(editor, "!")
     QTest.keyClick(editor, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: chat.controller.replies.state is EngineState.IDLE and not chat.writing)
-    assert [message.text for message in chat.controller.chat.path][2] == "Two!"
+    assert [message.text for message in chat.path][2] == "Two!"
 
 
 def test_up_takes_back_a_question_that_waits(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -108,4 +108,4 @@ def test_up_takes_back_a_question_that_waits(qtbot: QtBot, chat: Chat, window: M
     field = _focused(qtbot, window)
     QTest.keyClick(field, Qt.Key.Key_Up)
     assert field.toPlainText() == "Two"
-    assert not chat.controller.chat.unsent.waiting
+    assert not chat.open.unsent.waiting

@@ -53,7 +53,7 @@ def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: 
     assert button.hasFocus()
     QTest.keyClick(button, Qt.Key.Key_Space)
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     assert button.hasFocus()
     assert not button.isEnabled()
 

@@ -26,12 +26,12 @@ def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(
     assert field.toPlainText() == "What is <b>?"
     window.commands.open_file("rdchat://ask?text=And%0Athat%00?")
     assert field.toPlainText() == "What is <b>?\n\nAnd\nthat?"
-    assert not chat.controller.chat.path
+    assert not chat.path
     field.undo()
     assert field.toPlainText() == "What is <b>?"
     field.setFocus()
     qtbot.keyClick(field, Qt.Key.Key_Return)
-    assert chat.controller.chat.path[0].text == "What is <b>?"
+    assert chat.path[0].text == "What is <b>?"
 
 
 def test_links_that_are_opened_again_and_again_fill_no_field(chat: Chat, window: MainWindow) -> None:
@@ -58,10 +58,10 @@ def test_files_are_attached_and_a_model_is_loaded(qtbot: QtBot, chat: Chat, wind
     (tmp_path / "model").mkdir()
     for name in ("a.txt", "b.pdf", "c.docx", "model"):
         window.commands.open_file(str(tmp_path / name))
-    files = chat.controller.chat.files
+    files = chat.open.files
     qtbot.waitUntil(lambda: [file.name for file in files.files if file.read] == ["a.txt", "b.pdf", "c.docx"])
     qtbot.waitUntil(lambda: chat.controller.model_slot.chosen == str(tmp_path / "model"))
-    assert not chat.controller.chat.path
+    assert not chat.path
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,6 @@ def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
     monkeypatch.setattr(Database, "rows", count_rows)
     monkeypatch.setattr(message_tree, "rows_of", count_rows_of)
     database.rows("SELECT 1")
-    assert database._reader is not None
     database._reader.set_progress_handler(count_steps, _PER_CALL)
     database.write(lambda connection: connection.set_progress_handler(count_steps, _PER_CALL))
     yield run
@@ -130,7 +129,7 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
     assert row.conversation.id == 5000
     chat.start()
     do("send", lambda: controller.send("Hello"))
-    chat.qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     for name, act in {
         "rename": lambda: desk.rename_conversation(5002, "Another title"),
         "pin": lambda: order.set_pinned(chat.store.conversation(5002), True),

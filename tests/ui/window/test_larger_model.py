@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
@@ -23,9 +22,9 @@ from tests.inference.drafting.suggested_pairs import MODEL, suggest
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.services.models.macs import MAC_16, mac
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 
-LEFT = Qt.MouseButton.LeftButton
 WAIT_MS = 60_000
 LARGE = library_model("lmstudio-community/Qwen3.5-4B-MLX-4bit", 4 * 10**9, origin="LM Studio", has_template=True)
 SMALLER = library_model("mlx-community/Qwen3-1.7B-4bit", 17 * 10**8, has_template=True)
@@ -49,10 +48,10 @@ def offer(window: MainWindow) -> Iterator[ModelOffer]:
     window.windows.end_background_work()
 
 
-def press(qtbot: QtBot, offer: ModelOffer, name: str) -> None:
+def press(offer: ModelOffer, name: str) -> None:
     buttons = [each for each in offer.findChildren(QAbstractButton) if each.isVisible()]
     button = next(each for each in buttons if name in (each.text(), each.accessibleName()))
-    qtbot.mouseClick(button, LEFT)
+    click_on(button)
 
 
 def download_row(qtbot: QtBot, offer: ModelOffer) -> ModelRow:
@@ -70,7 +69,7 @@ def test_what_is_on_the_disk_comes_first_and_one_click_uses_it(
     qtbot.waitUntil(offer.isVisible)
     assert offer.title.text() == "Qwen3.5-4B-MLX-4bit is here already, from LM Studio"
     assert offer.detail.text() == "It fits this machine. It is larger than the model that answers now."
-    press(qtbot, offer, "Use It")
+    press(offer, "Use It")
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == LARGE.model)
     chat.wait_for(EngineState.IDLE)
     assert not offer.isVisible()
@@ -112,7 +111,7 @@ def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
     hub.holds_at = 100_000
     chat.start()
     row = download_row(qtbot, offer)
-    qtbot.mouseClick(row.main, LEFT)
+    click_on(row.main)
     qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
     assert row.bar.isVisible()
     assert offer.isVisible()
@@ -128,7 +127,7 @@ def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
     chat.engine.gate.open()
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == MODEL, timeout=WAIT_MS)
     chat.wait_for(EngineState.IDLE)
-    assert chat.controller.chat.path[-1].text == "A small answer."
+    assert chat.path[-1].text == "A small answer."
     assert window.conversation.composer.text == "And then?"
     assert window.header.model.text().startswith(MODEL)
     window.actions_.new_chat.trigger()
@@ -144,7 +143,7 @@ def test_another_model_that_was_chosen_meanwhile_stays(
     hub.holds_at = 100_000
     chat.start()
     row = download_row(qtbot, offer)
-    qtbot.mouseClick(row.main, LEFT)
+    click_on(row.main)
     qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
     chat.controller.model_slot.load_model("better")
     assert not offer.isVisible()
@@ -158,7 +157,7 @@ def test_another_model_that_was_chosen_meanwhile_stays(
 def test_others_are_shown_in_discover(qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer) -> None:
     chat.start()
     download_row(qtbot, offer)
-    press(qtbot, offer, "Other Models…")
+    press(offer, "Other Models…")
     qtbot.waitUntil(window.windows.models.discover.isVisible)
     assert offer.isVisible(), "nothing was downloaded yet"
 
@@ -166,7 +165,7 @@ def test_others_are_shown_in_discover(qtbot: QtBot, chat: Chat, window: MainWind
 def test_closed_it_stays_away(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> None:
     chat.start()
     download_row(qtbot, offer)
-    press(qtbot, offer, "Close this offer")
+    press(offer, "Close this offer")
     assert not offer.isVisible()
     assert chat.controller.settings.values.larger_model_declined
     chat.controller.model_slot.load_model(None)

@@ -38,12 +38,12 @@ def test_a_question_is_asked_and_answered(qtbot: QtBot, chat: Chat, window: Main
     assert window.windowTitle() == "New chat"
     _send(qtbot, window, "Hello there")
     assert view.stack.currentWidget() is view.transcript
-    qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
-    assert [message.text for message in chat.controller.chat.path] == ["Hello there", "Hello, you!"]
+    chat.wait_for_reply()
+    assert [message.text for message in chat.path] == ["Hello there", "Hello, you!"]
     assert window.windowTitle() == "Hello there"
     row = window.sidebar.list.current_row
     assert isinstance(row, ChatRow)
-    assert row.conversation.id == chat.controller.chat.path[0].conversation_id
+    assert row.conversation.id == chat.path[0].conversation_id
     assert view.composer.text == ""
 
 
@@ -51,10 +51,10 @@ def test_one_can_type_and_send_before_the_model_is_there(qtbot: QtBot, chat: Cha
     chat.engine.load_gate.shut()
     chat.controller.open_last_chat()
     _send(qtbot, window, "Early bird")
-    assert len(chat.controller.chat.path) == 2
+    assert len(chat.path) == 2
     assert window.conversation.composer.button.accessibleName() == "Stop"
     chat.engine.load_gate.open()
-    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].text == "Hello, you!" and not chat.writing)
+    qtbot.waitUntil(lambda: chat.path[-1].text == "Hello, you!" and not chat.writing)
 
 
 def _pause_midway(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -71,14 +71,14 @@ def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) ->
     qtbot.waitUntil(window.actions_.stop.isEnabled)
     window.activateWindow()
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
 
 
 def test_escape_leaves_the_reply_of_another_chat_alone(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     _pause_midway(qtbot, chat, window)
-    written = chat.controller.chat.path[-1].id
-    chat.controller.chat.open_chat(chat.store.create_conversation("Other").id)
+    written = chat.path[-1].id
+    chat.open.open_chat(chat.store.create_conversation("Other").id)
     qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
     window.activateWindow()
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
@@ -95,7 +95,7 @@ def test_escape_closes_what_is_open_before_it_stops_the_reply(qtbot: QtBot, chat
     assert not popup.isVisible()
     assert chat.writing
     window.actions_.stop.trigger()
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
 
 
 def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -103,18 +103,18 @@ def test_drafts_stay_with_their_chats(qtbot: QtBot, chat: Chat, window: MainWind
     chat.start()
     composer = window.conversation.composer
     qtbot.keyClicks(composer.field, "for the second")
-    chat.controller.chat.open_chat(first.id)
+    chat.open.open_chat(first.id)
     assert composer.text == ""
     qtbot.keyClicks(composer.field, "for the first")
     window.actions_.new_chat.trigger()
     assert composer.text == ""
-    chat.controller.chat.open_chat(second.id)
+    chat.open.open_chat(second.id)
     assert composer.text == "for the second"
-    chat.controller.chat.open_chat(first.id)
+    chat.open.open_chat(first.id)
     assert composer.text == "for the first"
 
 
-def test_a_draft_is_of_no_chat_of_another_store(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_draft_is_of_no_chat_of_another_store(chat: Chat, window: MainWindow) -> None:
     first, second = (chat.store.create_conversation(title) for title in ("First", "Second"))
     chat.store.add_message(first.id, None, Role.USER, "Hi")
     chat.start()
@@ -137,15 +137,15 @@ def test_a_draft_is_of_no_chat_of_another_store(qtbot: QtBot, chat: Chat, window
 def test_a_draft_of_a_chat_just_begun_stays_with_it(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     _send(qtbot, window, "Hello")
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     qtbot.keyClicks(window.conversation.composer.field, "more")
     window.actions_.new_chat.trigger()
     assert window.conversation.composer.text == ""
-    chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
+    chat.open.open_chat(listed(chat.controller.chats)[0].id)
     assert window.conversation.composer.text == "more"
 
 
-def test_a_starter_fills_the_composer(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_starter_fills_the_composer(chat: Chat, window: MainWindow) -> None:
     chat.start()
     window.conversation.welcome.starter_chosen.emit("Give me five ideas.")
     assert window.conversation.composer.text == "Give me five ideas."
@@ -154,7 +154,6 @@ def test_a_starter_fills_the_composer(qtbot: QtBot, chat: Chat, window: MainWind
 def _press(window: MainWindow, text: str) -> None:
     """Press a button of the banner that says that the model did not load."""
     banner = window.conversation.banners.banner("model")
-    assert banner is not None
     next(button for button in banner.buttons if button.text() == text).click()
 
 
@@ -165,7 +164,6 @@ def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Ch
     view = window.conversation
     assert _banners(window) == ["The model did not load The folder /models/x is empty. Choose another model folder."]
     banner = view.banners.banner("model")
-    assert banner is not None
     assert [button.text() for button in banner.buttons] == ["Choose Another Model…", "Try Again"]
     qtbot.keyClicks(view.composer.field, "Anyone?")
     assert view.composer.button.toolTip() == "Send (Return). This loads the model first."
@@ -177,7 +175,7 @@ def test_a_model_that_fails_is_said_with_what_can_be_done(qtbot: QtBot, chat: Ch
     assert view.composer.text == "Anyone?"
 
 
-def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_conversations_can_be_read_without_a_model(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hello")
     chat.engine.load_errors = {"/bad": ModelError("No such folder.")}
@@ -193,7 +191,7 @@ def test_conversations_can_be_read_without_a_model(qtbot: QtBot, chat: Chat, win
     assert _banners(window) == []
 
 
-def test_a_model_that_seems_too_large_is_loaded_by_a_click(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_model_that_seems_too_large_is_loaded_by_a_click(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.engine.load_errors = {"/big": DoesNotFitError("It needs 80 GB.")}
     chat.controller.model_slot.load_model("/big")
@@ -208,14 +206,13 @@ def test_a_model_that_seems_too_large_is_loaded_by_a_click(qtbot: QtBot, chat: C
     assert chat.engine.loaded_anyway == ["/big"] * 2
 
 
-def test_a_deleted_chat_can_be_brought_back(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_deleted_chat_can_be_brought_back(chat: Chat, window: MainWindow) -> None:
     chat.store.create_conversation("Keep me")
     chat.start()
     window.actions_.delete.trigger()
     assert _banners(window) == ["Deleted “Keep me”"]
     assert listed(chat.controller.chats) == []
     banner = window.conversation.banners.banner("undo")
-    assert banner is not None
     undo = next(button for button in banner.findChildren(QAbstractButton) if button.text() == "Undo")
     undo.click()
     assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
@@ -227,16 +224,14 @@ def test_the_window_is_gone_while_the_engine_is_waited_for(chat: Chat, window: M
     chat.engine.gate.shut()
     chat.engine.gate.allow(3)
     chat.controller.send("Hello")
-    chat.qtbot.waitUntil(lambda: bool(chat.controller.chat.path[-1].text))
+    chat.qtbot.waitUntil(lambda: bool(chat.path[-1].text))
     shown: list[bool] = []
-    chat.controller.chat.message_changed.connect(lambda _message: shown.append(window.isVisible()))
+    chat.open.message_changed.connect(lambda _message: shown.append(window.isVisible()))
     window.close()  # the end of the reply comes with the end of the engine thread
     assert shown == [False]
 
 
-def test_notices_and_storage_failures_are_told_until_they_are_over(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_notices_and_storage_failures_are_told_until_they_are_over(chat: Chat, window: MainWindow) -> None:
     chat.controller.notice_raised.emit(Notice("The database was damaged.", "It was moved aside."))
     chat.controller.storage.failed.emit(Notice("The disk is full.", "Free some space."))
     assert _banners(window) == ["The database was damaged. It was moved aside.", "The disk is full. Free some space."]
@@ -244,7 +239,7 @@ def test_notices_and_storage_failures_are_told_until_they_are_over(
     assert _banners(window) == ["The database was damaged. It was moved aside."]
 
 
-def test_a_prompt_the_controller_refuses_comes_back(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_prompt_the_controller_refuses_comes_back(chat: Chat, window: MainWindow) -> None:
     chat.controller.prompt_refused.emit("my long prompt", "The disk is full.")
     assert window.conversation.composer.text == "my long prompt"
     assert window.conversation.composer.note.text() == "The disk is full."
@@ -262,7 +257,7 @@ def test_a_narrow_window_folds_its_sides_away(qtbot: QtBot, window: MainWindow) 
     qtbot.waitUntil(lambda: window.panel.isVisible() and window.sidebar.isVisible())
 
 
-def test_the_panel_opens_with_the_question_after_the_first_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_panel_opens_with_the_question_after_the_first_reply(chat: Chat, window: MainWindow) -> None:
     """Its dashes were the first that one saw; later it wrapped the first reply again while it was read."""
     chat.controller.settings.change_values(panel_visible=None)
     assert not window.panel.isVisible()
@@ -275,7 +270,7 @@ def test_the_panel_opens_with_the_question_after_the_first_reply(qtbot: QtBot, c
     QApplication.sendPostedEvents()
     width = transcript.viewport().width()
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
     QApplication.sendPostedEvents()
     assert not window.panel.isVisible()
     assert transcript.viewport().width() == width, "the reply keeps its lines"
@@ -301,7 +296,7 @@ def test_a_narrow_window_shows_one_side_at_a_time_when_asked(qtbot: QtBot, windo
         assert sides() == shown
 
 
-def test_a_narrow_window_shows_the_sidebar_where_the_panel_is_not_wanted(qtbot: QtBot, window: MainWindow) -> None:
+def test_a_narrow_window_shows_the_sidebar_where_the_panel_is_not_wanted(window: MainWindow) -> None:
     window.actions_.panel.trigger()
     window.resize(760, 520)
     assert window.sidebar.isVisible()
@@ -351,10 +346,10 @@ def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, cha
     chat.engine.gate.shut()
     _send(qtbot, window, "Count")
     chat.engine.gate.allow(4)
-    qtbot.waitUntil(lambda: "One" in chat.controller.chat.path[-1].text)
+    qtbot.waitUntil(lambda: "One" in chat.path[-1].text)
     window.close()
     assert chat.engine.closings
-    stored = chat.store.messages(chat.controller.chat.path[0].conversation_id)
+    stored = chat.store.messages(chat.path[0].conversation_id)
     assert stored[-1].text.startswith("One ")
 
 
@@ -369,7 +364,6 @@ def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: 
 def _choose_model(window: MainWindow, folder: Path) -> None:
     window.actions_.open_folder.trigger()
     dialog = window.findChild(QFileDialog)
-    assert dialog is not None
     dialog.filesSelected.emit([str(folder)])
     dialog.close()
 
@@ -396,7 +390,7 @@ def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
 ) -> None:
     conversation = chat.store.create_conversation("Dear to me")
     chat.start()
-    chat.controller.chat.open_chat(conversation.id)
+    chat.open.open_chat(conversation.id)
     window.actions_.delete.trigger()
     window.activateWindow()
     window.conversation.composer.setFocus()
@@ -415,10 +409,10 @@ def test_after_asking_anew_one_can_type(qtbot: QtBot, chat: Chat, window: MainWi
     window.activateWindow()
     window.sidebar.list.setFocus()
     qtbot.waitUntil(window.sidebar.list.hasFocus)
-    reply = chat.controller.chat.path[-1].id
+    reply = chat.path[-1].id
     window.conversation.transcript.regenerate_requested.emit(reply)
     assert window.conversation.composer.field.hasFocus()
-    qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+    chat.wait_for_reply()
 
 
 def test_the_panel_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
@@ -436,14 +430,13 @@ def test_that_the_model_was_unloaded_is_said_once_not_in_every_chat(chat: Chat, 
     chat.controller.model_slot.unload_model()
     chat.wait_for(EngineState.NO_MODEL)
     banner = window.conversation.banners.banner("model")
-    assert banner is not None
     banner.closed.emit()
-    chat.controller.chat.start_new()
-    chat.controller.chat.open_chat(first.id)
+    chat.open.start_new()
+    chat.open.open_chat(first.id)
     assert window.conversation.banners.banner("model") is None
 
 
-def test_the_engine_is_told_whether_any_window_is_seen(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_engine_is_told_whether_any_window_is_seen(qtbot: QtBot, window: MainWindow) -> None:
     """On a Mac a window that is hidden, minimised or covered is not exposed; then only the quick window may be used."""
     told: list[bool] = []
     client = window._controller.model_slot.engine

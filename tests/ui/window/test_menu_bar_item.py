@@ -43,7 +43,7 @@ def by_hand(window: MainWindow) -> bool:
     return event.isAccepted()
 
 
-def test_the_menu_says_what_the_model_does_and_stops_it(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
+def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: MainWindow) -> None:
     chat.engine.load_gate.shut()
     chat.controller.open_last_chat()
     assert next(iter(opened(staying))).startswith("Loading the model…")
@@ -94,13 +94,13 @@ def test_it_is_visible_while_the_settings_say_so(chat: Chat, staying: MainWindow
 def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
     chat.start()
     for text in ("One & two", "Three"):
-        chat.controller.chat.start_new()
+        chat.open.start_new()
         chat.say(text)
     staying.hide()
     entries = opened(staying)
     assert list(entries)[2:6] == ["Quick Window", "Three", "One && two", "Server"]
     entries["One && two"].trigger()
-    assert (staying.isVisible(), chat.controller.chat.conversation.title) == (True, "One & two")
+    assert (staying.isVisible(), chat.open.conversation.title) == (True, "One & two")
     entries["Quick Window"].trigger()
     assert staying.windows.quick.isVisible()
     entries["Server"].trigger()
@@ -122,8 +122,8 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     staying.actions_.close_window.trigger()
     assert not staying.isVisible()
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not chat.writing)
-    assert chat.controller.chat.path[-1].text == "Hello, you!"
+    chat.wait_for_reply()
+    assert chat.path[-1].text == "Hello, you!"
     opened(staying)["Open rdchat"].trigger()
     assert (staying.isVisible(), staying.conversation.composer.text) == (True, "typed")
     assert not by_hand(staying)
@@ -153,7 +153,7 @@ def test_quitting_without_a_window_shows_it_with_the_question(qtbot: QtBot, chat
     assert not by_hand(staying)
     with held_by_another_process(chat.store.path):
         chat.engine.gate.open()
-        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+        chat.wait_for_reply()
         opened(staying)["Quit rdchat"].trigger()
         (box,) = staying.findChildren(QMessageBox, "unsaved")
         assert (box.isVisible(), staying.isVisible()) == (True, True)

@@ -42,7 +42,7 @@ def test_regenerate_and_copy_are_offered_once_there_is_a_reply(qtbot: QtBot, cha
     chat.say("Hello")
     qtbot.waitUntil(window.actions_.regenerate.isEnabled)
     window.actions_.regenerate.trigger()
-    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].siblings == 2 and not chat.writing)
+    qtbot.waitUntil(lambda: chat.path[-1].siblings == 2 and not chat.writing)
     assert window.actions_.copy_reply.isEnabled()
 
 
@@ -51,7 +51,6 @@ def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: M
     chat.start()
     window.actions_.rename.trigger()
     editor = window.sidebar.list.viewport().findChild(QLineEdit)
-    assert editor is not None
     editor.setText("New title")
     qtbot.keyClick(editor, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: window.windowTitle() == "New title")
@@ -65,7 +64,7 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
     chat.start()
     for archived in (False, True):
         chat.controller.chats.order.set_archived(stored, archived=archived)
-        chat.controller.chat.open_chat(stored.id)
+        chat.open.open_chat(stored.id)
         row = ChatRow(chat.store.conversation(stored.id))
         offered = [action.text() for action in window.sidebar.row_actions.menu_for(row).actions() if action.text()]
         names = ("rename", "pin", "move", "duplicate", "archive", "delete")
@@ -73,7 +72,7 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(
         window.actions_.refresh()
         assert [action.text().replace(" Chat", "") for action in actions] == offered
         assert all(action.isEnabled() for action in actions)
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     qtbot.waitUntil(lambda: not any(action.isEnabled() for action in actions))
 
 
@@ -101,22 +100,21 @@ def test_edit_actions_act_on_the_focus(qtbot: QtBot, window: MainWindow) -> None
     assert field.toPlainText() == "some words"
 
 
-def test_about_tells_versions(qtbot: QtBot, window: MainWindow) -> None:
+def test_about_tells_versions(window: MainWindow) -> None:
     window.actions_.about.trigger()
     box = window.findChild(QMessageBox)
-    assert box is not None
     assert "MLX" in box.informativeText()
     assert "Apache License 2.0" in box.informativeText()
     box.close()
 
 
-def test_settings_open_beside_the_window(qtbot: QtBot, window: MainWindow) -> None:
+def test_settings_open_beside_the_window(window: MainWindow) -> None:
     window.actions_.settings.trigger()
     assert window.settings_window.isVisible()
     window.settings_window.close()
 
 
-def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_every_control_has_an_accessible_name(chat: Chat, window: MainWindow) -> None:
     chat.start()
     for opened in (window.actions_.settings, window.actions_.race, window.actions_.benchmark):
         opened.trigger()
@@ -236,7 +234,7 @@ def test_escape_in_the_turn_of_the_return_stops_the_reply(qtbot: QtBot, chat: Ch
     qtbot.keyClick(field, Qt.Key.Key_Return)
     assert chat.controller.replies.state is not EngineState.IDLE
     qtbot.keyClick(field, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: chat.controller.chat.path[-1].finish_reason is FinishReason.CANCELLED)
+    qtbot.waitUntil(lambda: chat.path[-1].finish_reason is FinishReason.CANCELLED)
 
 
 def test_changes_in_each_turn_do_not_put_off_the_actions(window: MainWindow, qtbot: QtBot) -> None:

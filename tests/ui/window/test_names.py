@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 from PySide6.QtGui import QAccessible, QAccessibleInterface
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
-from pytestqt.qtbot import QtBot
 
 from rdchat.ui.import_export.import_export import export_sheet
 from rdchat.ui.style.layouts import PlainField
@@ -54,18 +53,18 @@ def _named(*windows: QWidget) -> set[str]:
     return names
 
 
-def test_a_control_without_a_name_is_found(qtbot: QtBot, window: MainWindow) -> None:
+def test_a_control_without_a_name_is_found(window: MainWindow) -> None:
     window.conversation.composer.attach.setAccessibleName("")
     window.conversation.composer.attach.setToolTip("")
     assert any("Composer" in place for place in controls(window).get("", ()))
 
 
 @pytest.mark.slow
-def test_every_control_of_every_window_has_a_name(qtbot: QtBot, theme: Theme, window: MainWindow, chat: Chat) -> None:
+def test_every_control_of_every_window_has_a_name(theme: Theme, window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hello **there**, see https://example.org")
-    chat.controller.regenerate(chat.controller.chat.path[-1].id)
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.controller.regenerate(chat.path[-1].id)
+    chat.wait_for_reply()
     window.conversation.files.add_text("A text")
     window.commands.search_in_front()
     names = _named(window)
@@ -75,8 +74,8 @@ def test_every_control_of_every_window_has_a_name(qtbot: QtBot, theme: Theme, wi
             each.edit()
     assert {"Save", "Cancel"} <= {name.split(" ")[0] for name in _named(window) - names}
     windows = window.windows
-    windows.show_tokens(chat.controller.chat.path[-1].id)
-    windows.compare(chat.controller.chat.path[-1].id)
+    windows.show_tokens(chat.path[-1].id)
+    windows.compare(chat.path[-1].id)
     windows.open_race("Who?")
     windows.open_discover("")
     for side in (windows.ledger, windows.benchmark_window, windows.quick, windows.shortcuts, windows.drafting_help):
@@ -99,6 +98,5 @@ def test_every_control_of_every_window_has_a_name(qtbot: QtBot, theme: Theme, wi
         action.trigger()
         _named()
         popup = QApplication.activePopupWidget()
-        assert popup is not None
         popup.close()
     windows.end_background_work()

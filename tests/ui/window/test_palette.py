@@ -37,7 +37,7 @@ def test_words_in_any_order_find_a_command_and_return_carries_it_out(
     assert _listed(palette)[:1] == ["New Chat"]
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     assert not palette.isVisible()
-    assert chat.controller.chat.id is None
+    assert chat.open.id is None
     assert window.conversation.composer.field.hasFocus()
 
 
@@ -108,7 +108,7 @@ def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: 
     palette = _opened(qtbot, window)
     QTest.keyClicks(palette.field, "preset pir")
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
-    assert chat.controller.chat.conversation.own.preset == "7"
+    assert chat.open.conversation.own.preset == "7"
 
 
 def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(

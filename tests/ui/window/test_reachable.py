@@ -63,7 +63,7 @@ def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWin
 
 
 @pytest.mark.parametrize("mode", [Mode.SPECULATIVE, Mode.LOOKUP])
-def test_a_mode_of_no_menu_is_chosen_by_its_old_key(qtbot: QtBot, chat: Chat, window: MainWindow, mode: Mode) -> None:
+def test_a_mode_of_no_menu_is_chosen_by_its_old_key(chat: Chat, window: MainWindow, mode: Mode) -> None:
     chat.start()
     action = getattr(window.actions_, f"draft_{mode.value}")
     assert action.shortcut().toString() == f"Ctrl+Alt+{[*Mode].index(mode) + 1}"
@@ -108,7 +108,7 @@ def _texts(window: QWidget) -> set[str]:
     return {text for text in shown if re.search(r"\bservers?\b", text, re.IGNORECASE)}
 
 
-def test_server_has_one_meaning(qtbot: QtBot, chat: Chat, theme: Theme, window: MainWindow) -> None:
+def test_server_has_one_meaning(chat: Chat, theme: Theme, window: MainWindow) -> None:
     """Two sheets were called "Add a Server", beside a page of that name: tools, other computers, and rdchat's own."""
     sheets = ToolSheet(None, set(), theme, window), ComputerSheet(chat.controller.remote, theme, window)
     titles = {sheet.windowTitle() or sheet.findChildren(QLabel)[0].text() for sheet in sheets}

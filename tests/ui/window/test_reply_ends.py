@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon
-from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.window.main_window import MainWindow
@@ -14,7 +13,7 @@ _LONG = Statistics(prompt_tokens=8, generated_tokens=400, ttft_ms=500, decode_ms
 
 
 def test_a_long_reply_that_ends_in_the_background_is_notified(
-    qtbot: QtBot, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[tuple[str, str]] = []
     monkeypatch.setattr(
@@ -25,25 +24,25 @@ def test_a_long_reply_that_ends_in_the_background_is_notified(
     chat.start()
     chat.say("What is a heron?")
     assert window.accessibleDescription() == "The reply is finished."
-    reply = chat.controller.chat.path[-1]
+    reply = chat.path[-1]
     chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
     monkeypatch.setattr(QApplication, "activeWindow", lambda: None)
     chat.controller.replies.ended.emit(replace(reply, statistics=replace(_LONG, decode_ms=9_000)))
     assert not shown, "the person sees the window, or the reply was a short one"
     chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
     assert shown == [("rdchat", "The reply is finished.")]
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     (item,) = window.findChildren(QSystemTrayIcon)
     item.messageClicked.emit()
-    assert chat.controller.chat.id == reply.conversation_id
+    assert chat.open.id == reply.conversation_id
 
 
 def test_a_quick_reply_is_no_new_reply_and_opens_no_panel(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("What is a heron?")
-    reply = chat.controller.chat.path[-1]
+    reply = chat.path[-1]
     chat.controller.settings.change_values(panel_visible=None)
-    chat.controller.chat.start_new()
+    chat.open.start_new()
     chat.controller.replies.ended.emit(replace(reply, conversation_id=0, statistics=_LONG))
     assert not chat.controller.chats.new_replies
     assert chat.controller.settings.values.panel_visible is None

@@ -64,7 +64,7 @@ def test_escape_closes_a_side_window_and_leaves_the_reply_alone(qtbot: QtBot, ch
     qtbot.waitUntil(lambda: not ledger.isVisible())
     assert window.actions_.stop.isEnabled()
     chat.engine.gate.open()
-    qtbot.waitUntil(lambda: not chat.writing)
+    chat.wait_for_reply()
 
 
 def test_find_goes_to_the_search_of_the_models_window(qtbot: QtBot, window: MainWindow) -> None:

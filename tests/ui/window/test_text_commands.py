@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.window.main_window import MainWindow
+from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 from tests.ui.transcript.conftest import button
 from tests.ui.window.message_menus import choose, shown, texts
@@ -21,9 +22,8 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     assert texts(chat) == ["Hi"]
     qtbot.waitUntil(lambda: window.actions_.regenerate.text() == "Get a Reply")
     banner = window.conversation.banners.banner("undo")
-    assert banner is not None
     (undo,) = [each for each in banner.findChildren(QAbstractButton) if each.text() == "Undo"]
-    qtbot.mouseClick(undo, Qt.MouseButton.LeftButton)
+    click_on(undo)
     assert texts(chat) == before
     choose(qtbot, window, -1, "Delete Message")
     assert texts(chat) == before[:-1]
@@ -66,7 +66,7 @@ def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: C
     choose(qtbot, window, -1, "Get a Reply")
     qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
     choose(qtbot, window, -1, "Delete Message")
-    qtbot.mouseClick(button(shown(window, -1), "Get a reply"), Qt.MouseButton.LeftButton)
+    click_on(button(shown(window, -1), "Get a reply"))
     qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
 
 

@@ -33,7 +33,6 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     check.update_found.connect(window.conversation.notices.show_update)
     window.conversation.notices.look_for_updates(check)
     banner = _shown(window)
-    assert banner is not None
     assert "example.org" in banner.accessibleName()
     look, leave = banner.buttons
     (look if yes else leave).click()
@@ -41,7 +40,6 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     if yes:
         qtbot.waitUntil(lambda: _shown(window) not in (None, banner))
         found = _shown(window)
-        assert found is not None
         texts = [label.text() for label in found.findChildren(QLabel)]
         assert any(text.startswith("rdchat 9.0 is available") for text in texts)
         assert UPDATE.notes in texts

@@ -12,6 +12,7 @@ from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind, Run
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser, merged
 from tests.grids import share
+from tests.ui.transcript.conftest import blocks_after, updates
 from tests.ui.transcript.samples import RICH
 
 
@@ -25,12 +26,9 @@ def streamed(parser: Parser, text: str, chunk: int) -> tuple[list[Block], set[in
     blocks: list[Block] = []
     closed: set[int] = set()
     for end in range(chunk, max(1, len(text)) + chunk, chunk):
-        more = True
-        while more:
-            update = stream.advance(text[:end], final=end >= len(text))
-            blocks[update.first :] = update.blocks
+        for update in updates(stream, text[:end], final=end >= len(text)):
+            blocks_after(blocks, [update])
             closed.update(update.closed)
-            more = update.more
     return blocks, closed
 
 
@@ -166,8 +164,7 @@ def test_an_open_code_block_only_gains_lines() -> None:
     # re-drawing all of a growing code block took half of the main thread
     stream = BlockStream(MarkdownParser())
     text = "```python\n" + "x = 1\n" * 50
-    while stream.advance(text, final=False).more:
-        pass
+    list(updates(stream, text, final=False))
     update = stream.advance(text + "y = 2\nz", final=False)
     assert [block.runs[0].text for block in update.blocks] == ["y = 2", "z"]
     assert update.first == 50
@@ -236,12 +233,9 @@ def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
 
 def test_a_long_table_is_taken_a_thousand_cells_at_a_time() -> None:
     text = "|a" * 300 + "\n" + "|-" * 300 + "\n" + ("|b" * 300 + "\n") * 30
-    stream = BlockStream(MarkdownParser())
-    updates = [stream.advance(text, final=True)]
-    while updates[-1].more:
-        updates.append(stream.advance(text, final=True))
-    assert len(updates) > 10
-    shown = "\n".join(run.text for update in updates for block in update.blocks for run in block.runs)
+    steps = list(updates(BlockStream(MarkdownParser()), text))
+    assert len(steps) > 10
+    shown = "\n".join(run.text for update in steps for block in update.blocks for run in block.runs)
     assert shown.count("b") == 30 * 300
 
 
@@ -308,7 +302,7 @@ def test_a_paragraph_in_parts_says_what_it_says_in_one(seed: int, monkeypatch: p
 
 def test_a_long_paragraph_of_formulas_is_read_once_as_it_grows() -> None:
     text = "".join(f"line {n} with $x_{{{n}}}^2 + {n}$ in it\n" for n in range(200))
-    parser, stream, read = MarkdownParser(), BlockStream(MarkdownParser()), list[int]()
+    parser, read = MarkdownParser(), list[int]()
     inline = parser._markdown.inline.parse
 
     def count(source: str, *others: Any) -> Any:
@@ -319,24 +313,17 @@ def test_a_long_paragraph_of_formulas_is_read_once_as_it_grows() -> None:
     stream = BlockStream(parser)
     blocks: list[Block] = []
     for end in range(120, len(text) + 120, 120):
-        before, more = len(read), True
-        while more:
-            update = stream.advance(text[:end], final=end >= len(text))
-            blocks[update.first :] = update.blocks
-            more = update.more
+        before = len(read)
+        blocks_after(blocks, updates(stream, text[:end], final=end >= len(text)))
         assert sum(read[before:]) <= 4 * 1600, "no more than the part that grows"
     assert len([run for block in blocks for run in block.runs if run.maths]) == 200
     assert blocks == whole(MarkdownParser(), text)[0]
 
 
-def test_many_formulas_are_told_in_steps_and_stay_one_paragraph() -> None:
+def test_many_formulas_are_taken_in_steps_and_stay_one_paragraph() -> None:
     text = "".join(f"so $x_{{{number}}}$ and $y$ and $z$ are\n" for number in range(200))
-    stream, blocks, told, more = BlockStream(MarkdownParser()), list[Block](), list[int](), True
-    while more:
-        update = stream.advance(text, final=True)
-        blocks[update.first :] = update.blocks
-        told.append(sum(1 for block in update.blocks for run in block.runs if run.maths))
-        more = update.more
-    assert sum(told) == 600
-    assert max(told) <= 2 * 80
-    assert all(block.joined for block in blocks[1:])
+    steps = list(updates(BlockStream(MarkdownParser()), text))
+    formulas = [sum(1 for block in update.blocks for run in block.runs if run.maths) for update in steps]
+    assert sum(formulas) == 600
+    assert max(formulas) <= 2 * 80
+    assert all(block.joined for block in blocks_after([], steps)[1:])

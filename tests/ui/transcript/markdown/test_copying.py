@@ -3,7 +3,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from PySide6.QtGui import QAction, QContextMenuEvent, QGuiApplication, QTextCurs
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Message
 from rdchat.ui.transcript.markdown.copying import (
     CopyForm,
     as_html,
@@ -25,9 +23,7 @@ from rdchat.ui.transcript.markdown.copying import (
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.view import TranscriptView
-from tests.ui.transcript.conftest import person, reply, widget_of
-
-Show = Callable[[Sequence[Message]], TranscriptView]
+from tests.ui.transcript.conftest import Show, answered, person, reply, widget_of
 
 TEXT = """\
 # A heading
@@ -231,13 +227,13 @@ def select(body: TextBody, begin: str, end: str) -> None:
     ],
 )
 def test_a_selection_keeps_its_formats(show: Show, begin: str, end: str, markdown: str) -> None:
-    body = widget_of(show([person(1, "Hi"), reply(2, TEXT)]), 2).body
+    body = widget_of(show(answered(TEXT)), 2).body
     select(body, begin, end)
     assert as_markdown(body.selected_blocks()).replace("|:--", "| :--") == markdown
 
 
 def test_a_selection_counts_wide_characters_as_qt_does(show: Show) -> None:
-    body = widget_of(show([person(1, "Hi"), reply(2, "🎂🎂 **cake** 🎂 good\n\n🎂 more")]), 2).body
+    body = widget_of(show(answered("🎂🎂 **cake** 🎂 good\n\n🎂 more")), 2).body
     select(body, "cake", "more")
     assert as_markdown(body.selected_blocks()) == "**cake** 🎂 good\n\n🎂 more"
 
@@ -245,7 +241,7 @@ def test_a_selection_counts_wide_characters_as_qt_does(show: Show) -> None:
 def test_a_selection_beside_formulas_has_their_source(show: Show) -> None:
     """A drawn formula is one character of the document, and one that cannot be drawn is its source."""
     text = "Of $a^2 + b^2 = c^2$ the **sum** and $\\nosuchcommand{x}$ the *end* of it\n\n$$\\frac{1}{2}$$\n\nand more"
-    body = widget_of(show([person(1, "Hi"), reply(2, text)]), 2).body
+    body = widget_of(show(answered(text)), 2).body
     select(body, "sum", "end")
     assert as_markdown(body.selected_blocks()) == "**sum** and $\\nosuchcommand{x}$ the *end*"
     body.selectAll()
@@ -269,7 +265,7 @@ def open_menu_over(view: TranscriptView, message_id: int) -> QMenu:
 
 
 def test_a_message_is_copied_in_each_form(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "<think>hm</think>\n\nSome **bold** words")])
+    view = show(answered("<think>hm</think>\n\nSome **bold** words"))
     clipboard = QGuiApplication.clipboard()
     menu = open_menu_over(view, 2)
     forms = entries(entries(menu)["Copy Message As"].menu())
@@ -286,7 +282,7 @@ def test_a_message_is_copied_in_each_form(qtbot: QtBot, show: Show) -> None:
 
 
 def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "Some **bold** words\n\nand more")])
+    view = show(answered("Some **bold** words\n\nand more"))
     select(widget_of(view, 2).body, "bold", "and")
     menu = open_menu_over(view, 2)
     entries(entries(menu)["Copy Selection As"].menu())["Rich text"].trigger()
@@ -303,7 +299,7 @@ def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show:
 
 @pytest.mark.slow
 def test_a_message_that_is_not_shown_whole_is_copied_whole(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Hi"), reply(2, "A paragraph of *some* words.\n\n" * 3000)])
+    view = show(answered("A paragraph of *some* words.\n\n" * 3000))
     assert widget_of(view, 2).body.hidden_characters > 0
     widget_of(view, 2).copy_as(CopyForm.PLAIN)
     qtbot.waitUntil(lambda: QGuiApplication.clipboard().text().count("some words") == 3000)

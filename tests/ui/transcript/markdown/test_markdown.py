@@ -4,8 +4,9 @@ import pytest
 from rdchat.ui.style.opening import is_openable
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, safe_text
-from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain
+from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
+from tests.ui.transcript.conftest import blocks_after, updates
 
 
 def blocks(source: str) -> list[Block]:
@@ -61,12 +62,7 @@ def test_a_quote_in_a_list_knows_that_it_stands_there() -> None:
 def test_a_long_table_goes_on_in_parts_that_are_bounded() -> None:
     source = "Before\n\n| a | b |\n|---|--:|\n" + "".join(f"| {n} | *x* |\n" for n in range(400)) + "\nAfter | it\n"
     for final in (True, False):
-        stream, found, more = BlockStream(MarkdownParser()), [], True
-        while more:
-            update = stream.advance(source, final)
-            found[update.first :] = update.blocks
-            more = update.more
-        before, *tables, after = found
+        before, *tables, after = blocks_after([], updates(BlockStream(MarkdownParser()), source, final=final))
         assert (text(before), text(after)) == ("Before", "After | it")
         assert all(block.kind is Kind.TABLE and block.alignments == ("", "right") for block in tables)
         assert [block.joined for block in tables] == [False, *[True] * (len(tables) - 1)]
@@ -167,12 +163,7 @@ def test_what_a_person_typed_is_kept_line_by_line() -> None:
 
 
 def test_a_person_can_fence_code() -> None:
-    update = None
-    found: list[Block] = []
-    stream = BlockStream(PlainParser())
-    while update is None or update.more:
-        update = stream.advance("look:\n```c\nint a;\n```\nthanks", final=True)
-        found[update.first :] = update.blocks
+    found = blocks_of("look:\n```c\nint a;\n```\nthanks", PlainParser())
     assert [(block.kind, text(block)) for block in found] == [
         (Kind.TEXT, "look:"),
         (Kind.CODE, "int a;"),

@@ -13,7 +13,7 @@ from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.markdown.text_formats import FORMULAS, TextFormats, font_of_descent
-from tests.ui.transcript.conftest import draw
+from tests.ui.transcript.conftest import draw, new_body
 
 OBJECT = "\ufffc"
 
@@ -102,7 +102,6 @@ def test_prices_code_and_single_dollars_are_no_formulas(source: str) -> None:
 )  # fmt: skip
 def test_common_formulas_are_drawn(tex: str) -> None:
     formula = drawn_formula(tex)
-    assert formula is not None
     assert formula.width > 4
     assert formula.ascent + formula.depth > 4
 
@@ -123,19 +122,13 @@ def begun() -> None:
 
 @pytest.fixture
 def body(qtbot: QtBot, theme: Theme, begun: None) -> TextBody:
-    body = TextBody(MarkdownParser(), theme)
-    qtbot.addWidget(body)
+    body = new_body(qtbot, theme)
     body.resize(400, 400)
     return body
 
 
-def show(qtbot: QtBot, body: TextBody, text: str, final: bool = True) -> None:
-    body.set_text(text, final=final)
-    draw(qtbot, body)
-
-
 def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, body: TextBody) -> None:
-    show(qtbot, body, "So $\\frac{a}{b}$ and\n\n$$\n\\frac{a}{b}\n$$\n\n- \\(y\\) end")
+    draw(qtbot, body, "So $\\frac{a}{b}$ and\n\n$$\n\\frac{a}{b}\n$$\n\n- \\(y\\) end")
     assert body.toPlainText() == f"So {OBJECT} and\n{OBJECT}\n•\t{OBJECT} end"
     body.selectAll()
     body.copy()
@@ -143,13 +136,12 @@ def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, bod
     body.heightForWidth(400)  # lays it out
     formula = body.document().firstBlock().next()
     drawn = drawn_formula("\\frac{a}{b}")
-    assert drawn is not None
     tall = (drawn.ascent + drawn.depth) / UNITS * body.fontMetrics().ascent()
     assert body.document().documentLayout().blockBoundingRect(formula).height() >= tall  # it overlaps nothing
 
 
 def test_a_formula_that_cannot_be_drawn_is_its_source_and_says_so(qtbot: QtBot, body: TextBody) -> None:
-    show(qtbot, body, r"Bad $\nosuchthing{x}$, good $z^3$.")
+    draw(qtbot, body, r"Bad $\nosuchthing{x}$, good $z^3$.")
     assert body.toPlainText() == f"Bad $\\nosuchthing{{x}}$, good {OBJECT}."
     assert body.document().find("nosuch").charFormat().toolTip() == "This formula cannot be drawn."
 
@@ -158,16 +150,16 @@ def test_an_unfinished_formula_is_text_until_it_closes(qtbot: QtBot, body: TextB
     text = "Look:\n\n$$\na\n- b\n= c_1\n$$\n\nand $d$ end"
     seen = []
     for end in range(len(text) + 1):
-        show(qtbot, body, text[:end], final=False)
+        draw(qtbot, body, text[:end], final=False)
         seen.append(body.toPlainText())
     assert seen[text.index("_1") + 2].replace("\u2028", "\n") == "Look:\n$$\na\n- b\n= c_1"
-    show(qtbot, body, text)
+    draw(qtbot, body, text)
     assert body.toPlainText() == f"Look:\n{OBJECT}\nand {OBJECT} end"
 
 
 @pytest.mark.parametrize("signs", ["$$%s$$", "So $$x$$ is.\n\nHere $$%s$$ stands in a line, and goes on.\n\nMore."])
 def test_a_wide_formula_shrinks_to_the_column(qtbot: QtBot, body: TextBody, signs: str) -> None:
-    show(qtbot, body, signs % " + ".join(f"x_{{{n}}}" for n in range(20)))
+    draw(qtbot, body, signs % " + ".join(f"x_{{{n}}}" for n in range(20)))
 
     def widest(width: int) -> float:
         body.resize(width, body.heightForWidth(width))
@@ -179,7 +171,7 @@ def test_a_wide_formula_shrinks_to_the_column(qtbot: QtBot, body: TextBody, sign
 
 
 def test_formulas_take_the_texts_colour(qtbot: QtBot, body: TextBody, theme: Theme) -> None:
-    show(qtbot, body, "$x$")
+    draw(qtbot, body, "$x$")
     body.show()
     picture = body.grab().toImage()
     darkest = min(picture.pixelColor(x, y).lightness() for x in range(20) for y in range(20))
@@ -187,7 +179,7 @@ def test_formulas_take_the_texts_colour(qtbot: QtBot, body: TextBody, theme: The
 
 
 def test_a_formula_in_a_cell_makes_its_column_as_wide_as_it_is(qtbot: QtBot, body: TextBody) -> None:
-    show(qtbot, body, "| $\\operatorname{argmin}_\\vartheta$ | b |\n|---|---|\n| 1 | 2 |")
+    draw(qtbot, body, "| $\\operatorname{argmin}_\\vartheta$ | b |\n|---|---|\n| 1 | 2 |")
     kind = body._writer.blocks[0].kind
     assert kind is Kind.TABLE
     assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
@@ -206,12 +198,12 @@ def test_a_formula_that_is_drawn_while_its_table_is_made_leaves_no_wide_column(
         return widths
 
     monkeypatch.setattr(TextFormats, "column_widths", measure_before_it_is_drawn)
-    show(qtbot, body, "| $\\operatorname{argmin}_\\varrho$ | b |\n|---|---|\n| 1 | 2 |")
+    draw(qtbot, body, "| $\\operatorname{argmin}_\\varrho$ | b |\n|---|---|\n| 1 | 2 |")
     assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
 
 
 def test_a_formula_alone_in_a_cell_stands_on_the_line_of_the_words_beside_it(qtbot: QtBot, body: TextBody) -> None:
-    show(qtbot, body, "| a | b |\n|---|---|\n| $x > 0$ | words |\n")
+    draw(qtbot, body, "| a | b |\n|---|---|\n| $x > 0$ | words |\n")
     body.resize(400, body.heightForWidth(400))
     ascents, document = {}, body.document()
     for place in range(document.blockCount()):

@@ -10,11 +10,12 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
-from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
+from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
 from tests.serving import in_background
-from tests.ui.transcript.conftest import button, draw
+from tests.ui.clicking import click_on
+from tests.ui.transcript.conftest import button, draw, new_body
 from tests.ui.transcript.samples import RICH
 
 MakeBody = Callable[[str], TextBody]
@@ -25,10 +26,8 @@ def make_body(qtbot: QtBot, theme: Theme) -> MakeBody:
     """Show a text and wait until it is drawn and coloured."""
 
     def make(text: str) -> TextBody:
-        body = TextBody(MarkdownParser(), theme)
-        qtbot.addWidget(body)
-        body.set_text(text, final=True)
-        draw(qtbot, body)
+        body = new_body(qtbot, theme)
+        draw(qtbot, body, text)
         body.resize(600, body.heightForWidth(600))
         body.show()
         return body
@@ -45,17 +44,12 @@ def opened(qapp: QGuiApplication) -> Iterator[list[str]]:
 
 
 def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: Theme) -> None:
-    whole = TextBody(MarkdownParser(), theme)
-    grown = TextBody(MarkdownParser(), theme)
-    for body in (whole, grown):
-        qtbot.addWidget(body)
-    whole.set_text(RICH, final=True)
-    draw(qtbot, whole)
+    whole = new_body(qtbot, theme)
+    grown = new_body(qtbot, theme)
+    draw(qtbot, whole, RICH)
     for end in range(0, len(RICH), 3):
-        grown.set_text(RICH[:end], final=False)
-        draw(qtbot, grown)
-    grown.set_text(RICH, final=True)
-    draw(qtbot, grown)
+        draw(qtbot, grown, RICH[:end], final=False)
+    draw(qtbot, grown, RICH)
     assert grown.document().toHtml() == whole.document().toHtml()
     assert grown.heightForWidth(500) == whole.heightForWidth(500)
 
@@ -63,13 +57,10 @@ def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_growing_text_is_made_safe_wherever_it_is_cut(step: int, qtbot: QtBot, theme: Theme) -> None:
     text = "one\r\ntwo\rthree\r\r\n\nfour\0\ud800\r\n"
-    body = TextBody(PlainParser(), theme)
-    qtbot.addWidget(body)
+    body = new_body(qtbot, theme, PlainParser())
     for end in range(0, len(text), step):
-        body.set_text(text[:end], final=False)
-        draw(qtbot, body)
-    body.set_text(text, final=True)
-    draw(qtbot, body)
+        draw(qtbot, body, text[:end], final=False)
+    draw(qtbot, body, text)
     assert body.toPlainText() == "one\ntwo\nthree\n\n\nfour\ufffd\ufffd"
 
 
@@ -119,7 +110,7 @@ def test_code_is_copied_exactly_and_the_button_says_so(qtbot: QtBot, make_body: 
     code = "def f():\n\n\treturn 'é👋'  # " + "x" * 5000 + "\n    pass"
     body = make_body(f"Look:\n\n```python\n{code}\n```\n\nDone.")
     copy = button(body, "Copy code")
-    qtbot.mouseClick(copy, Qt.MouseButton.LeftButton)
+    click_on(copy)
     assert QGuiApplication.clipboard().text() == code
     assert copy.accessibleName() == "Copied"
     qtbot.waitUntil(lambda: copy.accessibleName() == "Copy code")
@@ -147,17 +138,14 @@ def colours(body: TextBody) -> list[list[tuple[int, int, str]]]:
 def test_code_is_coloured_line_by_line_while_it_is_written(qtbot: QtBot, theme: Theme, make_body: MakeBody) -> None:
     code = 'Text\n\n```python\nimport os\n\ndef f():\n    """Some\n    words."""\n    return 1\n```\n'
     whole = colours(make_body(code))
-    body = TextBody(MarkdownParser(), theme)
-    qtbot.addWidget(body)
+    body = new_body(qtbot, theme)
     for end in range(1, len(code) + 1):
-        body.set_text(code[:end], final=False)
-        draw(qtbot, body)
+        draw(qtbot, body, code[:end], final=False)
         lines = colours(body)
         complete = max(0, code[:end].count("\n") - 2)  # the fence is no line of the document, nor is the blank line
         assert lines[:complete] == whole[:complete]
     assert whole[1] == [(0, 6, theme.colors.keyword.name())]
-    body.set_text(code, final=True)
-    draw(qtbot, body)
+    draw(qtbot, body, code)
     assert colours(body) == whole
 
 
@@ -167,25 +155,19 @@ def test_an_unknown_language_stays_plain(make_body: MakeBody) -> None:
 
 
 def test_a_selection_survives_text_that_streams_in_below(qtbot: QtBot, theme: Theme) -> None:
-    body = TextBody(MarkdownParser(), theme)
-    qtbot.addWidget(body)
-    body.set_text("First paragraph.\n\nSecond par", final=False)
-    draw(qtbot, body)
+    body = new_body(qtbot, theme)
+    draw(qtbot, body, "First paragraph.\n\nSecond par", final=False)
     cursor = body.document().find("paragraph")
     body.setTextCursor(cursor)
-    body.set_text("First paragraph.\n\nSecond paragraph, **bold**.\n\n```c\nint a;\n```\nEnd", final=False)
-    draw(qtbot, body)
+    draw(qtbot, body, "First paragraph.\n\nSecond paragraph, **bold**.\n\n```c\nint a;\n```\nEnd", final=False)
     assert body.textCursor().selectedText() == "paragraph"
 
 
 def test_a_selection_in_the_block_that_grows_survives(qtbot: QtBot, theme: Theme) -> None:
-    body = TextBody(MarkdownParser(), theme)
-    qtbot.addWidget(body)
-    body.set_text("One two thr", final=False)
-    draw(qtbot, body)
+    body = new_body(qtbot, theme)
+    draw(qtbot, body, "One two thr", final=False)
     body.setTextCursor(body.document().find("two thr"))
-    body.set_text("One two three *four*", final=False)
-    draw(qtbot, body)
+    draw(qtbot, body, "One two three *four*", final=False)
     assert body.textCursor().selectedText() == "two thr"
 
 
@@ -256,8 +238,7 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
         < top + copy.height()
         <= body.document().documentLayout().blockBoundingRect(body.document().firstBlock()).top()
     )
-    streamed = TextBody(MarkdownParser(), theme)
-    qtbot.addWidget(streamed)
+    streamed = new_body(qtbot, theme)
     for end in range(1, 26):
         streamed.set_text("```python\nx = 1\n```\n\nText."[:end], final=False)
         streamed.take_step(time.perf_counter())
@@ -268,8 +249,7 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
 
 def test_the_language_of_code_is_named_as_soon_as_it_is_known(qtbot: QtBot, theme: Theme) -> None:
     text = "```python\nx = 1\n"
-    body = TextBody(MarkdownParser(), theme)
-    qtbot.addWidget(body)
+    body = new_body(qtbot, theme)
     for end in range(1, len(text) + 1):
         body.set_text(text[:end], final=False)
         body.take_step(time.perf_counter())
@@ -296,7 +276,7 @@ def test_items_from_right_to_left_have_their_number_on_the_right(make_body: Make
     assert inner.cursorToX(2)[0] < letter - 10
 
 
-def test_the_bar_of_a_quotation_stands_where_its_lines_begin(qtbot: QtBot, theme: Theme, make_body: MakeBody) -> None:
+def test_the_bar_of_a_quotation_stands_where_its_lines_begin(theme: Theme, make_body: MakeBody) -> None:
     for text, side in (("> English", 0), ("> ציטוט", 1)):
         body = make_body(text)
         image = body.viewport().grab().toImage()

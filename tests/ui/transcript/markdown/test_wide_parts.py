@@ -12,9 +12,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import ScrollBar, file_name
-from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from tests.ui.transcript.conftest import button, draw
+from tests.ui.clicking import click_on
+from tests.ui.transcript.conftest import button, draw, new_body
 
 Show = Callable[..., TextBody]
 LINE = "x = " + " + ".join(f"number_{place}" for place in range(40))
@@ -27,10 +27,8 @@ def body(qtbot: QtBot, theme: Theme) -> Show:
     """Show a text, drawn, 600 pixels wide."""
 
     def show(text: str, width: int = 600) -> TextBody:
-        body = TextBody(MarkdownParser(), theme)
-        qtbot.addWidget(body)
-        body.set_text(text, final=True)
-        draw(qtbot, body)
+        body = new_body(qtbot, theme)
+        draw(qtbot, body, text)
         body.resize(width, body.heightForWidth(width))
         body.resize(width, body.heightForWidth(width))
         body.show()
@@ -117,10 +115,10 @@ def test_long_lines_are_wrapped_on_demand_and_let_run_on_again(qtbot: QtBot, bod
     shown = body(f"```python\n{LINE}\n```")
     low = shown.heightForWidth(600)
     with qtbot.waitSignal(shown.height_changed):
-        qtbot.mouseClick(button(shown, "Wrap long lines"), Qt.MouseButton.LeftButton)
+        click_on(button(shown, "Wrap long lines"))
     assert shown.heightForWidth(600) > low
     assert bars(shown) == []
-    qtbot.mouseClick(button(shown, "Don't wrap long lines"), Qt.MouseButton.LeftButton)
+    click_on(button(shown, "Don't wrap long lines"))
     assert shown.heightForWidth(600) == low
     assert len(bars(shown)) == 1
 
@@ -144,9 +142,9 @@ def test_a_file_of_code_gets_a_fitting_name(language: str, code: str, name: str)
     assert file_name(language, code) == name
 
 
-def test_code_is_saved_as_it_is_copied(qtbot: QtBot, body: Show, tmp_path: Path) -> None:
+def test_code_is_saved_as_it_is_copied(body: Show, tmp_path: Path) -> None:
     shown = body("```python\ndef f():\n\treturn 'é'\n```")
-    qtbot.mouseClick(button(shown, "Save code as a file…"), Qt.MouseButton.LeftButton)
+    click_on(button(shown, "Save code as a file…"))
     (dialog,) = shown.window().findChildren(QFileDialog)
     assert Path(dialog.selectedFiles()[0]).name == "code.py"
     dialog.fileSelected.emit(str(tmp_path / "f.py"))
@@ -154,9 +152,9 @@ def test_code_is_saved_as_it_is_copied(qtbot: QtBot, body: Show, tmp_path: Path)
     assert (tmp_path / "f.py").read_text(encoding="utf-8") == "def f():\n\treturn 'é'\n"
 
 
-def test_a_file_that_cannot_be_written_is_said(qtbot: QtBot, body: Show, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_said(body: Show, tmp_path: Path) -> None:
     shown = body("```python\nx\n```")
-    qtbot.mouseClick(button(shown, "Save code as a file…"), Qt.MouseButton.LeftButton)
+    click_on(button(shown, "Save code as a file…"))
     (dialog,) = shown.window().findChildren(QFileDialog)
     dialog.fileSelected.emit(str(tmp_path / "missing" / "f.py"))
     dialog.close()
