@@ -50,6 +50,15 @@ class Chat:
         self.controller.send(text)
         self.wait_for_reply()
 
+    def hold_reply(self, text: str) -> None:
+        """Send a prompt whose reply does not begin before `finish_reply`."""
+        self.engine.gate.shut()
+        self.controller.send(text)
+
+    def finish_reply(self) -> None:
+        self.engine.gate.open()
+        self.wait_for_reply()
+
     def wait_for_reply(self) -> None:
         self.qtbot.waitUntil(lambda: self.controller.replies.state is EngineState.IDLE and not self.writing)
 

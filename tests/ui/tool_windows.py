@@ -22,8 +22,8 @@ from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 
 
 class ShownServers(ScriptedServers):

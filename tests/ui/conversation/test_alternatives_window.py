@@ -10,8 +10,8 @@ from rdchat.ui.conversation.alternatives_window import AlternativePane, Alternat
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED
 from tests.ui.window.message_menus import choose, texts

@@ -3,7 +3,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.notices import Banner, BannerArea
 from rdchat.ui.style.theme import LARGE, TEXT_WIDTH, Theme
-from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 
 
 def _area(qtbot: QtBot) -> BannerArea:

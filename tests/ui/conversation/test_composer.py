@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style.theme import Theme
-from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 
 
 @pytest.fixture
@@ -62,17 +62,6 @@ def test_an_empty_prompt_is_not_sent_and_says_why(qtbot: QtBot, composer: Compos
     assert not composer.note.isVisible()
 
 
-def test_the_field_grows_to_eight_lines_and_then_scrolls(composer: Composer) -> None:
-    heights = []
-    for lines in (1, 2, 8, 30):
-        composer.set_text("\n".join("line" for _ in range(lines)))
-        heights.append(composer.field.height())
-    assert heights[0] < heights[1] < heights[2] == heights[3]
-    assert composer.field.verticalScrollBarPolicy() is Qt.ScrollBarPolicy.ScrollBarAsNeeded
-    composer.set_text("")
-    assert composer.field.height() == heights[0]
-
-
 def test_a_text_of_several_lines_has_the_whole_width(qtbot: QtBot, composer: Composer) -> None:
     """It had the part between the buttons, which left 60 % of a small window."""
     field, button = composer.field, composer.button
@@ -109,13 +98,6 @@ def test_a_text_of_several_lines_has_the_whole_width(qtbot: QtBot, composer: Com
     composer.set_text("")
     assert not wide()
     assert field.width() == narrow
-
-
-def test_a_long_line_wraps_and_grows_the_field(composer: Composer) -> None:
-    composer.set_text("word")
-    low = composer.field.height()
-    composer.set_text("word " * 60)
-    assert composer.field.height() > low
 
 
 def test_while_writing_one_button_stops_and_another_sends(qtbot: QtBot, composer: Composer) -> None:
@@ -166,13 +148,6 @@ def test_a_narrow_field_has_a_short_placeholder(qtbot: QtBot, composer: Composer
     qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything. Return sends.")
     composer.resize(200, 300)
     qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything")
-
-
-@pytest.mark.slow
-def test_pasted_rich_text_and_long_lines_stay_plain(composer: Composer) -> None:
-    text = "<b>" + "x" * 100_000
-    composer.set_text(text)
-    assert composer.text == text
 
 
 def pasted(**formats: bytes) -> QMimeData:

@@ -7,8 +7,8 @@ from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 
 LONG = "word " * 9  # 10 tokens; the reply has 3
 

@@ -12,6 +12,7 @@ from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import shown_child
 
 
 @pytest.fixture
@@ -44,8 +45,7 @@ def _widget(window: MainWindow, text: str) -> MessageWidget:
 
 
 def _cut_mark(window: MainWindow) -> CutMark:
-    (mark,) = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisible()]
-    return mark
+    return shown_child(window.conversation.transcript, CutMark)
 
 
 def _current(widget: MessageWidget) -> list[int]:
@@ -110,16 +110,14 @@ def test_escape_closes_the_bar_wherever_the_focus_is_and_stops_no_reply(
         focused.setFocus()
         qtbot.keyClick(focused, Qt.Key.Key_Escape)
         assert bar.isHidden()
-    chat.engine.gate.shut()
-    chat.controller.send("And now?")
+    chat.hold_reply("And now?")
     assert chat.writing
     _type(qtbot, window, "bread")
     qtbot.keyClick(view.composer.field, Qt.Key.Key_Escape)
     assert bar.isHidden()
     assert chat.writing
     qtbot.keyClick(view.composer.field, Qt.Key.Key_Escape)
-    chat.engine.gate.open()
-    chat.wait_for_reply()
+    chat.finish_reply()
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on, shown_child
 
 BIG = ("Big", "/models/big")
 type Submitted = tuple[MadeWith, OtherModel | None]
@@ -86,7 +86,7 @@ def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, cha
     chat.wait_for(EngineState.IDLE)
     chat.say("Hi")
     window.actions_.regenerate_with.trigger()
-    (sheet,) = [each for each in window.findChildren(RegenerateSheet) if each.isVisible()]
+    sheet = shown_child(window, RegenerateSheet)
     assert sheet.model.itemText(0) == "/models/other"
     qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
     chat.engine.gate.shut()

@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import SavedPrompt
 from rdchat.ui.window.main_window import MainWindow
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from rdchat.chat.presets import Preset
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.ui.transcript.message_kinds import fenced
 from rdchat.ui.window.main_window import MainWindow
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 
 _SCHEMA = AnswerShape(ShapeKind.SCHEMA, json.dumps({"type": "object"}))
 

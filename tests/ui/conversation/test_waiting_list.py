@@ -33,8 +33,7 @@ def press(window: MainWindow, name: str) -> None:
 def test_an_empty_reply_says_what_the_panel_says(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     """It waited for the model while the panel read the prompt."""
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("One")
+    chat.hold_reply("One")
     reading = "Reading the prompt…"
     qtbot.waitUntil(lambda: window.panel.status.state.text() == reading)
     assert reading in [label.text() for label in window.conversation.transcript.findChildren(QLabel)]

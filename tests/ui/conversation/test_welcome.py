@@ -10,8 +10,8 @@ from rdchat.ui.style.formatting import MACHINE
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import MODEL
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 
 
 def test_a_click_on_a_question_asks_for_it(qtbot: QtBot, theme: Theme) -> None:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -25,6 +25,8 @@ from tests.chat.attachments.documents import pdf
 from tests.listed_chats import listed
 from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.files.dropping import drop, files_data
+from tests.ui.shown_widgets import activate, click_on, shown_child
 
 
 @pytest.fixture
@@ -34,19 +36,8 @@ def prices(tmp_path: Path) -> Path:
     return path
 
 
-def mime(*paths: Path) -> QMimeData:
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    return data
-
-
-def drop(window: MainWindow, *paths: Path) -> None:
-    data = mime(*paths)
-    action, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    enter = QDragEnterEvent(QPointF(300, 300), action, data, buttons, keys)
-    QApplication.sendEvent(window, enter)
-    assert enter.isAccepted()
-    QApplication.sendEvent(window, QDropEvent(QPointF(300, 300), action, data, buttons, keys))
+def drop_files(window: MainWindow, *paths: Path) -> None:
+    assert drop(window, files_data(*paths))
 
 
 def chips(window: MainWindow) -> Sequence[FileChip]:
@@ -67,7 +58,7 @@ def test_files_that_are_dropped_become_chips_with_their_tokens(
 ) -> None:
     chat.start()
     (tmp_path / "report.pdf").write_bytes(pdf(["One", "Two"]))
-    drop(window, prices, tmp_path / "report.pdf")
+    drop_files(window, prices, tmp_path / "report.pdf")
     counted(qtbot, window, 2)
     assert names(window) == ["prices.csv, 5 tokens · <1%", "report.pdf, 9 tokens · <1%"]
     assert window.conversation.composer.files.isVisible()
@@ -79,7 +70,7 @@ def test_a_folder_or_a_model_that_is_dropped_is_still_a_model(
 ) -> None:
     chat.start()
     (tmp_path / "model").mkdir()
-    drop(window, tmp_path / "model")
+    drop_files(window, tmp_path / "model")
     qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
     assert not chips(window)
 
@@ -88,7 +79,7 @@ def test_a_folder_or_a_model_that_is_dropped_is_still_a_model(
 def test_the_button_asks_for_files(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
     chat.start()
     click_on(window.conversation.composer.attach)
-    (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
+    dialog = shown_child(window, QFileDialog)
     assert dialog.fileMode() is QFileDialog.FileMode.ExistingFiles
     dialog.filesSelected.emit([str(prices)])
     dialog.close()
@@ -101,7 +92,7 @@ def test_copied_files_are_pasted_as_files_and_text_as_text(
 ) -> None:
     chat.start()
     field = window.conversation.composer.field
-    QGuiApplication.clipboard().setMimeData(mime(prices))
+    QGuiApplication.clipboard().setMimeData(files_data(prices))
     qtbot.keyClick(field, Qt.Key.Key_V, Qt.KeyboardModifier.ControlModifier)
     counted(qtbot, window)
     assert field.toPlainText() == ""
@@ -121,8 +112,7 @@ def undo(qtbot: QtBot, window: MainWindow) -> None:
 
 def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+    activate(window)
     composer, long = window.conversation.composer, "word " * 801
     paste(window, "x" * 4000)
     undo(qtbot, window)
@@ -165,7 +155,7 @@ def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindo
     chat.start()
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (tmp_path / "b.zip").write_bytes(b"PK\3\4")
-    drop(window, tmp_path / "a.png", tmp_path / "b.zip")
+    drop_files(window, tmp_path / "a.png", tmp_path / "b.zip")
     note = window.conversation.composer.note
     qtbot.waitUntil(lambda: "b.zip" in note.text())
     assert "a.png is damaged" in note.text()
@@ -175,7 +165,7 @@ def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindo
 @pytest.mark.slow
 def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
     chat.start()
-    drop(window, prices)
+    drop_files(window, prices)
     counted(qtbot, window)
     remove = chips(window)[0].remove
     assert remove.accessibleName() == "Remove prices.csv"
@@ -189,7 +179,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path
 ) -> None:
     chat.start()
-    drop(window, prices)
+    drop_files(window, prices)
     counted(qtbot, window)
     qtbot.keyClicks(window.conversation.composer.field, "How much?")
     qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
@@ -213,7 +203,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
 def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
     chat.start()
     chat.say("Hi")
-    drop(window, prices)
+    drop_files(window, prices)
     counted(qtbot, window)
     chat.open.start_new()
     assert not chips(window)
@@ -225,8 +215,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
 ) -> None:
     chat.start()
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+    activate(window)
     field = window.conversation.composer.field
     chat.open.files.add_text("old old")
     chat.open.files.add_text("stays")
@@ -242,7 +231,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     click_on(remove)
     (attach,) = [each for each in message.findChildren(IconButton) if each.accessibleName() == "Attach files"]
     attach.click()
-    (dialog,) = [each for each in window.findChildren(QFileDialog) if each.isVisible()]
+    dialog = shown_child(window, QFileDialog)
     (tmp_path / "new.txt").write_text("new new new")
     dialog.filesSelected.emit([str(tmp_path / "new.txt")])
     dialog.close()

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, QPointF, QRect, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDragMoveEvent, QDropEvent
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QRect
+from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDragMoveEvent
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -14,34 +14,16 @@ from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat
+from tests.ui.files.dropping import HOW, PLACE, drag_over, files_data, let_go
 from tests.ui.models.conftest import Machine, app, machine, models, models_window
 
 __all__ = ["app", "machine", "models", "models_window"]
 
-HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-PLACE = QPointF(300, 300)
-
-
-def mime(*paths: Path) -> QMimeData:
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    return data
-
-
-def enter(window: QWidget, data: QMimeData) -> bool:
-    event = QDragEnterEvent(PLACE, HOW[0], data, HOW[1], HOW[2])
-    QApplication.sendEvent(window, event)
-    return event.isAccepted()
-
-
-def let_go(window: QWidget, data: QMimeData) -> None:
-    QApplication.sendEvent(window, QDropEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
-
 
 def drag(qtbot: QtBot, window: QWidget, drops: FileDrops, *paths: Path) -> QMimeData:
     """Drag files over a window and wait until they were looked at."""
-    data = mime(*paths)
-    assert enter(window, data)
+    data = files_data(*paths)
+    assert drag_over(window, data)
     wait_until_seen(qtbot, drops, *paths)
     return data
 
@@ -123,21 +105,21 @@ def test_nothing_is_shown_for_what_is_refused(
 def test_nothing_is_shown_for_text_and_for_what_has_left_before_it_was_looked_at(
     qtbot: QtBot, app: MainWindow, prices: Path
 ) -> None:
-    drops, text, data = app.windows.drops, QMimeData(), mime(prices)
+    drops, text, data = app.windows.drops, QMimeData(), files_data(prices)
     text.setText("hello")
-    assert not enter(app, text)
-    enter(app, data)
+    assert not drag_over(app, text)
+    drag_over(app, data)
     QApplication.sendEvent(app, QDragLeaveEvent())
     wait_until_seen(qtbot, drops, prices)
     assert not drops.sign.isVisible()
-    enter(app, data)  # it is known by now: between two parts of a window it does not flicker
+    drag_over(app, data)  # it is known by now: between two parts of a window it does not flicker
     assert drops.sign.isVisible()
 
 
 def test_it_stays_while_the_pointer_goes_from_part_to_part_of_the_window(
     qtbot: QtBot, app: MainWindow, prices: Path
 ) -> None:
-    drops, data, handle = app.windows.drops, mime(prices), app.windowHandle()
+    drops, data, handle = app.windows.drops, files_data(prices), app.windowHandle()
     field = app.conversation.composer.field.viewport()
     over_field = QPointF(field.mapTo(app, field.rect().center()))
     QApplication.sendEvent(handle, QDragEnterEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
-from PySide6.QtWidgets import QApplication, QFileDialog, QMenu
+from PySide6.QtCore import QMimeData, Qt, QUrl
+from PySide6.QtGui import QGuiApplication, QImage
+from PySide6.QtWidgets import QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat import host, mac_desktop
@@ -27,6 +27,8 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.inference.vision.seeing_chats import seeing_folder
 from tests.services import fakes
 from tests.ui.conftest import Chat
+from tests.ui.files.dropping import drop
+from tests.ui.shown_widgets import activate, shown_child
 
 ADDRESS = QUrl("https://example.com/cat.png")
 TURNED = 6  # a quarter, as a phone that is held upright
@@ -55,14 +57,6 @@ def mime(data: bytes = b"", text: str = "", *urls: QUrl) -> QMimeData:
     if data:
         made.setData("image/png", data)
     return made
-
-
-def drop(window: MainWindow, data: QMimeData) -> bool:
-    action, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    enter = QDragEnterEvent(QPointF(300, 300), action, data, buttons, keys)
-    QApplication.sendEvent(window, enter)
-    QApplication.sendEvent(window, QDropEvent(QPointF(300, 300), action, data, buttons, keys))
-    return enter.isAccepted()
 
 
 def chips(window: MainWindow) -> list[FileChip]:
@@ -226,8 +220,7 @@ def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWind
     qtbot.waitUntil(lambda: window.detail.text().startswith("1 of 2") and not window.view.image.isNull())
     assert window.view.accessibleName() == "Image photo.jpg, 80 × 120 pixels"  # noqa: RUF001
     assert not window.previous.isEnabled()
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+    activate(window)
     qtbot.keyClick(window.view, Qt.Key.Key_Right)
     assert window.windowTitle() == "wide.png"
     qtbot.keyClick(window.view, Qt.Key.Key_Right)
@@ -354,16 +347,14 @@ def test_a_message_grows_with_the_images_of_its_editor(sent: MainWindow) -> None
 
 
 def test_a_waiting_message_without_words_is_named_by_its_images(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
+    chat.hold_reply("Hello")
     qtbot.waitUntil(lambda: chat.writing)
     sent.conversation.files.add_image(png)
     wait_for_chips(qtbot, sent, 1)
     chat.controller.send("")
     (line,) = (each for each in sent.conversation.waiting.findChildren(ElidedLabel) if each.text())
     assert line.text() == "Image.png"
-    chat.engine.gate.open()
-    chat.wait_for_reply()
+    chat.finish_reply()
 
 
 def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(
@@ -394,7 +385,7 @@ def test_a_mac_offers_a_screenshot_and_says_what_forbids_it(
 
 def choose(window: MainWindow, entry: str) -> None:
     window.conversation.composer.attach.click()
-    menu = next(each for each in window.findChildren(QMenu) if each.isVisible())
+    menu = shown_child(window, QMenu)
     next(each for each in menu.actions() if each.text() == entry).trigger()
     menu.close()
 
@@ -402,7 +393,7 @@ def choose(window: MainWindow, entry: str) -> None:
 def test_the_dialog_for_files_offers_images_alone(window: MainWindow, chat: Chat) -> None:
     chat.start()
     window.conversation.composer.attach.click()
-    dialog = next(each for each in window.findChildren(QFileDialog) if each.isVisible())
+    dialog = shown_child(window, QFileDialog)
     assert [each.partition(" (")[0] for each in dialog.nameFilters()] == ["All Files", "Images"]
     dialog.close()
 

@@ -13,8 +13,8 @@ from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on, shown_child
 
 
 @pytest.fixture
@@ -45,8 +45,7 @@ def open_sheet(window: MainWindow) -> PartSheet:
 
 
 def sheet_of(window: MainWindow) -> PartSheet:
-    (sheet,) = [each for each in window.findChildren(PartSheet) if each.isVisible()]
-    return sheet
+    return shown_child(window, PartSheet)
 
 
 def wait(qtbot: QtBot, sheet: PartSheet, beginning: str) -> None:

@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from PySide6.QtCore import QMimeData, QModelIndex, QPoint, QPointF, Qt
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt
 from PySide6.QtGui import QDrag, QDragEnterEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
@@ -13,21 +13,8 @@ from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat_list.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar.sidebar import Sidebar
-from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
-
-
-@pytest.fixture
-def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
-    for title in ("Bread", "Lisbon", "Python"):
-        stored = chat.store.create_conversation(title)
-        chat.store.add_message(stored.id, None, Role.USER, f"About {title}")
-    sidebar = Sidebar(chat.controller.chats, theme)
-    qtbot.addWidget(sidebar)
-    sidebar.resize(260, 500)
-    sidebar.show()
-    chat.start()
-    return sidebar
+from tests.ui.sidebar.conftest import index_of
 
 
 def _rows(sidebar: Sidebar) -> list[Row]:
@@ -42,13 +29,8 @@ def _shown(sidebar: Sidebar) -> list[str]:
     return ["  " * depth + str(rows.data(rows.index(place))) for place, depth in enumerate(depths)]
 
 
-def _index(sidebar: Sidebar, words: str) -> QModelIndex:
-    rows = sidebar.list.rows
-    return rows.index([str(rows.data(rows.index(place))) for place in range(rows.rowCount())].index(words))
-
-
 def _row(sidebar: Sidebar, words: str) -> Row:
-    row = sidebar.list.rows.row_at(_index(sidebar, words))
+    row = sidebar.list.rows.row_at(index_of(sidebar, words))
     assert row is not None
     return row
 
@@ -74,7 +56,7 @@ def _drag(sidebar: Sidebar, what: str, onto: str) -> bool:
     """Drop a row on another, or with "" below all rows, as the mouse does; whether it was allowed."""
     sidebar.list.dragged = key_of(_row(sidebar, what))
     below = sidebar.list.viewport().rect().bottomLeft() - QPoint(0, 2)
-    place = sidebar.list.visualRect(_index(sidebar, onto)).center() if onto else below
+    place = sidebar.list.visualRect(index_of(sidebar, onto)).center() if onto else below
     keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
         moved = QDragMoveEvent(place, *keys)
@@ -152,7 +134,7 @@ def test_folders_are_dragged_into_one_another_once(qtbot: QtBot, chat: Chat, sid
 
 
 def test_what_is_dragged_from_elsewhere_is_refused(sidebar: Sidebar) -> None:
-    place = sidebar.list.visualRect(_index(sidebar, "Bread")).center()
+    place = sidebar.list.visualRect(index_of(sidebar, "Bread")).center()
     keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
         entered, moved = QDragEnterEvent(place, *keys), QDragMoveEvent(place, *keys)
@@ -165,7 +147,7 @@ def test_what_is_dragged_from_elsewhere_is_refused(sidebar: Sidebar) -> None:
 def test_a_drag_carries_the_row_under_the_mouse(sidebar: Sidebar, monkeypatch: pytest.MonkeyPatch) -> None:
     carried: list[tuple[str, int] | object] = []
     monkeypatch.setattr(QDrag, "exec", lambda _drag, _actions: carried.append(sidebar.list.dragged))
-    sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
+    sidebar.list.setCurrentIndex(index_of(sidebar, "Bread"))
     sidebar.list.startDrag(Qt.DropAction.MoveAction)
     assert carried == [key_of(_row(sidebar, "Bread"))]
     assert sidebar.list.dragged is None
@@ -175,17 +157,17 @@ def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sideb
     folder = _folder(chat, "Recipes")
     _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
     sidebar.list.setFocus()
-    sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
+    sidebar.list.setCurrentIndex(index_of(sidebar, "Bread"))
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Left)
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Left)
     assert _shown(sidebar) == ["Folders", "Recipes", "Today", "Python", "Lisbon"]
     assert sidebar.list.current_row == _row(sidebar, "Recipes")
     assert "collapsed, 1 chat" in str(
-        sidebar.list.rows.data(_index(sidebar, "Recipes"), Qt.ItemDataRole.AccessibleTextRole)
+        sidebar.list.rows.data(index_of(sidebar, "Recipes"), Qt.ItemDataRole.AccessibleTextRole)
     )
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Right)
     assert "  Bread" in _shown(sidebar)
-    place = sidebar.list.visualRect(_index(sidebar, "Recipes")).center()
+    place = sidebar.list.visualRect(index_of(sidebar, "Recipes")).center()
     qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
     assert not chat.store.organiser.read_folder(folder.id).expanded
 
@@ -260,7 +242,7 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
     sidebar.location_buttons[Location.BIN].click()
-    sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
+    sidebar.list.setCurrentIndex(index_of(sidebar, "Bread"))
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
     assert _answer(sidebar, "Cancel") == "Delete “Bread” for good?"
     assert _shown(sidebar) == ["Recipes", "Lisbon", "Bread"]

@@ -9,18 +9,7 @@ from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
 from rdchat.ui.sidebar.sidebar import Sidebar, result_text
 from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
-
-
-@pytest.fixture
-def sidebar(qtbot: QtBot, theme: Theme, chat: Chat) -> Sidebar:
-    for title in ("Bread", "Lisbon", "Python"):
-        chat.store.create_conversation(title)
-    sidebar = Sidebar(chat.controller.chats, theme)
-    qtbot.addWidget(sidebar)
-    sidebar.resize(240, 400)
-    sidebar.show()
-    chat.start()
-    return sidebar
+from tests.ui.sidebar.conftest import index_of
 
 
 def _titles(sidebar: Sidebar) -> list[str]:
@@ -34,13 +23,8 @@ def _current(sidebar: Sidebar) -> str:
     return row.conversation.title if isinstance(row, ChatRow) else ""
 
 
-def _index(sidebar: Sidebar, title: str) -> QModelIndex:
-    rows = sidebar.list.rows
-    return next(rows.index(place) for place in range(rows.rowCount()) if rows.data(rows.index(place)) == title)
-
-
 def _conversation(sidebar: Sidebar, title: str) -> Conversation:
-    row = sidebar.list.rows.row_at(_index(sidebar, title))
+    row = sidebar.list.rows.row_at(index_of(sidebar, title))
     assert isinstance(row, ChatRow)
     return row.conversation
 
@@ -92,7 +76,7 @@ def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Side
 
 
 def _click(qtbot: QtBot, sidebar: Sidebar, title: str) -> None:
-    place = sidebar.list.visualRect(_index(sidebar, title)).center()
+    place = sidebar.list.visualRect(index_of(sidebar, title)).center()
     qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
 
 
@@ -174,7 +158,7 @@ def test_the_context_menu_deletes_and_renames(qtbot: QtBot, sidebar: Sidebar) ->
 
 def test_a_right_click_opens_the_menu_of_what_is_there(sidebar: Sidebar) -> None:
     for place, words in (
-        (sidebar.list.visualRect(_index(sidebar, "Lisbon")).center(), "Duplicate"),
+        (sidebar.list.visualRect(index_of(sidebar, "Lisbon")).center(), "Duplicate"),
         (QPoint(20, sidebar.list.viewport().height() - 5), "New Folder"),
     ):
         sidebar.list.customContextMenuRequested.emit(place)

@@ -13,7 +13,7 @@ from rdchat.ui.transcript.message_actions import facts, summary
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
-from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 from tests.ui.transcript.conftest import (
     Show,
     answered,
@@ -41,7 +41,7 @@ def choose(menu: QMenu, words: str) -> None:
     QTest.keyClick(menu, Qt.Key.Key_Return)
 
 
-def editor_in(qtbot: QtBot, view: TranscriptView, message_id: int) -> QPlainTextEdit:
+def editor_in(view: TranscriptView, message_id: int) -> QPlainTextEdit:
     choose(open_menu(view, message_id), "Edit Reply")
     (editor,) = [each for each in widget_of(view, message_id).findChildren(QPlainTextEdit) if each.isVisible()]
     return editor
@@ -49,7 +49,7 @@ def editor_in(qtbot: QtBot, view: TranscriptView, message_id: int) -> QPlainText
 
 def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show: Show) -> None:
     view = show(answered("<think>\nhm\n</think>\n\nYes.\n\nNo."))
-    editor = editor_in(qtbot, view, 2)
+    editor = editor_in(view, 2)
     assert view.focusWidget() is editor
     message = widget_of(view, 2)
     left = editor.mapTo(message, QPoint(0, 0)).x()
@@ -70,9 +70,9 @@ def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show:
 def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
     with qtbot.assertNotEmitted(view.edit_submitted):
-        editor_in(qtbot, view, 2)
+        editor_in(view, 2)
         click_on(next(each for each in view.findChildren(QPushButton) if each.text() == "Save"))
-        editor = editor_in(qtbot, view, 2)
+        editor = editor_in(view, 2)
         qtbot.keyClicks(editor, "more")
         qtbot.keyClick(editor, Qt.Key.Key_Escape)
     assert widget_of(view, 2).body.toPlainText() == "Answer 1."
@@ -103,7 +103,7 @@ def test_an_edited_reply_says_so_with_its_place_and_in_its_details(show: Show) -
 
 def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
-    editor = editor_in(qtbot, view, 2)
+    editor = editor_in(view, 2)
     update_message(view, reply(2, "Answer 1.", siblings=2))
     assert editor.isVisible()
     assert not widget_of(view, 2).actions_row.isVisible()

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QInputMethodEvent
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -12,7 +12,7 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import FoldedText
 from rdchat.ui.transcript.view import TranscriptView
-from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 from tests.ui.transcript.conftest import (
     Show,
     answered,
@@ -172,14 +172,6 @@ def button_of_text(view: TranscriptView, text: str) -> QPushButton:
     return next(each for each in view.findChildren(QPushButton) if each.text() == text)
 
 
-def test_return_while_an_input_method_composes_does_not_send(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(1))
-    field = edit_first(view)
-    QApplication.sendEvent(field, QInputMethodEvent("にほん", []))
-    with qtbot.assertNotEmitted(view.edit_submitted):
-        qtbot.keyClick(field, Qt.Key.Key_Return)
-
-
 def test_a_thought_is_folded_while_it_is_written_and_stays_as_the_person_has_it(qtbot: QtBot, show: Show) -> None:
     view = show(answered("", MessageStatus.STREAMING, None))
     append_text(view, 2, "<think>\nI wonder")
@@ -257,16 +249,6 @@ def test_channels_of_gpt_oss_are_parted(qtbot: QtBot, show: Show) -> None:
     click_on(button(box, "Show the model's thoughts"))
     wait_until_drawn(qtbot, view)
     assert (box.body.toPlainText(), widget_of(view, 2).body.toPlainText()) == ("hm", "Hello")
-
-
-def test_a_thought_unfolds_on_request(qtbot: QtBot, show: Show) -> None:
-    view = show(answered("<think>hm</think>Hello"))
-    box = view.findChild(FoldedText)
-    height = widget_of(view, 2).height()
-    click_on(button(box, "Show the model's thoughts"))
-    wait_until_drawn(qtbot, view)
-    assert box.body.toPlainText() == "hm"
-    assert widget_of(view, 2).height() > height
 
 
 def test_unfolding_a_thought_at_the_end_keeps_it_in_view(qtbot: QtBot, show: Show) -> None:

@@ -26,7 +26,7 @@ from tests.clocks import ManualClock
 from tests.services import fakes
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
-from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 from tests.ui.tool_windows import ToolWindow, tool_window
 
 __all__ = ["tool_window"]

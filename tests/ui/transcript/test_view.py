@@ -9,7 +9,7 @@ from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_column import MAX, OPENED
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
-from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 from tests.ui.transcript.conftest import (
     Show,
     add_message,
@@ -34,13 +34,6 @@ def at_end(view: TranscriptView) -> bool:
 def top_of(view: TranscriptView, message_id: int) -> int:
     """Return where a message stands in the view."""
     return widget_of(view, message_id).y() - scroll_bar(view).value()
-
-
-@pytest.mark.slow
-def test_a_conversation_opens_at_its_end(show: Show) -> None:
-    view = show(dialogue(20, LONG))
-    assert at_end(view)
-    assert scroll_bar(view).maximum() > 0
 
 
 @pytest.mark.slow
@@ -170,17 +163,10 @@ def test_a_reader_above_is_not_moved_and_can_jump_to_the_latest(qtbot: QtBot, sh
 
 
 @pytest.mark.slow
-def test_the_jump_button_shows_only_away_from_the_end(show: Show) -> None:
-    view = show(dialogue(20, LONG))
+def test_the_jump_button_shows_away_from_the_end_and_tells_of_more_text_until_it_is_seen(show: Show) -> None:
+    view = show([*dialogue(20, LONG), person(41, "More?"), reply(42, "", MessageStatus.STREAMING, None)])
     with pytest.raises(AssertionError):
         button(view, "Jump to latest")
-    scroll_bar(view).setValue(0)
-    assert button(view, "Jump to latest").isVisible()
-
-
-@pytest.mark.slow
-def test_the_jump_button_tells_of_more_text_until_it_is_seen(show: Show) -> None:
-    view = show([*dialogue(20, LONG), person(41, "More?"), reply(42, "", MessageStatus.STREAMING, None)])
     scroll_bar(view).setValue(0)
     jump = button(view, "Jump to latest")
     assert jump.accessibleDescription() == ""

@@ -12,14 +12,14 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.sidebar.rows import ACTIVITY
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import activate
 
 _CHAT_KEYS = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier
 _NEW_REPLY = _CHAT_KEYS | Qt.KeyboardModifier.ShiftModifier
 
 
-def _focused(qtbot: QtBot, window: MainWindow) -> QPlainTextEdit:
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+def _focused(window: MainWindow) -> QPlainTextEdit:
+    activate(window)
     window.conversation.composer.setFocus()
     return window.conversation.composer.field
 
@@ -28,7 +28,7 @@ def test_the_next_and_the_previous_chat_of_the_list_are_opened(qtbot: QtBot, cha
     for title in ("Three", "Two", "One"):
         chat.store.create_conversation(title)
     chat.start()
-    field = _focused(qtbot, window)
+    field = _focused(window)
     chat.open.start_new()
     seen = []
     for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up):
@@ -47,14 +47,13 @@ def test_no_key_opens_a_deleted_chat(qtbot: QtBot, chat: Chat, window: MainWindo
     chat.start()
     chat.controller.chats.delete_conversation(deleted.id)
     chat.controller.chats.show_location(Location.BIN)
-    QTest.keyClick(_focused(qtbot, window), Qt.Key.Key_Down, _CHAT_KEYS)
+    QTest.keyClick(_focused(window), Qt.Key.Key_Down, _CHAT_KEYS)
     assert window.windowTitle() == "Stays"
 
 
 def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("First")
+    chat.hold_reply("First")
     first = chat.open.id
     assert first is not None
     window.actions_.new_chat.trigger()
@@ -66,7 +65,7 @@ def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, windo
     assert row is not None
     assert sidebar.rows.index(row).data(ACTIVITY) == Activity.NEW
     qtbot.waitUntil(window.actions_.next_reply.isEnabled)
-    QTest.keyClick(_focused(qtbot, window), Qt.Key.Key_Down, _NEW_REPLY)
+    QTest.keyClick(_focused(window), Qt.Key.Key_Down, _NEW_REPLY)
     assert chat.open.id == first
     assert chat.controller.chats.activity(first) is Activity.NONE
     qtbot.waitUntil(lambda: not window.actions_.next_reply.isEnabled())
@@ -74,7 +73,7 @@ def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, windo
 
 def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    field = _focused(qtbot, window)
+    field = _focused(window)
     QTest.keyClick(field, Qt.Key.Key_Up)
     assert field.hasFocus(), "there is nothing to edit yet"
     chat.say("One")
@@ -102,10 +101,9 @@ def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, 
 
 def test_up_takes_back_a_question_that_waits(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("One")
+    chat.hold_reply("One")
     chat.controller.send("Two")
-    field = _focused(qtbot, window)
+    field = _focused(window)
     QTest.keyClick(field, Qt.Key.Key_Up)
     assert field.toPlainText() == "Two"
     assert not chat.open.unsent.waiting

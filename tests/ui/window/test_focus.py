@@ -52,8 +52,7 @@ def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: 
     qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
     assert button.hasFocus()
     QTest.keyClick(button, Qt.Key.Key_Space)
-    chat.engine.gate.open()
-    chat.wait_for_reply()
+    chat.finish_reply()
     assert button.hasFocus()
     assert not button.isEnabled()
 

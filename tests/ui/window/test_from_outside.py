@@ -13,6 +13,7 @@ from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import shown_child
 
 
 def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(
@@ -45,7 +46,7 @@ def test_links_that_are_opened_again_and_again_fill_no_field(chat: Chat, window:
 
 def test_another_address_is_named_as_one_that_is_not_opened(window: MainWindow) -> None:
     window.commands.open_file("rdchat://delete?all=1")
-    (banner,) = [each for each in window.findChildren(Banner) if each.isVisible()]
+    banner = shown_child(window, Banner)
     assert banner.accessibleName() == "rdchat cannot open this address. It opens rdchat://ask?text=, with a text."
 
 

@@ -22,8 +22,8 @@ from tests.inference.drafting.suggested_pairs import MODEL, suggest
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.services.models.macs import MAC_16, mac
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 
 WAIT_MS = 60_000
 LARGE = library_model("lmstudio-community/Qwen3.5-4B-MLX-4bit", 4 * 10**9, origin="LM Studio", has_template=True)

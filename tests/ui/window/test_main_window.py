@@ -263,14 +263,12 @@ def test_the_panel_opens_with_the_question_after_the_first_reply(chat: Chat, win
     assert not window.panel.isVisible()
     chat.start()
     transcript = window.conversation.transcript
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
+    chat.hold_reply("Hello")
     chat.engine.gate.allow(4)
     chat.wait_for(EngineState.WRITING)
     QApplication.sendPostedEvents()
     width = transcript.viewport().width()
-    chat.engine.gate.open()
-    chat.wait_for_reply()
+    chat.finish_reply()
     QApplication.sendPostedEvents()
     assert not window.panel.isVisible()
     assert transcript.viewport().width() == width, "the reply keeps its lines"

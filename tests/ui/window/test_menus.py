@@ -108,12 +108,6 @@ def test_about_tells_versions(window: MainWindow) -> None:
     box.close()
 
 
-def test_settings_open_beside_the_window(window: MainWindow) -> None:
-    window.actions_.settings.trigger()
-    assert window.settings_window.isVisible()
-    window.settings_window.close()
-
-
 def test_every_control_has_an_accessible_name(chat: Chat, window: MainWindow) -> None:
     chat.start()
     for opened in (window.actions_.settings, window.actions_.race, window.actions_.benchmark):

@@ -11,11 +11,11 @@ from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.palette import CommandPalette, Entry
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import activate
 
 
-def _opened(qtbot: QtBot, window: MainWindow) -> CommandPalette:
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+def _opened(window: MainWindow) -> CommandPalette:
+    activate(window)
     focused = QApplication.focusWidget()
     assert focused is not None
     QTest.keyClick(focused, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
@@ -32,7 +32,7 @@ def test_words_in_any_order_find_a_command_and_return_carries_it_out(
 ) -> None:
     chat.start()
     chat.say("Hello")
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClicks(palette.field, "chat ne")
     assert _listed(palette)[:1] == ["New Chat"]
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
@@ -43,11 +43,11 @@ def test_words_in_any_order_find_a_command_and_return_carries_it_out(
 
 def test_what_was_used_last_comes_first_also_after_a_restart(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClicks(palette.field, "time ledger")
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     window.windows.ledger.close()
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     assert _listed(palette)[:2] == ["Speed Details", "New Chat"]
     assert chat.controller.settings.values.palette_recent == ("do ledger",)
 
@@ -57,7 +57,7 @@ def test_settings_are_found_by_what_is_in_them(qtbot: QtBot, chat: Chat, window:
     assert [*PAGES] == [window.settings_window.tabs.tabText(index) for index in range(len(PAGES))]
     assert window.settings_window.tabs.count() == len(PAGES)
     for words, name in (("dark", "General"), ("mcp", "Tools"), ("temperature", "New Chats")):
-        palette = _opened(qtbot, window)
+        palette = _opened(window)
         QTest.keyClicks(palette.field, words)
         assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [(f"Settings: {name}", "")]
         QTest.keyClick(palette.field, Qt.Key.Key_Return)
@@ -66,7 +66,7 @@ def test_settings_are_found_by_what_is_in_them(qtbot: QtBot, chat: Chat, window:
         assert settings.tabs.tabText(settings.tabs.currentIndex()) == name
         settings.close()
     chat.say("Hello")
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClicks(palette.field, "tree")
     assert _listed(palette)[:1] == ["Tokens and Drafts"]
 
@@ -75,7 +75,7 @@ def test_chats_and_what_is_not_listed_are_found(qtbot: QtBot, chat: Chat, window
     for title in ("Crème brûlée", "Bread"):
         chat.store.create_conversation(title)
     chat.start()
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClicks(palette.field, "brulee")
     assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [("Crème brûlée", "Chat")]
     QTest.mouseClick(
@@ -84,7 +84,7 @@ def test_chats_and_what_is_not_listed_are_found(qtbot: QtBot, chat: Chat, window
         pos=palette.list.visualItemRect(palette.list.topLevelItem(0)).center(),  # type: ignore[arg-type]
     )
     assert window.windowTitle() == "Crème brûlée"
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClicks(palette.field, "flour")
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     assert window.sidebar.search.text() == "flour"
@@ -97,7 +97,7 @@ def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: 
     chat.wait_for(EngineState.IDLE)
     used: list[str] = []
     window.palette_.sources.append(lambda: [Entry("thing 1", "Brief", "Thing", lambda: used.append("Brief"))])
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClicks(palette.field, "load model")
     assert ("model None", "Model") in [(entry.key, entry.detail) for entry in palette.listed]
     palette.field.clear()
@@ -105,7 +105,7 @@ def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: 
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     assert used == ["Brief"]
     chat.controller.settings.change_values(presets=(Preset("Pirate", "7"),))
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClicks(palette.field, "preset pir")
     QTest.keyClick(palette.field, Qt.Key.Key_Return)
     assert chat.open.conversation.own.preset == "7"
@@ -117,14 +117,13 @@ def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(
     chat.start()
     chat.say("Hello")
     window.sidebar.list.setFocus()
-    chat.engine.gate.shut()
-    chat.controller.send("Again")
-    palette = _opened(qtbot, window)
+    chat.hold_reply("Again")
+    palette = _opened(window)
     QTest.keyClick(palette.field, Qt.Key.Key_Escape)
     assert not palette.isVisible()
     assert chat.writing, "Escape closed the palette, and stopped nothing"
     assert window.sidebar.list.hasFocus()
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.mouseClick(palette, Qt.MouseButton.LeftButton, pos=QPoint(5, palette.height() + 5))
     assert not palette.isVisible()
     assert window.sidebar.list.hasFocus()
@@ -134,7 +133,7 @@ def test_the_keys_of_the_list_move_in_it_and_a_reader_hears_the_entry(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
     chat.start()
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     QTest.keyClick(palette.field, Qt.Key.Key_Down)
     QTest.keyClick(palette.field, Qt.Key.Key_Tab)
     assert palette.field.hasFocus()
@@ -142,5 +141,5 @@ def test_the_keys_of_the_list_move_in_it_and_a_reader_hears_the_entry(
     assert palette.field.accessibleDescription().startswith("New Folder, File")
     palette.open()
     window.resize(500, 420)
-    palette = _opened(qtbot, window)
+    palette = _opened(window)
     assert window.frameGeometry().contains(palette.frameGeometry())

@@ -17,11 +17,11 @@ from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text
 from tests.grids import share
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import activate
 
 
-def _in_front(qtbot: QtBot, window: QWidget) -> None:
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+def _in_front(window: QWidget) -> None:
+    activate(window)
 
 
 def _press(window: QWidget, keys: str | QKeySequence.StandardKey) -> None:
@@ -33,11 +33,11 @@ def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow,
     """Command-Option-L did nothing while the tokens window had the focus."""
     side = window.settings_window if name == "settings" else getattr(window.windows, name)
     side.show()
-    _in_front(qtbot, side)
+    _in_front(side)
     _press(side, "Ctrl+Alt+R")
     qtbot.waitUntil(window.windows.race.isVisible)
     window.windows.race.close()
-    _in_front(qtbot, side)
+    _in_front(side)
     _press(side, QKeySequence.StandardKey.Close)
     qtbot.waitUntil(lambda: not side.isVisible())
     assert window.isVisible()
@@ -45,7 +45,7 @@ def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow,
 
 def test_a_command_that_acts_on_the_chat_brings_the_main_window_to_the_front(qtbot: QtBot, window: MainWindow) -> None:
     window.windows.ledger.show()
-    _in_front(qtbot, window.windows.ledger)
+    _in_front(window.windows.ledger)
     _press(window.windows.ledger, "Ctrl+L")
     qtbot.waitUntil(window.isActiveWindow)
     qtbot.waitUntil(window.conversation.composer.field.hasFocus)
@@ -54,24 +54,22 @@ def test_a_command_that_acts_on_the_chat_brings_the_main_window_to_the_front(qtb
 
 def test_escape_closes_a_side_window_and_leaves_the_reply_alone(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
+    chat.hold_reply("Hello")
     qtbot.waitUntil(window.actions_.stop.isEnabled)
     ledger = window.windows.ledger
     ledger.show()
-    _in_front(qtbot, ledger)
+    _in_front(ledger)
     QTest.keyClick(ledger, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: not ledger.isVisible())
     assert window.actions_.stop.isEnabled()
-    chat.engine.gate.open()
-    chat.wait_for_reply()
+    chat.finish_reply()
 
 
 def test_find_goes_to_the_search_of_the_models_window(qtbot: QtBot, window: MainWindow) -> None:
     models = window.windows.models
     for page, field in ((models.installed, models.installed.search), (models.discover, models.discover.bar.field)):
         models.show_page(page)
-        _in_front(qtbot, models)
+        _in_front(models)
         models.tabs.setFocus()
         _press(models, QKeySequence.StandardKey.Find)
         qtbot.waitUntil(field.hasFocus)

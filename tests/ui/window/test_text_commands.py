@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.window.main_window import MainWindow
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import click_on
 from tests.ui.transcript.conftest import button
 from tests.ui.window.message_menus import choose, shown, texts
 

@@ -10,14 +10,14 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import activate
 
 
 @pytest.fixture
 def ready(qtbot: QtBot, chat: Chat, window: MainWindow) -> MainWindow:
     chat.start()
     chat.say("Hi")
-    window.activateWindow()
-    qtbot.waitUntil(window.isActiveWindow)
+    activate(window)
     return window
 
 

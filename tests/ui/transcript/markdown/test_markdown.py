@@ -143,10 +143,6 @@ def test_tables_have_equally_long_rows_and_alignments() -> None:
     assert [len(row) for row in table.rows] == [3, 3, 3], "the surplus cell is kept"
 
 
-def test_quotes_know_their_depth() -> None:
-    assert [(block.quotes, text(block)) for block in blocks("> a\n>\n> > b")] == [(1, "a"), (2, "b")]
-
-
 def test_code_is_one_block_a_line_and_knows_its_language() -> None:
     found = blocks("- x\n  ```python title\n  a\n\n  b\n  ```")
     code = [block for block in found if block.kind is Kind.CODE]

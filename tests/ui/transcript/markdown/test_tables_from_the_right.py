@@ -10,6 +10,7 @@ from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.decorations import ScrollBar
 from rdchat.ui.transcript.markdown.text_body import TextBody
+from tests.ui.shown_widgets import shown_child
 from tests.ui.transcript.conftest import body_of, copied, select, select_text
 
 WIDTH = 500
@@ -100,6 +101,6 @@ def test_a_long_table_runs_one_way_and_a_wide_one_begins_at_the_right(qtbot: QtB
     for text, begins_at_right in (("عمود طويل جدا", True), ("A column that is long", False)):
         wide = body_of(qtbot, theme, f"| {' | '.join([text] * 12)} |\n|{'--|' * 12}")
         wide.heightForWidth(WIDTH)
-        (bar,) = [each for each in wide.findChildren(ScrollBar) if each.isVisible()]
+        bar = shown_child(wide, ScrollBar)
         assert bar.maximum() > 100
         assert bar.value() == (bar.maximum() if begins_at_right else 0)

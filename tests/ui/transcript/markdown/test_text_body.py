@@ -15,6 +15,7 @@ from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
 from tests.serving import in_background
 from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 from tests.ui.transcript.conftest import button, draw, new_body
 from tests.ui.transcript.samples import RICH
 
@@ -154,21 +155,26 @@ def test_an_unknown_language_stays_plain(make_body: MakeBody) -> None:
     assert body.document().find("import").block().layout().formats() == []
 
 
-def test_a_selection_survives_text_that_streams_in_below(qtbot: QtBot, theme: Theme) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "selected"),
+    [
+        (
+            "First paragraph.\n\nSecond par",
+            "First paragraph.\n\nSecond paragraph, **bold**.\n\n```c\nint a;\n```\nEnd",
+            "paragraph",
+        ),
+        ("One two thr", "One two three *four*", "two thr"),
+    ],
+    ids=["in another block", "in the block that grows"],
+)
+def test_a_selection_survives_text_that_streams_in(
+    qtbot: QtBot, theme: Theme, before: str, after: str, selected: str
+) -> None:
     body = new_body(qtbot, theme)
-    draw(qtbot, body, "First paragraph.\n\nSecond par", final=False)
-    cursor = body.document().find("paragraph")
-    body.setTextCursor(cursor)
-    draw(qtbot, body, "First paragraph.\n\nSecond paragraph, **bold**.\n\n```c\nint a;\n```\nEnd", final=False)
-    assert body.textCursor().selectedText() == "paragraph"
-
-
-def test_a_selection_in_the_block_that_grows_survives(qtbot: QtBot, theme: Theme) -> None:
-    body = new_body(qtbot, theme)
-    draw(qtbot, body, "One two thr", final=False)
-    body.setTextCursor(body.document().find("two thr"))
-    draw(qtbot, body, "One two three *four*", final=False)
-    assert body.textCursor().selectedText() == "two thr"
+    draw(qtbot, body, before, final=False)
+    body.setTextCursor(body.document().find(selected))
+    draw(qtbot, body, after, final=False)
+    assert body.textCursor().selectedText() == selected
 
 
 def test_text_is_selected_and_copied_with_the_keyboard(qtbot: QtBot, make_body: MakeBody) -> None:

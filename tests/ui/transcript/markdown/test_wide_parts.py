@@ -13,7 +13,7 @@ from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import ScrollBar, file_name
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from tests.ui.clicking import click_on
+from tests.ui.shown_widgets import click_on
 from tests.ui.transcript.conftest import button, draw, new_body
 
 Show = Callable[..., TextBody]

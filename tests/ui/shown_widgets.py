@@ -1,0 +1,22 @@
+"""Finds what a window shows, and clicks on it."""
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QWidget
+
+
+def click_on(widget: QWidget, at: QPoint | None = None) -> None:
+    """Click on the middle of a widget, or on another point of it."""
+    QTest.mouseClick(widget, Qt.MouseButton.LeftButton, pos=at or QPoint())
+
+
+def shown_child[W: QWidget](parent: QWidget, kind: type[W]) -> W:
+    """Return the one visible child of a kind."""
+    (child,) = [each for each in parent.findChildren(kind) if each.isVisible()]
+    return child
+
+
+def activate(window: QWidget) -> None:
+    """Bring a window to the front, and wait until it has the keyboard."""
+    window.activateWindow()
+    assert QTest.qWaitForWindowActive(window)
