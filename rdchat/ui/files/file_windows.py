@@ -29,6 +29,12 @@ _UNKNOWN = QSize(800, 600)
 _SHARE = 0.8
 _BAR = 60
 _Key = QKeySequence.StandardKey
+# Laying out a line with more characters would block the window.
+_LONG_LINE = re.compile(r"(.{4000})(?=.)")
+_PREVIEW_LINES = 7
+_QUIET_MS = 150
+_MAX_PREVIEW = 6_000
+_MAX_LETTERS = 500
 
 
 class PictureView(QWidget):
@@ -219,10 +225,6 @@ class ImageWindow(SideWindow):
             super().keyPressEvent(event)
 
 
-# Laying out a line with more characters would block the window.
-_LONG_LINE = re.compile(r"(.{4000})(?=.)")
-
-
 class FileView(SideWindow):
     """A window with the text of a file as it was sent to the model."""
 
@@ -244,12 +246,6 @@ class FileView(SideWindow):
             failed=lambda error: self.text.setPlaceholderText(str(error)),
         )
         self.text.setFocus()
-
-
-_PREVIEW_LINES = 7
-_QUIET_MS = 150
-_MAX_PREVIEW = 6_000
-_MAX_LETTERS = 500
 
 
 class PartSheet(Sheet):
