@@ -70,6 +70,11 @@ def size_text(width: int, height: int) -> str:
     return f"{width:,} × {height:,}"  # noqa: RUF001  the sign of sizes
 
 
+def part_text(file: AttachedFile, whole: str) -> str:
+    """Return which part of a file was sent; `whole` if all of it was."""
+    return f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else whole
+
+
 def picture_of(file: AttachedFile, text_of: FileText) -> Picture | None:
     """Return the picture of a file that is an image; None for any other file."""
     if file.kind is not FileKind.IMAGE:
@@ -350,7 +355,8 @@ class SentFiles(ChipRow):
             chip = ImageTile(picture, file.note, theme, self)
         else:
             chip = FileChip(theme, "surface", removable=False, parent=self)
-            part = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "Whole file"
-            chip.show_file(file.name, part, tip=f"{file.note} Click to read what was sent.".strip())
+            chip.show_file(
+                file.name, part_text(file, "Whole file"), tip=f"{file.note} Click to read what was sent.".strip()
+            )
         chip.clicked.connect(lambda: self.opened.emit(file))
         return chip

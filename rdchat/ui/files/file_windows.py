@@ -15,7 +15,7 @@ from rdchat.errors import RdchatError, file_errors
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
-from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, drawn, size_text
+from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, drawn, part_text, size_text
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Sheet, column, form_layout, nothing, row, text_field
@@ -231,8 +231,7 @@ class FileView(SideWindow):
     def __init__(self, file: AttachedFile, text_of: FileText, theme: Theme, parent: QWidget) -> None:
         super().__init__(file.name, (680, 560), (360, 240), parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        sent = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "All of it"
-        text = f"{sent}: {file.characters:,} characters, as sent to the model."
+        text = f"{part_text(file, 'All of it')}: {file.characters:,} characters, as sent to the model."
         summary = ThemedLabel(theme, f"{text} {file.note}".strip(), "muted", -1, wraps=True)
         self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False, tabChangesFocus=True)
         self.text.setFont(theme.code_font())

@@ -134,8 +134,8 @@ class MessageColumn(MessageArea):
     jumped = Signal()
     reading_failed = Signal(StorageError)
 
-    def __init__(self, theme: Theme, unsent: UnsentMemory, parent: QWidget | None = None) -> None:
-        super().__init__(theme, parent)
+    def __init__(self, theme: Theme, unsent: UnsentMemory) -> None:
+        super().__init__(theme)
         self.messages = MessagePath()
         self.range = MessageRange()
         self.widgets: dict[int, MessageWidget] = {}

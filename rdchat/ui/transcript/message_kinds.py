@@ -15,7 +15,6 @@ from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import NOT_RUN
 from rdchat.tools.built_in import server_title
 from rdchat.tools.definitions import MAX_TEXT
-from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.formatting import counted, rough_time
 from rdchat.ui.style.labels import CodeField, ElidedLabel, ThemedLabel, cut, visible_text
@@ -101,8 +100,7 @@ class ToolMessage(MessageWidget):
         self.arguments = CodeField(area.theme, "Arguments", 12)
         self.arguments.show_code(arguments_text(call) if call else "")
         self._remark = MENDED if call and call.mended else ""
-        self._files = SentFiles(message.files, area.file_text, area.theme, self)
-        self._files.opened.connect(area.file_requested)
+        self._files = self._make_files()
         inner = column(self.note, self.arguments, self._files, self.body, margins=(SMALL, 0, SMALL, TIGHT))
         head = row(self.toggle, (self.first_line, 1), self.state, self.action, margins=(0, 0, SMALL, 0))
         self._column = column(head, self._bar, inner, within=self, spacing=0, margins=(EDGE, TIGHT, EDGE, TIGHT))
@@ -196,8 +194,7 @@ class PersonMessage(MessageWidget):
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, PlainParser(), area)
         self.body.setAccessibleName("Your message")
-        self._files = SentFiles(message.files, area.file_text, area.theme, self)
-        self._files.opened.connect(area.file_requested)
+        self._files = self._make_files()
         self._bubble = column(self.body)
         self._buttons_layout = row(None, self.actions_row)
         # The height of the buttons where they stand under the bubble.

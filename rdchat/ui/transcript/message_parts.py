@@ -5,7 +5,7 @@ from math import ceil
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QFontMetricsF, QKeyEvent, QKeySequence, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message
@@ -19,6 +19,14 @@ from rdchat.ui.transcript.markdown.text_body import TextBody
 
 EDGE = TIGHT + 2
 """The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
+
+
+def height_of(column: QVBoxLayout, width: int) -> int:
+    """Return the height that a column of widgets needs at a width."""
+    # The layout forgets the heights of what has changed.
+    column.activate()
+    height = column.heightForWidth(width)
+    return height if height >= 0 else column.sizeHint().height()
 
 
 class PromptField(PlainField):
@@ -304,8 +312,8 @@ class MessageArea(QScrollArea):
     # A message has something to draw.
     work_added = Signal()
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self.theme = theme
         # Adds what an editor of a message has besides the text.
         self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None

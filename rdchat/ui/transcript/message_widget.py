@@ -10,13 +10,14 @@ from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
+from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style.buttons import pop_up
 from rdchat.ui.style.layouts import discard, keep_room
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
-from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea, MessageEditor
+from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea, MessageEditor, height_of
 
 
 class MessageWidget(QWidget):
@@ -86,10 +87,7 @@ class MessageWidget(QWidget):
 
     def layout_for(self, width: int) -> int:
         """Return the height that the message needs at a width."""
-        # The layout forgets the heights of what has changed.
-        self._column.activate()
-        height = self._column.heightForWidth(width)
-        return height if height >= 0 else self._column.sizeHint().height()
+        return height_of(self._column, width)
 
     def show_cut(self, cut: ContextCut | None, messages: int) -> None:
         """Show below the message that the model does not get it and those before, `messages` in all; None for none."""
@@ -105,6 +103,11 @@ class MessageWidget(QWidget):
             self._cut.show()
             if self._cut.summary:
                 self._add_folded(self._cut.summary)
+
+    def _make_files(self) -> SentFiles:
+        files = SentFiles(self.message.files, self.area.file_text, self.area.theme, self)
+        files.opened.connect(self.area.file_requested)
+        return files
 
     # --- being edited
 

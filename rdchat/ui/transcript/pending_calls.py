@@ -14,7 +14,7 @@ from rdchat.ui.style.layouts import column, discard, row
 from rdchat.ui.style.opening import ConsentPause
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.message_kinds import MENDED, arguments_text
-from rdchat.ui.transcript.message_parts import EDGE
+from rdchat.ui.transcript.message_parts import EDGE, height_of
 
 _MAX_DESCRIPTION = 500
 _DECISIONS: dict[Scope | None, tuple[str, str]] = {
@@ -62,8 +62,10 @@ class CallCard(Card):
         self.arguments.show_code(arguments_text(call))
         described = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
         leaves = f"The arguments leave {MACHINE}." if waiting.remote else ""
-        changes = "The tool may change something." if tool and not tool.read_only else ""
-        changes = changes if tool else _UNKNOWN.get(waiting.status, _NOT_HERE)
+        if tool is None:
+            changes = _UNKNOWN.get(waiting.status, _NOT_HERE)
+        else:
+            changes = "" if tool.read_only else "The tool may change something."
         decisions = dict(_DECISIONS if tool else _START)
         if not waiting.may_always:
             decisions.pop(Scope.ALWAYS, None)
@@ -151,8 +153,4 @@ class PendingCalls(QWidget):
             card.arguments.fit(width - 2 * (EDGE + MEDIUM))
             # Otherwise the layout learns of its height only in the next turn of the event loop.
             card.updateGeometry()
-        self._column.activate()
-        if not self.cards and not self.note.text():
-            return 0
-        height = self._column.heightForWidth(width)
-        return height if height >= 0 else self._column.sizeHint().height()
+        return height_of(self._column, width) if self.cards or self.note.text() else 0

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message, ReadingPosition
 from rdchat.chat.message_path import MessagePath
@@ -107,8 +106,8 @@ class TranscriptView(MessageColumn):
     # It carries a conversation's id, and the `ReadingPosition` in it or None for its end.
     reader_moved = Signal(int, object)
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
-        super().__init__(theme, unsent or UnsentMemory(), parent)
+    def __init__(self, theme: Theme, unsent: UnsentMemory | None = None) -> None:
+        super().__init__(theme, unsent or UnsentMemory())
         self._drawn_at = 0.0
         self._pause = _FRAME_S
         self.hits = SearchHits(self)

@@ -191,6 +191,7 @@ def _sequences(key: _Key) -> list[QKeySequence]:
 
 def menus(do: Commands) -> dict[str, list[Command | None]]:
     """Return the menus in the order of a Mac app."""
+    windows = do.parts.windows
     return {
         "&File": _file(do),
         "&Edit": _edit(do),
@@ -202,19 +203,19 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command("quick", "Quick Window", partial(do.carry_out, StartRequest(quick=True)), "Ctrl+Shift+J"),
         ],
         "&Help": [
-            Command("guide", "Guide", lambda: show_in_front(do.parts.windows.guide)),
+            Command("guide", "Guide", lambda: show_in_front(windows.guide)),
             Command(
                 "drafting_help",
                 "What Is Drafting?",
-                lambda: show_in_front(do.parts.windows.drafting_help),
+                lambda: show_in_front(windows.drafting_help),
                 _Standard.HelpContents,
             ),
-            Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(do.parts.windows.shortcuts), "Ctrl+/"),
+            Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(windows.shortcuts), "Ctrl+/"),
             None,
             Command(
                 "benchmark",
                 "Benchmark…",
-                lambda: show_in_front(do.parts.windows.benchmark_window),
+                lambda: show_in_front(windows.benchmark_window),
                 "Ctrl+Alt+B",
                 tip="Measure ways of drafting on many prompts",
                 below="Measure",
@@ -222,7 +223,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command(
                 "report",
                 "Report…",
-                lambda: show_in_front(do.parts.windows.report_help),
+                lambda: show_in_front(windows.report_help),
                 tip="Measure this machine and its models, into one file to send",
                 below="Measure",
             ),
