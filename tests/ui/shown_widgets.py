@@ -1,6 +1,7 @@
-"""Finds what a window shows, and clicks on it."""
+"""Finds what a window shows, and uses mouse and keys on it."""
 
 from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QWidget
 
@@ -8,6 +9,11 @@ from PySide6.QtWidgets import QWidget
 def click_on(widget: QWidget, at: QPoint | None = None) -> None:
     """Click on the middle of a widget, or on another point of it."""
     QTest.mouseClick(widget, Qt.MouseButton.LeftButton, pos=at or QPoint())
+
+
+def press_key(widget: QWidget, keys: str) -> None:
+    """Press keys, named as in menus: `Return`, `Ctrl+Shift+C`."""
+    QTest.keySequence(widget, QKeySequence(keys))
 
 
 def shown_child[W: QWidget](parent: QWidget, kind: type[W]) -> W:

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting
@@ -11,7 +10,7 @@ from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED
 from tests.ui.window.message_menus import choose, texts
@@ -58,7 +57,7 @@ def test_two_alternatives_stand_side_by_side_with_their_differences(
 def test_the_one_that_is_chosen_is_shown_in_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     opened = compared(qtbot, chat, window, "One", "Two")
     opened.panes[0].use.setFocus()
-    qtbot.keyClick(opened.panes[0].use, Qt.Key.Key_Space)
+    press_key(opened.panes[0].use, "Space")
     assert texts(chat) == ["Hi", "One"]
     assert not opened.isVisible()
 
@@ -98,7 +97,7 @@ def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -
     chat.start()
     chat.say("Hi")
     chat.controller.edit_message(chat.path[-1].id, "Hello, me!")
-    choose(qtbot, window, -1, "Compare Versions")
+    choose(window, -1, "Compare Versions")
     (opened,) = window.findChildren(AlternativesWindow)
     qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])
     assert opened.panes[1].made.text() == "Edited by you"

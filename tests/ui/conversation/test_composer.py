@@ -1,5 +1,5 @@
 import pytest
-from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtCore import QMimeData
 from PySide6.QtGui import QInputMethodEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style.theme import Theme
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def composer(qtbot: QtBot, theme: Theme) -> Composer:
 def test_return_sends_and_empties_the_field(qtbot: QtBot, composer: Composer) -> None:
     qtbot.keyClicks(composer.field, "  Hello ")
     with qtbot.waitSignal(composer.submitted) as sent:
-        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+        press_key(composer.field, "Return")
     assert sent.args == ["Hello"]
     assert composer.text == ""
 
@@ -32,7 +32,7 @@ def test_return_sends_and_empties_the_field(qtbot: QtBot, composer: Composer) ->
 def test_shift_return_breaks_the_line(qtbot: QtBot, composer: Composer) -> None:
     qtbot.keyClicks(composer.field, "a")
     with qtbot.assertNotEmitted(composer.submitted):
-        qtbot.keyClick(composer.field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+        press_key(composer.field, "Shift+Return")
     qtbot.keyClicks(composer.field, "b")
     assert composer.text == "a\nb"
 
@@ -40,20 +40,20 @@ def test_shift_return_breaks_the_line(qtbot: QtBot, composer: Composer) -> None:
 def test_return_while_an_input_method_composes_does_not_send(qtbot: QtBot, composer: Composer) -> None:
     QApplication.sendEvent(composer.field, QInputMethodEvent("にほ", []))
     with qtbot.assertNotEmitted(composer.submitted):
-        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+        press_key(composer.field, "Return")
     committed = QInputMethodEvent("", [])
     committed.setCommitString("日本")
     QApplication.sendEvent(composer.field, committed)
     composer.set_text("日本")
     with qtbot.waitSignal(composer.submitted) as sent:
-        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+        press_key(composer.field, "Return")
     assert sent.args == ["日本"]
 
 
 def test_an_empty_prompt_is_not_sent_and_says_why(qtbot: QtBot, composer: Composer) -> None:
     qtbot.keyClicks(composer.field, "   ")
     with qtbot.assertNotEmitted(composer.submitted):
-        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+        press_key(composer.field, "Return")
     assert composer.note.isVisible()
     assert composer.note.text() == "Type something to ask first."
     assert not composer.button.isEnabled()
@@ -85,7 +85,7 @@ def test_a_text_of_several_lines_has_the_whole_width(qtbot: QtBot, composer: Com
     length = len(composer.text)
     for _letter in range(3):
         # Near the limit it does not go to and fro.
-        qtbot.keyClick(field, Qt.Key.Key_Backspace)
+        press_key(field, "Backspace")
         qtbot.keyClicks(field, "x")
         assert wide()
     assert len(composer.text) == length
@@ -113,7 +113,7 @@ def test_while_writing_one_button_stops_and_another_sends(qtbot: QtBot, composer
     assert sent.args == ["next question"]
     composer.set_text("and another")
     with qtbot.waitSignal(composer.submitted):
-        qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+        press_key(composer.field, "Return")
     assert composer.text == ""
 
 

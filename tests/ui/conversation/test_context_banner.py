@@ -1,5 +1,4 @@
 import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.chat.chat_context import SummaryProgress
@@ -8,7 +7,7 @@ from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 
 LONG = "word " * 9  # 10 tokens; the reply has 3
 
@@ -42,10 +41,10 @@ def offered(banner: Banner) -> list[str]:
     return [button.text() for button in banner.buttons if button.isVisible()]
 
 
-def press(qtbot: QtBot, banner: Banner, text: str) -> None:
+def press(banner: Banner, text: str) -> None:
     button = next(button for button in banner.buttons if button.text() == text)
     button.setFocus()
-    qtbot.keyClick(button, Qt.Key.Key_Space)
+    press_key(button, "Space")
 
 
 def mark(window: MainWindow) -> CutMark | None:
@@ -54,9 +53,9 @@ def mark(window: MainWindow) -> CutMark | None:
 
 
 @pytest.mark.slow
-def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWindow, banner: Banner) -> None:
+def test_return_sends_nothing_and_says_what_to_do(window: MainWindow, banner: Banner) -> None:
     composer = window.conversation.composer
-    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    press_key(composer.field, "Return")
     assert composer.text == LONG.strip()
     assert composer.note.text().startswith("Too long for this model")
 
@@ -65,12 +64,12 @@ def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWind
 def test_the_oldest_turns_are_left_out_marked_and_told_again(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
-    press(qtbot, banner, "Leave Out the Oldest")
+    press(banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut.label.text() == "The model does not see the 2 messages above"
     qtbot.waitUntil(lambda: window.conversation.banners.banner("context") is None)
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    press_key(window.conversation.composer.field, "Return")
     qtbot.waitUntil(lambda: len(chat.path) == 8 and not chat.writing)
     assert len(chat.engine.requests[-1].messages) == 5
     cut = mark(window)
@@ -82,7 +81,7 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
 
 @pytest.mark.slow
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
-    press(qtbot, banner, "Leave Out the Oldest")
+    press(banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     first = chat.open.stored_conversation
     chat.open.start_new()
@@ -116,7 +115,7 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
 
 @pytest.mark.slow
 def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
-    press(qtbot, larger, "Summarise the Oldest")
+    press(larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut.summary.body.toPlainText().strip() == "They said words."
@@ -129,7 +128,7 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     chat.engine.gate.shut()
     chat.engine.gate.allow(2)
-    press(qtbot, larger, "Summarise the Oldest")
+    press(larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     busy = shown(qtbot, window, chat)
     assert busy.accessibleName() == "Summarising the oldest messages…"
@@ -140,7 +139,7 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
     assert window.panel.status.state.text() != "Ready"
     chat.controller.context.summary_progressed.emit(SummaryProgress(1, 1, 8, 8, 1))
     assert busy.progress.text() == "1 token written"
-    press(qtbot, busy, "Stop")
+    press(busy, "Stop")
     assert "Leave Out the Oldest" in offered(shown(qtbot, window, chat))
     assert window.panel.status.state.text() == "Ready"
 
@@ -149,7 +148,7 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
 def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     typed = window.conversation.composer.text
     first = chat.open.stored_conversation
-    press(qtbot, larger, "Start a New Chat")
+    press(larger, "Start a New Chat")
     qtbot.waitUntil(lambda: chat.open.stored_conversation != first)
     assert window.conversation.composer.text == typed.strip()
     assert str(chat.open.conversation.system_prompt).endswith("They said words.")
@@ -167,6 +166,6 @@ def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
     meter = chat.controller.context.meter
     qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == chat.open.typed.strip())
     assert banners.banner("context") is None
-    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    press_key(composer.field, "Return")
     assert isinstance(banners.banner("context"), Banner)
     assert composer.note.text()

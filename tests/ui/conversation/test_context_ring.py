@@ -1,4 +1,3 @@
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.chat.chat_context import ContextUse
@@ -6,6 +5,7 @@ from rdchat.ui.conversation.composer import ContextRing, context_text
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 
 
 def test_the_ring_follows_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
@@ -19,8 +19,8 @@ def test_the_ring_follows_what_is_typed(qtbot: QtBot, window: MainWindow, chat: 
     assert "5 of the model's 20 tokens" in composer.meter.accessibleName()
     qtbot.keyClicks(composer.field, " word" * 16)
     qtbot.waitUntil(lambda: composer.meter.text == "Too long")
-    qtbot.keyClick(composer.field, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
-    qtbot.keyClick(composer.field, Qt.Key.Key_Delete)
+    press_key(composer.field, "Ctrl+A")
+    press_key(composer.field, "Del")
     qtbot.waitUntil(lambda: not composer.meter.isVisible())
 
 

@@ -1,7 +1,6 @@
 """Finding words in the open chat: marks, counts, the next one, other versions."""
 
 import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import ContextCut
@@ -12,7 +11,7 @@ from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import shown_child
+from tests.ui.shown_widgets import press_key, shown_child
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, wi
     view = window.conversation.transcript
     assert view.rect().contains(widget.mapTo(view, widget.body.pos()))
     for place in (1, 2, 3):
-        qtbot.keyClick(bar.field, Qt.Key.Key_Return)
+        press_key(bar.field, "Return")
         assert _current(widget) == [place]
     window.actions_.find_previous.trigger()
     assert _current(widget) == [2]
@@ -92,7 +91,7 @@ def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
     qtbot: QtBot, window: MainWindow, bar: FindBar
 ) -> None:
     _type(qtbot, window, "bread")
-    qtbot.keyClick(bar.field, Qt.Key.Key_Escape)
+    press_key(bar.field, "Esc")
     assert bar.isHidden()
     assert _widget(window, "Crust").bodies[0].extraSelections() == []
     window.actions_.find_next.trigger()
@@ -108,15 +107,15 @@ def test_escape_closes_the_bar_wherever_the_focus_is_and_stops_no_reply(
     for focused in (view.composer.field, window.sidebar.list, _widget(window, "Crust").body, view.transcript):
         _type(qtbot, window, "bread")
         focused.setFocus()
-        qtbot.keyClick(focused, Qt.Key.Key_Escape)
+        press_key(focused, "Esc")
         assert bar.isHidden()
     chat.hold_reply("And now?")
     assert chat.writing
     _type(qtbot, window, "bread")
-    qtbot.keyClick(view.composer.field, Qt.Key.Key_Escape)
+    press_key(view.composer.field, "Esc")
     assert bar.isHidden()
     assert chat.writing
-    qtbot.keyClick(view.composer.field, Qt.Key.Key_Escape)
+    press_key(view.composer.field, "Esc")
     chat.finish_reply()
 
 
@@ -173,11 +172,11 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     window.actions_.search.trigger()
     qtbot.keyClicks(window.sidebar.search, "bread")
     qtbot.waitUntil(lambda: chat.controller.chats.answer is not None)
-    qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)  # it is open already
+    press_key(window.sidebar.search, "Down")  # it is open already
     qtbot.waitUntil(lambda: bar.count.text() == "Message 2 of 2")
     assert bar.field.text() == "bread"
     assert window.sidebar.list.hasFocus() or not window.isActiveWindow()
-    qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Escape)
+    press_key(window.sidebar.search, "Esc")
     qtbot.waitUntil(bar.isHidden)
 
 

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
-from PySide6.QtCore import Qt
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.storage.whole_chat import MessageReader
@@ -14,6 +13,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.ui.window.main_window import MainWindow
 from tests.stores import written_by_hand
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 
 COUNT = 1200
 
@@ -48,7 +48,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
     transcript = window.conversation.transcript
     assert [widget.message.text for widget in transcript.widgets.values()][-2:] == [f"m{COUNT - 1}", f"m{COUNT}"]
     assert len(read) == len(set(read)) < 100
-    chat.qtbot.keyClick(transcript, Qt.Key.Key_Home)
+    press_key(transcript, "Home")
     assert next(iter(transcript.widgets.values())).message.text == "m1"
     transcript.hits.go_to(601)
     assert 601 in transcript.widgets
@@ -130,7 +130,7 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     chat.open.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
     chat.open.reply_grew.connect(lambda _id, _text: seen.append("text"))
     chat.qtbot.keyClicks(field, "And now?")
-    chat.qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     assert slow_disk.begun.wait(60)
     chat.qtbot.keyClicks(field, "Next")
     assert seen == ["added user", "added assistant"]

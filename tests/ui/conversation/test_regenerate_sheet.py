@@ -1,5 +1,4 @@
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
@@ -11,7 +10,7 @@ from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on, shown_child
+from tests.ui.shown_widgets import click_on, press_key, shown_child
 
 BIG = ("Big", "/models/big")
 type Submitted = tuple[MadeWith, OtherModel | None]
@@ -36,7 +35,7 @@ def sheet_on(behind: QWidget, theme: Theme, own: str = "Small") -> tuple[Regener
 def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
     sheet, submitted = sheet_on(behind, theme)
     assert not sheet.back.isVisible()
-    qtbot.keyClick(sheet, Qt.Key.Key_Return)
+    press_key(sheet, "Return")
     assert submitted == [(MadeWith(), None)]
     assert not sheet.isVisible()
 
@@ -46,7 +45,7 @@ def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: The
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "1.5")
     sheet.prompt.clear()
-    qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
+    press_key(sheet.model, "Down")
     assert sheet.back.isVisible()
     assert sheet.back.text() == "Go back to Small afterwards"
     click_on(sheet.regenerate)
@@ -56,8 +55,8 @@ def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: The
 
 def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
     sheet, submitted = sheet_on(behind, theme)
-    qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
-    qtbot.keyClick(sheet.back, Qt.Key.Key_Space)
+    press_key(sheet.model, "Down")
+    press_key(sheet.back, "Space")
     click_on(sheet.regenerate)
     assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
@@ -74,7 +73,7 @@ def test_a_temperature_out_of_range_cannot_be_typed(qtbot: QtBot, behind: QWidge
     sheet, submitted = sheet_on(behind, theme)
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "11")
-    qtbot.keyClick(sheet.temperature, Qt.Key.Key_Return)
+    press_key(sheet.temperature, "Return")
     assert 0 <= sheet.temperature.value() <= 10
     assert all(options.sampling is None or options.sampling.temperature <= 10 for options, _ in submitted)
 
@@ -88,7 +87,7 @@ def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, cha
     window.actions_.regenerate_with.trigger()
     sheet = shown_child(window, RegenerateSheet)
     assert sheet.model.itemText(0) == "/models/other"
-    qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
+    press_key(sheet.model, "Down")
     chat.engine.gate.shut()
     click_on(sheet.regenerate)
     banner = window.conversation.banners.banner("borrowed")

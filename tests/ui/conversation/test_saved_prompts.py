@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.presets import SavedPrompt
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 
 
 @pytest.fixture
@@ -28,20 +28,20 @@ def test_a_prompt_is_inserted_with_the_keyboard_and_asks_for_its_parts(qtbot: Qt
     qtbot.keyClicks(field, "/")
     assert field.prompts.isVisible()
     assert field.prompts.count() == 2
-    qtbot.keyClick(field, Qt.Key.Key_Down)
+    press_key(field, "Down")
     assert field.prompts.currentRow() == 1
     qtbot.keyClicks(field, "late")
     assert [field.prompts.item(row).text() for row in range(field.prompts.count())] == ["Translate"]
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     assert not field.prompts.isVisible()
     # Qt has no name for this key.
     letter = QKeyEvent(QEvent.Type.KeyPress, ord("Ж"), Qt.KeyboardModifier.NoModifier, "ж")
     QApplication.sendEvent(field, letter)
-    qtbot.keyClick(field, Qt.Key.Key_Tab)
+    press_key(field, "Tab")
     assert field.textCursor().selectedText() == "{{other}}"
     qtbot.keyClicks(field, "Dutch")
     assert field.toPlainText() == "From ж to Dutch: x"
-    qtbot.keyClick(field, Qt.Key.Key_Tab)
+    press_key(field, "Tab")
     assert not field.hasFocus(), "nothing is asked for any more"
 
 
@@ -54,12 +54,12 @@ def test_return_goes_to_a_part_that_nobody_filled(qtbot: QtBot, chat: Chat, type
     composer = typed.conversation.composer
     field = composer.field
     qtbot.keyClicks(field, "/late")
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     qtbot.keyClicks(field, "Spanish")
     field.moveCursor(field.textCursor().MoveOperation.Start)
     field.textCursor().insertText("Quick\N{ZEBRA FACE} {{ user }}: {{one}} ")
     for part in ("{{other}}", "{{other}}"):
-        qtbot.keyClick(field, Qt.Key.Key_Return)
+        press_key(field, "Return")
         assert field.textCursor().selectedText() == part
         assert composer.note.text() == "The prompt asks for this part. Fill it in, or delete it."
     click_on(composer.button)
@@ -67,10 +67,10 @@ def test_return_goes_to_a_part_that_nobody_filled(qtbot: QtBot, chat: Chat, type
     qtbot.keyClicks(field, "English")
     assert composer.note.isHidden()
     field.undo()
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     assert sent(chat) == ""
     qtbot.keyClicks(field, "Dutch")
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     qtbot.waitUntil(lambda: bool(sent(chat)))
     assert sent(chat) == "Quick\N{ZEBRA FACE} {{ user }}: {{one}} From Spanish to Dutch: x"
 
@@ -78,12 +78,12 @@ def test_return_goes_to_a_part_that_nobody_filled(qtbot: QtBot, chat: Chat, type
 def test_a_part_is_still_asked_for_after_another_chat_was_open(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:
     field = typed.conversation.composer.field
     qtbot.keyClicks(field, "/late")
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     text = field.toPlainText()
     typed.conversation.composer.set_text("Another chat.")
     typed.conversation.composer.set_text(text)
     assert not field.document().isUndoAvailable()
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     assert field.textCursor().selectedText() == "{{one}}"
     assert sent(chat) == ""
 
@@ -92,7 +92,7 @@ def test_a_part_is_still_asked_for_after_another_chat_was_open(qtbot: QtBot, cha
 def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, typed: MainWindow, seed: int) -> None:
     odd, field = Random(seed), typed.conversation.composer.field
     qtbot.keyClicks(field, "/late")
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     cursor = field.textCursor()
     for _step in range(30):
         text = field.toPlainText()
@@ -112,7 +112,7 @@ def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, 
             field.setPlainText("")
             field.prompts.hide()
             qtbot.keyClicks(field, "/late")
-            qtbot.keyClick(field, Qt.Key.Key_Return)
+            press_key(field, "Return")
         assert field.prompts.select_unfilled(), field.toPlainText()
         assert field.textCursor().selectedText() in {"{{one}}", "{{other}}"}
 
@@ -120,10 +120,10 @@ def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, 
 def test_esc_closes_the_list_and_return_then_sends_the_text(qtbot: QtBot, chat: Chat, typed: MainWindow) -> None:
     field = typed.conversation.composer.field
     qtbot.keyClicks(field, "/s")
-    qtbot.keyClick(field, Qt.Key.Key_Escape)
+    press_key(field, "Esc")
     qtbot.keyClicks(field, "u")
     assert not field.prompts.isVisible()
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     qtbot.waitUntil(lambda: bool(chat.engine.requests))
     assert chat.engine.requests[-1].messages[-1].content == "/su"
 
@@ -132,9 +132,9 @@ def test_tab_leaves_a_text_with_braces_and_other_keys_stay_the_windows(qtbot: Qt
     field = typed.conversation.composer.field
     field.setPlainText("{{ a }} and {{ b }}")
     for part in ("{{ a }}", "{{ b }}"):
-        qtbot.keyClick(field, Qt.Key.Key_Tab)
+        press_key(field, "Tab")
         assert field.textCursor().selectedText() == part
-    qtbot.keyClick(field, Qt.Key.Key_Tab)
+    press_key(field, "Tab")
     assert not field.hasFocus()
     field.setFocus()
     field.clear()
@@ -147,7 +147,7 @@ def test_tab_leaves_a_text_with_braces_and_other_keys_stay_the_windows(qtbot: Qt
         override.ignore()
         assert not field.prompts.eventFilter(field, override)
         assert override.isAccepted() is accepted
-    qtbot.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    press_key(field, "Shift+Return")
     assert field.toPlainText() == "/\n"
 
 
@@ -155,7 +155,7 @@ def test_return_ends_a_composition_instead_of_choosing_a_prompt(qtbot: QtBot, ty
     field = typed.conversation.composer.field
     qtbot.keyClicks(field, "/")
     QApplication.sendEvent(field, QInputMethodEvent("su", []))
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     assert "Summarise" not in field.toPlainText()
 
 
@@ -180,8 +180,8 @@ def test_without_prompts_a_slash_offers_a_new_one(qtbot: QtBot, chat: Chat, wind
     qtbot.keyClicks(field, "usr")
     assert not field.prompts.isVisible(), "it may be a path"
     for _ in "usr":
-        qtbot.keyClick(field, Qt.Key.Key_Backspace)
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+        press_key(field, "Backspace")
+    press_key(field, "Return")
     assert (field.toPlainText(), chat.engine.requests) == ("", [])
     presets = window.settings_window.presets
     assert presets.isVisible()

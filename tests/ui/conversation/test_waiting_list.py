@@ -14,6 +14,7 @@ from rdchat.ui.sidebar.rows import ACTIVITY
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Gate
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 
 
 def pause(chat: Chat, prompt: str) -> None:
@@ -68,7 +69,7 @@ def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Ch
     conversation = window.conversation
     for text in ("Two", "Three"):
         qtbot.keyClicks(conversation.composer.field, text)
-        qtbot.keyClick(conversation.composer.field, Qt.Key.Key_Return)
+        press_key(conversation.composer.field, "Return")
     assert conversation.waiting.isVisible()
     assert conversation.waiting.title.text() == "Sent when the reply is finished"
     press(window, "Edit")

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
@@ -26,7 +25,7 @@ from tests.listed_chats import listed
 from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 from tests.ui.files.dropping import drop, files_data
-from tests.ui.shown_widgets import activate, click_on, shown_child
+from tests.ui.shown_widgets import activate, click_on, press_key, shown_child
 
 
 @pytest.fixture
@@ -93,11 +92,11 @@ def test_copied_files_are_pasted_as_files_and_text_as_text(
     chat.start()
     field = window.conversation.composer.field
     QGuiApplication.clipboard().setMimeData(files_data(prices))
-    qtbot.keyClick(field, Qt.Key.Key_V, Qt.KeyboardModifier.ControlModifier)
+    press_key(field, "Ctrl+V")
     counted(qtbot, window)
     assert field.toPlainText() == ""
     QGuiApplication.clipboard().setText("Hello")
-    qtbot.keyClick(field, Qt.Key.Key_V, Qt.KeyboardModifier.ControlModifier)
+    press_key(field, "Ctrl+V")
     assert field.toPlainText() == "Hello"
 
 
@@ -106,8 +105,8 @@ def paste(window: MainWindow, text: str) -> None:
     window.actions_.paste.trigger()
 
 
-def undo(qtbot: QtBot, window: MainWindow) -> None:
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+def undo(window: MainWindow) -> None:
+    press_key(window.conversation.composer.field, "Ctrl+Z")
 
 
 def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
@@ -115,7 +114,7 @@ def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, 
     activate(window)
     composer, long = window.conversation.composer, "word " * 801
     paste(window, "x" * 4000)
-    undo(qtbot, window)
+    undo(window)
     assert not chips(window)
     qtbot.keyClicks(composer.field, "Sum it up")
     paste(window, long)
@@ -124,29 +123,29 @@ def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, 
     assert [name.partition(",")[0] for name in names(window)] == ["Pasted text.txt", "Pasted text 2.txt"]
     assert composer.note.text() == "The long text is attached as a file. Undo makes it text again."
     qtbot.keyClicks(composer.field, " now")
-    undo(qtbot, window)
+    undo(window)
     assert len(chips(window)) == 2, "Undo takes back what was done last"
-    undo(qtbot, window)
+    undo(window)
     assert [name.partition(",")[0] for name in names(window)] == ["Pasted text.txt"]
     assert composer.text.endswith("line\n" * 200)
-    undo(qtbot, window)
+    undo(window)
     assert composer.text == "Sum it up"
     window.conversation.files.choose_part(chat.open.files.files[0].id)
     (sheet,) = window.findChildren(PartSheet)
     assert sheet.windowTitle() == "Choose What to Send of Pasted text.txt"
     sheet.reject()
-    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    press_key(composer.field, "Return")
     qtbot.waitUntil(lambda: chat.controller.replies.free)
     assert long in chat.engine.requests[-1].messages[-1].content
-    undo(qtbot, window)
+    undo(window)
     assert composer.text == ""
 
 
-def test_a_text_too_long_for_the_field_stays_a_file(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_a_text_too_long_for_the_field_stays_a_file(window: MainWindow, chat: Chat) -> None:
     chat.start()
     paste(window, "word " * 100_001)
     assert window.conversation.composer.note.text() == "The long text is attached as a file."
-    undo(qtbot, window)
+    undo(window)
     assert len(chips(window)) == 1
 
 
@@ -169,7 +168,7 @@ def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, cha
     counted(qtbot, window)
     remove = chips(window)[0].remove
     assert remove.accessibleName() == "Remove prices.csv"
-    qtbot.keyClick(remove, Qt.Key.Key_Space)
+    press_key(remove, "Space")
     assert not chips(window)
     assert not window.conversation.composer.files.isVisible()
 
@@ -182,7 +181,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     drop_files(window, prices)
     counted(qtbot, window)
     qtbot.keyClicks(window.conversation.composer.field, "How much?")
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    press_key(window.conversation.composer.field, "Return")
     chat.wait_for(EngineState.IDLE)
     assert not chips(window)
     (message,) = window.conversation.transcript.findChildren(PersonMessage)
@@ -195,7 +194,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     qtbot.waitUntil(lambda: bool(view.text.toPlainText()))
     assert view.text.toPlainText() == "apples,3\npears,4\n"
     assert view.text.isReadOnly()
-    qtbot.keyClick(view, Qt.Key.Key_Escape)
+    press_key(view, "Esc")
     assert not view.isVisible()
 
 
@@ -222,7 +221,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     counted(qtbot, window, 2)
     chat.say("How much?")
     field.setFocus()
-    qtbot.keyClick(field, Qt.Key.Key_Up)
+    press_key(field, "Up")
     (message,) = window.conversation.transcript.findChildren(PersonMessage)
     (row,) = message.findChildren(PendingRow)
     assert [chip.isVisible() for chip in message.findChildren(FileChip)] == [False, False, True, True]
@@ -237,7 +236,7 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     dialog.close()
     editor = window.focusWidget()
     assert isinstance(editor, QPlainTextEdit)
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     assert window.conversation.banners.banner("notice The message was not sent"), "the file is still being read"
     qtbot.waitUntil(lambda: all("token" in chip.accessibleName() for chip in row.row.chips))
     first = chat.open.id
@@ -246,10 +245,10 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     rows = window.conversation.transcript.findChildren(PendingRow)
     assert len(rows[-1].row.chips) == 2, "an edit that is left keeps its files"
     window.actions_.write.trigger()
-    qtbot.keyClick(field, Qt.Key.Key_Up)
+    press_key(field, "Up")
     editor = window.focusWidget()
     assert isinstance(editor, QPlainTextEdit)
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     qtbot.waitUntil(lambda: chat.controller.replies.free and len(chat.engine.requests) == 2)
     sent = chat.engine.requests[-1].messages[-1].content
     assert ("new new new" in sent, "stays" in sent, "old old" in sent) == (True, True, False)
@@ -260,13 +259,13 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     assert [file.name for file in chat.path[0].files] == ["Pasted text.txt", "Pasted text 2.txt"]
 
 
-def test_an_edit_without_new_files_is_forgotten_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_an_edit_without_new_files_is_forgotten_with_its_chat(window: MainWindow, chat: Chat) -> None:
     """Each has a reader and two threads' queues: over days they were many."""
     chat.start()
     window.activateWindow()
     chat.say("How much?")
     window.conversation.composer.field.setFocus()
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Up)
+    press_key(window.conversation.composer.field, "Up")
     own = chat.controller.chat
     assert own.edits
     own.open_chat(own.id or 0)

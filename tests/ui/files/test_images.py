@@ -28,7 +28,7 @@ from tests.inference.vision.seeing_chats import seeing_folder
 from tests.services import fakes
 from tests.ui.conftest import Chat
 from tests.ui.files.dropping import drop
-from tests.ui.shown_widgets import activate, shown_child
+from tests.ui.shown_widgets import activate, press_key, shown_child
 
 ADDRESS = QUrl("https://example.com/cat.png")
 TURNED = 6  # a quarter, as a phone that is held upright
@@ -85,7 +85,7 @@ def sent(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> Iterat
     (tmp_path / "wide.png").write_bytes(png((600, 200)))
     window.conversation.files.attach_files([str(photo(tmp_path / "photo.jpg")), str(tmp_path / "wide.png")])
     wait_for_chips(qtbot, window, 2)
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    press_key(window.conversation.composer.field, "Return")
     qtbot.waitUntil(lambda: len(tiles(window)) == 2 and not chat.writing)
     yield window
     for each in window.findChildren(ImageWindow):
@@ -221,23 +221,23 @@ def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWind
     assert window.view.accessibleName() == "Image photo.jpg, 80 × 120 pixels"  # noqa: RUF001
     assert not window.previous.isEnabled()
     activate(window)
-    qtbot.keyClick(window.view, Qt.Key.Key_Right)
+    press_key(window.view, "Right")
     assert window.windowTitle() == "wide.png"
-    qtbot.keyClick(window.view, Qt.Key.Key_Right)
+    press_key(window.view, "Right")
     assert window.detail.text().startswith("2 of 2")
-    qtbot.keyClick(window.view, Qt.Key.Key_Left)
+    press_key(window.view, "Left")
     assert window.windowTitle() == "photo.jpg"
-    qtbot.keyClick(window.view, Qt.Key.Key_Escape)
+    press_key(window.view, "Esc")
     assert not window.isVisible()
 
 
 def test_copies_are_turned_and_have_no_metadata(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
     tiles(sent)[0].click()
     window = viewer(sent)
-    qtbot.keyClick(window.view, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    press_key(window.view, "Ctrl+C")
     qtbot.waitUntil(lambda: window.detail.text() == "Copied")
     assert QGuiApplication.clipboard().image().size().toTuple() == (80, 120)
-    qtbot.keyClick(window.view, Qt.Key.Key_S, Qt.KeyboardModifier.ControlModifier)
+    press_key(window.view, "Ctrl+S")
     dialog = next(iter(window.findChildren(QFileDialog)))
     dialog.fileSelected.emit(str(tmp_path / "saved.png"))
     dialog.close()
@@ -273,7 +273,7 @@ def save(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     """Save the edit, once its images were counted."""
     field, (files,) = editor_of(window).field, chat.open.edits.values()
     qtbot.waitUntil(lambda: files.tokens is not None)
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
 
 
 def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
@@ -321,14 +321,14 @@ def test_compared_messages_with_the_same_words_and_other_images_are_not_the_same
     window.close()
 
 
-def test_an_editor_without_words_and_images_cannot_be_saved(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
+def test_an_editor_without_words_and_images_cannot_be_saved(sent: MainWindow, chat: Chat) -> None:
     editor = editor_of(sent)
     (row,) = editor.findChildren(PendingRow)
     for _ in range(2):
         assert editor._save.isEnabled()
         row.row.chips[0].remove.click()  # type: ignore[union-attr]
     assert not editor._save.isEnabled()
-    qtbot.keyClick(editor.field, Qt.Key.Key_Return)
+    press_key(editor.field, "Return")
     assert chat.path[0].siblings == 1
 
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog
 from pytestqt.qtbot import QtBot
 
@@ -14,7 +13,7 @@ from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import click_on, shown_child
+from tests.ui.shown_widgets import click_on, press_key, shown_child
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def ask(qtbot: QtBot, window: MainWindow, text: str) -> None:
     field = window.conversation.composer.field
     field.clear()
     qtbot.keyClicks(field, text)
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
 
 
 def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
@@ -71,7 +70,7 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     assert sheet.question.text() == "What of apples?"
     wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40: ")
     assert "of the context." in sheet.summary.text()
-    qtbot.keyClick(sheet, Qt.Key.Key_Return)
+    press_key(sheet, "Return")
     assert not sheet.isVisible()
     qtbot.waitUntil(lambda: chat.open.files.tokens is not None)
     ask(qtbot, brought, "What of apples?")
@@ -184,7 +183,7 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
     assert not sheet.use.isEnabled()
     sheet.percent.setValue(5)
     wait(qtbot, sheet, "The first 5% of it")
-    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    press_key(sheet, "Esc")
     assert not [each for each in brought.findChildren(QDialog) if each.isVisible()]
     assert chat.open.files.excess, "left as it was"
 

@@ -14,6 +14,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat_list.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar.sidebar import Sidebar
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 from tests.ui.sidebar.conftest import index_of
 
 
@@ -158,14 +159,14 @@ def test_right_and_left_unfold_and_fold_a_folder(qtbot: QtBot, chat: Chat, sideb
     _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
     sidebar.list.setFocus()
     sidebar.list.setCurrentIndex(index_of(sidebar, "Bread"))
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Left)
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Left)
+    press_key(sidebar.list, "Left")
+    press_key(sidebar.list, "Left")
     assert _shown(sidebar) == ["Folders", "Recipes", "Today", "Python", "Lisbon"]
     assert sidebar.list.current_row == _row(sidebar, "Recipes")
     assert "collapsed, 1 chat" in str(
         sidebar.list.rows.data(index_of(sidebar, "Recipes"), Qt.ItemDataRole.AccessibleTextRole)
     )
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Right)
+    press_key(sidebar.list, "Right")
     assert "  Bread" in _shown(sidebar)
     place = sidebar.list.visualRect(index_of(sidebar, "Recipes")).center()
     qtbot.mouseClick(sidebar.list.viewport(), Qt.MouseButton.LeftButton, pos=place)
@@ -176,11 +177,11 @@ def test_a_new_folder_is_named_at_once_and_renamed(qtbot: QtBot, sidebar: Sideba
     _trigger(sidebar, "Bread", "Move to Folder", "New Folder…")
     editor = sidebar.list.viewport().findChild(QLineEdit)
     editor.setText("Kitchen")
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     qtbot.waitUntil(lambda: _shown(sidebar)[:3] == ["Folders", "Kitchen", "  Bread"])
     _trigger(sidebar, "Kitchen", "New Folder Inside")
     editor = sidebar.list.viewport().findChildren(QLineEdit)[-1]
-    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    press_key(editor, "Esc")
     assert _shown(sidebar)[:4] == ["Folders", "Kitchen", "  New folder", "  Bread"]
 
 
@@ -213,17 +214,17 @@ def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Si
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
 
 
-def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
+def test_the_bin_gives_back_what_is_chosen(chat: Chat, sidebar: Sidebar) -> None:
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
     sidebar.location_buttons[Location.BIN].click()
     assert _shown(sidebar) == ["Lisbon", "Bread"]
     sidebar.search.setFocus()
-    qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
+    press_key(sidebar.search, "Down")
     assert chat.open.stored_conversation.title == "Python"  # what is in the bin is not opened
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
+    press_key(sidebar.list, "F2")
     assert not sidebar.list.editing
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
+    press_key(sidebar.list, "Return")
     assert _shown(sidebar) == ["Bread"]
     chat.controller.chats.show_location(Location.CHATS)
     assert "Lisbon" in _shown(sidebar)
@@ -243,7 +244,7 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
         _trigger(sidebar, title, "Delete")
     sidebar.location_buttons[Location.BIN].click()
     sidebar.list.setCurrentIndex(index_of(sidebar, "Bread"))
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
+    press_key(sidebar.list, "Del")
     assert _answer(sidebar, "Cancel") == "Delete “Bread” for good?"
     assert _shown(sidebar) == ["Recipes", "Lisbon", "Bread"]
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)

@@ -9,6 +9,7 @@ from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
 from rdchat.ui.sidebar.sidebar import Sidebar, result_text
 from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 from tests.ui.sidebar.conftest import index_of
 
 
@@ -57,21 +58,21 @@ def test_a_new_chat_is_scrolled_to_and_a_scrolled_list_stays(qtbot: QtBot, chat:
     assert sidebar.list.viewport().rect().contains(sidebar.list.visualRect(sidebar.list.currentIndex()))
 
 
-def test_tab_goes_through_the_parts_in_order(qtbot: QtBot, sidebar: Sidebar) -> None:
+def test_tab_goes_through_the_parts_in_order(sidebar: Sidebar) -> None:
     """It passed over the list of chats."""
     parts = sidebar.search, sidebar.filter, sidebar.list, *sidebar.location_buttons.values()
     sidebar.search.setFocus()
     for part in parts:
         assert sidebar.focusWidget() is part
-        qtbot.keyClick(part, Qt.Key.Key_Tab)
+        press_key(part, "Tab")
 
 
-def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Down)
+def test_up_and_down_open_the_neighbours(chat: Chat, sidebar: Sidebar) -> None:
+    press_key(sidebar.list, "Down")
     assert chat.open.stored_conversation.title == "Lisbon"
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)
+    press_key(sidebar.list, "Up")
     assert chat.open.stored_conversation.title == "Python"
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)  # above is a heading
+    press_key(sidebar.list, "Up")  # above is a heading
     assert _current(sidebar) == "Python"
 
 
@@ -89,7 +90,7 @@ def test_a_click_opens_and_one_on_a_heading_does_nothing(qtbot: QtBot, chat: Cha
 
 def test_return_goes_on_to_writing(qtbot: QtBot, sidebar: Sidebar) -> None:
     with qtbot.waitSignal(sidebar.list.write_requested):
-        qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
+        press_key(sidebar.list, "Return")
 
 
 def _editor(sidebar: Sidebar) -> QLineEdit:
@@ -99,10 +100,10 @@ def _editor(sidebar: Sidebar) -> QLineEdit:
 
 
 def test_f2_renames_in_place(qtbot: QtBot, sidebar: Sidebar) -> None:
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
+    press_key(sidebar.list, "F2")
     editor = _editor(sidebar)
     editor.setText("Snakes")
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     qtbot.waitUntil(lambda: "Snakes" in _titles(sidebar))
     assert "Python" not in _titles(sidebar)
 
@@ -113,45 +114,45 @@ def test_a_blank_or_equal_title_changes_nothing(qtbot: QtBot, chat: Chat, sideba
     editor = _editor(sidebar)
     editor.setText(title)
     with qtbot.assertNotEmitted(chat.controller.chats.conversations_changed):
-        qtbot.keyClick(editor, Qt.Key.Key_Return)
+        press_key(editor, "Return")
     assert _current(sidebar) == "Python"
 
 
-def test_escape_leaves_the_title(qtbot: QtBot, sidebar: Sidebar) -> None:
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
+def test_escape_leaves_the_title(sidebar: Sidebar) -> None:
+    press_key(sidebar.list, "F2")
     editor = _editor(sidebar)
     editor.setText("Other")
-    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    press_key(editor, "Esc")
     assert _titles(sidebar) == ["Python", "Lisbon", "Bread"]
 
 
 def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     """A reply that ends in the background lists anew, which would close the editor."""
-    qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
+    press_key(sidebar.list, "F2")
     editor = _editor(sidebar)
     editor.setText("Half a ti")
     chat.store.create_conversation("Newcomer")
     chat.controller.chats.update_list()
     assert sidebar.list.editing
     assert editor.text() == "Half a ti"
-    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    press_key(editor, "Esc")
     qtbot.waitUntil(lambda: "Newcomer" in _titles(sidebar))
 
 
 def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     with qtbot.waitSignal(chat.controller.chats.conversation_removed):
-        qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
+        press_key(sidebar.list, "Del")
     assert _titles(sidebar) == ["Lisbon", "Bread"]
     assert _current(sidebar) == "Lisbon"
     chat.controller.chats.undo()
     assert "Python" in _titles(sidebar)
 
 
-def test_the_context_menu_deletes_and_renames(qtbot: QtBot, sidebar: Sidebar) -> None:
+def test_the_context_menu_deletes_and_renames(sidebar: Sidebar) -> None:
     menu = sidebar.row_actions.menu_for(ChatRow(_conversation(sidebar, "Lisbon")))
     _trigger(menu, "Rename")
     assert sidebar.list.editing
-    qtbot.keyClick(_editor(sidebar), Qt.Key.Key_Escape)
+    press_key(_editor(sidebar), "Esc")
     _trigger(menu, "Delete")
     assert _titles(sidebar) == ["Python", "Bread"]
 
@@ -193,7 +194,7 @@ def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sid
     qtbot.waitUntil(sidebar.empty.isVisible)
     assert _titles(sidebar) == []
     assert sidebar.empty.text() == "No chat contains these words."
-    qtbot.keyClick(sidebar.search, Qt.Key.Key_Escape)
+    press_key(sidebar.search, "Esc")
     qtbot.waitUntil(lambda: len(_titles(sidebar)) == 3)
     assert _current(sidebar) == "Python"
 
@@ -201,7 +202,7 @@ def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sid
 def test_down_goes_from_the_search_to_its_first_hit(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClicks(sidebar.search, "bre")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Bread"])
-    qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
+    press_key(sidebar.search, "Down")
     assert chat.open.stored_conversation.title == "Bread"
 
 

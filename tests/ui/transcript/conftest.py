@@ -7,9 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QTextCursor
-from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -25,6 +23,7 @@ from rdchat.ui.transcript.markdown.text_formats import OBJECT, run_of
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.view import TranscriptView
+from tests.ui.shown_widgets import press_key
 
 Show = Callable[[Sequence[Message]], TranscriptView]
 
@@ -153,7 +152,7 @@ def select_text(body: TextBody, begin: str, end: str) -> None:
 def copied(body: TextBody) -> str:
     """Return what Ctrl-C puts on the clipboard."""
     QGuiApplication.clipboard().setText("nothing")
-    QTest.keyClick(body, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    press_key(body, "Ctrl+C")
     return QGuiApplication.clipboard().text()
 
 

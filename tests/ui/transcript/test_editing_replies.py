@@ -1,8 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
-from PySide6.QtTest import QTest
+from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -13,7 +12,7 @@ from rdchat.ui.transcript.message_actions import facts, summary
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import (
     Show,
     answered,
@@ -38,7 +37,7 @@ def open_menu(view: TranscriptView, message_id: int) -> QMenu:
 def choose(menu: QMenu, words: str) -> None:
     chosen = next(action for action in menu.actions() if action.text() == words)
     menu.setActiveAction(chosen)
-    QTest.keyClick(menu, Qt.Key.Key_Return)
+    press_key(menu, "Return")
 
 
 def editor_in(view: TranscriptView, message_id: int) -> QPlainTextEdit:
@@ -57,10 +56,10 @@ def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show:
     assert editor.toPlainText().strip() == "Yes.\n\nNo."
     editor.selectAll()
     qtbot.keyClicks(editor, "Maybe")
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     qtbot.keyClicks(editor, "so")
     with qtbot.waitSignal(view.edit_submitted) as saved:
-        qtbot.keyClick(editor, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+        press_key(editor, "Ctrl+Return")
     assert saved.args == [2, "Maybe\nso"]
     assert editor.isVisible(), "nobody has shown another version: it may have been refused"
     view.set_messages([person(1, "Hi"), reply(3, "Maybe\nso", siblings=2)])
@@ -74,7 +73,7 @@ def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> Non
         click_on(next(each for each in view.findChildren(QPushButton) if each.text() == "Save"))
         editor = editor_in(view, 2)
         qtbot.keyClicks(editor, "more")
-        qtbot.keyClick(editor, Qt.Key.Key_Escape)
+        press_key(editor, "Esc")
     assert widget_of(view, 2).body.toPlainText() == "Answer 1."
 
 
@@ -101,7 +100,7 @@ def test_an_edited_reply_says_so_with_its_place_and_in_its_details(show: Show) -
     popup.close()
 
 
-def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: QtBot, show: Show) -> None:
+def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(show: Show) -> None:
     view = show(dialogue(1))
     editor = editor_in(view, 2)
     update_message(view, reply(2, "Answer 1.", siblings=2))
@@ -112,7 +111,7 @@ def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: Qt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("message_id", share([200, 199], 2))
-def test_an_edit_is_kept_where_the_reader_goes_elsewhere(qtbot: QtBot, show: Show, message_id: int) -> None:
+def test_an_edit_is_kept_where_the_reader_goes_elsewhere(show: Show, message_id: int) -> None:
     view = show(dialogue(100))
     widget_of(view, message_id).edit()
     (editor,) = widget_of(view, message_id).findChildren(QPlainTextEdit)
@@ -126,7 +125,7 @@ def test_an_edit_is_kept_where_the_reader_goes_elsewhere(qtbot: QtBot, show: Sho
     view.scroll_to_end()
     assert edited_text(widget_of(view, message_id)) == "An hour's work.\n" * 9
     (editor,) = widget_of(view, message_id).findChildren(QPlainTextEdit)
-    qtbot.keyClick(editor, Qt.Key.Key_Escape)
+    press_key(editor, "Esc")
     view.scroll_to_start()
     view.scroll_to_end()
     assert edited_text(widget_of(view, message_id)) is None, "it was given up"

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint
 from PySide6.QtGui import QContextMenuEvent, QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
@@ -12,7 +12,7 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import FoldedText
 from rdchat.ui.transcript.view import TranscriptView
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import (
     Show,
     answered,
@@ -142,10 +142,10 @@ def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None
     view = show(dialogue(1))
     field = edit_first(view)
     qtbot.keyClicks(field, " Why")
-    qtbot.keyClick(field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    press_key(field, "Shift+Return")
     qtbot.keyClicks(field, "then?")
     with qtbot.waitSignal(view.edit_submitted) as sent:
-        qtbot.keyClick(field, Qt.Key.Key_Return)
+        press_key(field, "Return")
     assert sent.args == [1, "Question 1? Why\nthen?"]
 
 
@@ -154,7 +154,7 @@ def test_escape_leaves_the_message_as_it_was(qtbot: QtBot, show: Show) -> None:
     field = edit_first(view)
     qtbot.keyClicks(field, "nonsense")
     with qtbot.assertNotEmitted(view.edit_submitted):
-        qtbot.keyClick(field, Qt.Key.Key_Escape)
+        press_key(field, "Esc")
     qtbot.waitUntil(lambda: editor(view) is None)
     assert "Question 1?" in widget_of(view, 1).body.toPlainText()
 
@@ -164,7 +164,7 @@ def test_an_empty_edit_cannot_be_sent(qtbot: QtBot, show: Show) -> None:
     field = edit_first(view)
     field.clear()
     with qtbot.assertNotEmitted(view.edit_submitted):
-        qtbot.keyClick(field, Qt.Key.Key_Return)
+        press_key(field, "Return")
     assert not button_of_text(view, "Save and Send").isEnabled()
 
 
@@ -296,7 +296,7 @@ def test_tab_reaches_concealed_buttons_and_reveals_them(qtbot: QtBot, show: Show
     qtbot.waitUntil(lambda: QApplication.focusWidget() is not None)
     visited = [QApplication.focusWidget()]
     while visited[-1] is not copy and len(visited) < 20:
-        qtbot.keyClick(visited[-1], Qt.Key.Key_Tab)
+        press_key(visited[-1], "Tab")
         visited.append(QApplication.focusWidget())
     assert copy in visited
     assert copy.grab().toImage() != concealed

@@ -3,7 +3,6 @@
 import pytest
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QEnterEvent
-from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
@@ -12,6 +11,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.transcript.message_actions import ReplyDetails
 from rdchat.ui.transcript.view import TranscriptView
+from tests.ui.shown_widgets import press_key
 from tests.ui.transcript.conftest import Show, answered, button, widget_of
 from tests.ui.transcript.samples import DRAFTED
 
@@ -71,7 +71,7 @@ def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view:
 
 def test_escape_closes_the_details(qtbot: QtBot, view: TranscriptView) -> None:
     button(widget_of(view, 2), "Details").click()
-    QTest.keyClick(view.findChild(ReplyDetails), Qt.Key.Key_Escape)
+    press_key(view.findChild(ReplyDetails), "Esc")
     qtbot.waitUntil(lambda: view.findChild(ReplyDetails) is None)
 
 

@@ -26,7 +26,7 @@ from tests.clocks import ManualClock
 from tests.services import fakes
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.tool_windows import ToolWindow, tool_window
 
 __all__ = ["tool_window"]
@@ -43,14 +43,14 @@ def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool
     assert card.arguments.toPlainText() == '{\n  "path": "a.txt"\n}'
     assert card.accessibleName() == "Run read? A tool of files"
     assert tool_window.window.focusWidget() is composer.field
-    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
-    qtbot.keyClick(composer.field, Qt.Key.Key_Escape)
-    qtbot.keyClick(card.arguments, Qt.Key.Key_Return)
-    qtbot.keyClick(card.buttons[None], Qt.Key.Key_Return)
+    press_key(composer.field, "Return")
+    press_key(composer.field, "Esc")
+    press_key(card.arguments, "Return")
+    press_key(card.buttons[None], "Return")
     assert not tool_window.servers.made
     assert card is next(iter(calls.cards.values()))
     card.buttons[Scope.ONCE].setFocus()
-    qtbot.keyClick(card.buttons[Scope.ONCE], Qt.Key.Key_Return)
+    press_key(card.buttons[Scope.ONCE], "Return")
     tool_window.wait()
     assert tool_window.servers.made == [("files__read", '{"path": "a.txt"}')]
     assert not calls.cards
@@ -315,7 +315,7 @@ def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window
     click_on(composer.tools)
     assert list(popover.items) == ["files", "web"]
     popover.tree.setCurrentItem(popover.items["web"])
-    qtbot.keyClick(popover.tree, Qt.Key.Key_Space)
+    press_key(popover.tree, "Space")
     assert chat.conversation.own.tools == ("web",)
     assert tool_window.servers.started == ["web"]
     qtbot.waitUntil(lambda: popover.items["web"].text(1) == "1 tool")

@@ -9,7 +9,7 @@ from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_column import MAX, OPENED
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import (
     Show,
     add_message,
@@ -182,14 +182,14 @@ def test_home_and_end_reach_the_whole_chat_also_from_within_a_message(qtbot: QtB
     view = show(dialogue(200))
     body = widgets(view)[-1].body
     body.setFocus()
-    qtbot.keyClick(body, Qt.Key.Key_Home)
+    press_key(body, "Home")
     assert widgets(view)[0].message.id == 1
     assert scroll_bar(view).value() == 0
     body = widgets(view)[0].body
     wait_until_drawn(qtbot, view)
-    qtbot.keyClick(body, Qt.Key.Key_PageDown)
+    press_key(body, "PgDown")
     assert scroll_bar(view).value() > 0
-    qtbot.keyClick(body, Qt.Key.Key_End)
+    press_key(body, "End")
     wait_until_drawn(qtbot, view)
     assert at_end(view)
     assert widgets(view)[-1].message.id == 400

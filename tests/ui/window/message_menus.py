@@ -1,13 +1,11 @@
 """What is chosen from the menus of messages."""
 
-from PySide6.QtCore import Qt
-from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMenu
-from pytestqt.qtbot import QtBot
 
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 from tests.ui.transcript.conftest import button, widget_of
 
 
@@ -21,11 +19,11 @@ def shown(window: MainWindow, place: int) -> MessageWidget:
     return widget_of(window.conversation.transcript, message.id)
 
 
-def choose(qtbot: QtBot, window: MainWindow, place: int, words: str) -> None:
+def choose(window: MainWindow, place: int, words: str) -> None:
     """Choose from a message's menu with the keyboard."""
     widget = shown(window, place)
     button(widget, "More").setFocus()
-    qtbot.keyClick(button(widget, "More"), Qt.Key.Key_Space)
+    press_key(button(widget, "More"), "Space")
     (menu,) = [menu for menu in widget.findChildren(QMenu) if menu.isVisible()]
     menu.setActiveAction(next(action for action in menu.actions() if action.text() == words))
-    QTest.keyClick(menu, Qt.Key.Key_Return)
+    press_key(menu, "Return")

@@ -12,7 +12,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.sidebar.rows import ACTIVITY
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import activate
+from tests.ui.shown_widgets import activate, press_key
 
 _CHAT_KEYS = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier
 _NEW_REPLY = _CHAT_KEYS | Qt.KeyboardModifier.ShiftModifier
@@ -24,7 +24,7 @@ def _focused(window: MainWindow) -> QPlainTextEdit:
     return window.conversation.composer.field
 
 
-def test_the_next_and_the_previous_chat_of_the_list_are_opened(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_next_and_the_previous_chat_of_the_list_are_opened(chat: Chat, window: MainWindow) -> None:
     for title in ("Three", "Two", "One"):
         chat.store.create_conversation(title)
     chat.start()
@@ -41,7 +41,7 @@ def test_the_next_and_the_previous_chat_of_the_list_are_opened(qtbot: QtBot, cha
     assert field.hasFocus()
 
 
-def test_no_key_opens_a_deleted_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_no_key_opens_a_deleted_chat(chat: Chat, window: MainWindow) -> None:
     deleted = chat.store.create_conversation("Deleted")
     chat.store.create_conversation("Stays")
     chat.start()
@@ -74,36 +74,36 @@ def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, windo
 def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     field = _focused(window)
-    QTest.keyClick(field, Qt.Key.Key_Up)
+    press_key(field, "Up")
     assert field.hasFocus(), "there is nothing to edit yet"
     chat.say("One")
     chat.say("Two")
     # Escape is the editor's again.
     qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
     QTest.keyClicks(field, "x")
-    QTest.keyClick(field, Qt.Key.Key_Up)
+    press_key(field, "Up")
     assert field.hasFocus(), "Up moves the cursor of a text"
-    QTest.keyClick(field, Qt.Key.Key_Backspace)
-    QTest.keyClick(field, Qt.Key.Key_Up)
+    press_key(field, "Backspace")
+    press_key(field, "Up")
     editor = window.focusWidget()
     assert isinstance(editor, QPlainTextEdit)
     assert (editor.accessibleName(), editor.toPlainText()) == ("Edit your message", "Two")
-    QTest.keyClick(editor, Qt.Key.Key_Escape)
+    press_key(editor, "Esc")
     assert field.hasFocus()
-    QTest.keyClick(field, Qt.Key.Key_Up)
+    press_key(field, "Up")
     editor = window.focusWidget()
     assert isinstance(editor, QPlainTextEdit)
     QTest.keyClicks(editor, "!")
-    QTest.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     qtbot.waitUntil(lambda: chat.controller.replies.state is EngineState.IDLE and not chat.writing)
     assert [message.text for message in chat.path][2] == "Two!"
 
 
-def test_up_takes_back_a_question_that_waits(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_up_takes_back_a_question_that_waits(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.hold_reply("One")
     chat.controller.send("Two")
     field = _focused(window)
-    QTest.keyClick(field, Qt.Key.Key_Up)
+    press_key(field, "Up")
     assert field.toPlainText() == "Two"
     assert not chat.open.unsent.waiting

@@ -1,13 +1,12 @@
 """Where the focus goes by Tab, and that it stays where a control is disabled."""
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 
 
 def _focused() -> QWidget:
@@ -31,12 +30,12 @@ def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(
     visited: list[QWidget] = []
     while not window.panel.isAncestorOf(_focused()):
         visited.append(_focused())
-        QTest.keyClick(_focused(), Qt.Key.Key_Tab)
+        press_key(_focused(), "Tab")
         assert len(visited) < 30
     assert visited[-2:] == [composer.field, composer.button]
     names = [widget.accessibleName() for widget in visited if reply.isAncestorOf(widget)]
     assert {"Copy reply", "Regenerate reply", "Details"} <= set(names)
-    QTest.keyClick(_focused(), Qt.Key.Key_Backtab, Qt.KeyboardModifier.ShiftModifier)
+    press_key(_focused(), "Shift+Backtab")
     assert _focused() is visited[-1]
 
 
@@ -48,10 +47,10 @@ def test_the_focus_stays_on_the_button_that_sends_and_stops(qtbot: QtBot, chat: 
     button.setFocus()
     qtbot.waitUntil(button.hasFocus)
     chat.engine.gate.shut()
-    QTest.keyClick(button, Qt.Key.Key_Space)
+    press_key(button, "Space")
     qtbot.waitUntil(lambda: button.accessibleName() == "Stop")
     assert button.hasFocus()
-    QTest.keyClick(button, Qt.Key.Key_Space)
+    press_key(button, "Space")
     chat.finish_reply()
     assert button.hasFocus()
     assert not button.isEnabled()
@@ -72,7 +71,7 @@ def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(
     qtbot.waitUntil(lambda: bar.maximum() > transcript.viewport().height())
     bar.setValue(bar.maximum())
     for _ in range(60):
-        QTest.keyClick(_focused(), Qt.Key.Key_Tab)
+        press_key(_focused(), "Tab")
         if transcript.column.isAncestorOf(_focused()):
             break
     assert transcript.column.isAncestorOf(_focused())

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QImage
-from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QTabWidget, QTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -16,6 +15,7 @@ from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 
 _AROUND = 16
 # Differences of a channel that an eye sees as a line, and the share of the outline that has one.
@@ -43,12 +43,12 @@ def _picture(widget: QWidget) -> QImage:
 
 def stops_of(window: QWidget) -> Iterator[QWidget]:
     """Go from stop to stop by Tab, until one comes again."""
-    QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+    press_key(QApplication.focusWidget(), "Tab")
     seen: set[QWidget] = set()
     while (widget := QApplication.focusWidget()) is not None and widget not in seen and len(seen) < _MOST_STOPS:
         seen.add(widget)
         yield widget
-        QTest.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+        press_key(QApplication.focusWidget(), "Tab")
 
 
 def _described(widget: QWidget) -> str:

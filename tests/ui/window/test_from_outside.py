@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat import app, cli
@@ -13,12 +12,10 @@ from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import shown_child
+from tests.ui.shown_widgets import press_key, shown_child
 
 
-def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(chat: Chat, window: MainWindow) -> None:
     chat.start()
     field = window.conversation.composer.field
     window.hide()
@@ -31,7 +28,7 @@ def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(
     field.undo()
     assert field.toPlainText() == "What is <b>?"
     field.setFocus()
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     assert chat.path[0].text == "What is <b>?"
 
 

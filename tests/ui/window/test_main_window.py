@@ -19,12 +19,13 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 
 
 def _send(qtbot: QtBot, window: MainWindow, text: str) -> None:
     field = window.conversation.composer.field
     qtbot.keyClicks(field, text)
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
 
 
 def _banners(window: MainWindow) -> list[str]:
@@ -70,7 +71,7 @@ def test_escape_stops_the_reply(qtbot: QtBot, chat: Chat, window: MainWindow) ->
     _pause_midway(qtbot, chat, window)
     qtbot.waitUntil(window.actions_.stop.isEnabled)
     window.activateWindow()
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
+    press_key(window.conversation.composer.field, "Esc")
     chat.wait_for_reply()
     qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
 
@@ -81,7 +82,7 @@ def test_escape_leaves_the_reply_of_another_chat_alone(qtbot: QtBot, chat: Chat,
     chat.open.open_chat(chat.store.create_conversation("Other").id)
     qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
     window.activateWindow()
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Escape)
+    press_key(window.conversation.composer.field, "Esc")
     chat.engine.gate.open()
     qtbot.waitUntil(lambda: chat.store.message(written).text == "Hello, you!")
 

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QCoreApplication, Qt, QTimer
+from PySide6.QtCore import QCoreApplication, QTimer
 from PySide6.QtGui import QAction, QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractButton, QAbstractSpinBox, QComboBox, QLineEdit, QMenu, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
@@ -18,6 +18,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import press_key
 from tests.ui.window.macos_shortcuts import RESERVED, STANDARD
 
 OURS = {"Ctrl+Shift+C": "shows colours, which the app has none of; chat apps copy the last reply with it"}
@@ -52,7 +53,7 @@ def test_rename_from_the_menu_edits_in_place(qtbot: QtBot, chat: Chat, window: M
     window.actions_.rename.trigger()
     editor = window.sidebar.list.viewport().findChild(QLineEdit)
     editor.setText("New title")
-    qtbot.keyClick(editor, Qt.Key.Key_Return)
+    press_key(editor, "Return")
     qtbot.waitUntil(lambda: window.windowTitle() == "New title")
     assert window.focusWidget() is window.sidebar.list
 
@@ -213,7 +214,7 @@ def test_one_return_refreshes_the_actions_once(
     reads.clear()
     chat.engine.gate.shut()
     window.conversation.composer.field.setPlainText("Hello")
-    qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+    press_key(window.conversation.composer.field, "Return")
     qtbot.waitUntil(window.actions_.rename.isEnabled)
     # The sidebar and the window's title read the chat, too.
     assert len(reads) < 2 * of_one_refresh
@@ -225,9 +226,9 @@ def test_escape_in_the_turn_of_the_return_stops_the_reply(qtbot: QtBot, chat: Ch
     chat.engine.gate.shut()
     field = window.conversation.composer.field
     field.setPlainText("Hello")
-    qtbot.keyClick(field, Qt.Key.Key_Return)
+    press_key(field, "Return")
     assert chat.controller.replies.state is not EngineState.IDLE
-    qtbot.keyClick(field, Qt.Key.Key_Escape)
+    press_key(field, "Esc")
     qtbot.waitUntil(lambda: chat.path[-1].finish_reason is FinishReason.CANCELLED)
 
 

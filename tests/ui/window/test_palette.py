@@ -3,7 +3,6 @@
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
-from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset
 from rdchat.services.engine.engine_request import EngineState
@@ -11,14 +10,14 @@ from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.palette import CommandPalette, Entry
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import activate
+from tests.ui.shown_widgets import activate, press_key
 
 
 def _opened(window: MainWindow) -> CommandPalette:
     activate(window)
     focused = QApplication.focusWidget()
     assert focused is not None
-    QTest.keyClick(focused, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
+    press_key(focused, "Ctrl+K")
     assert window.palette_.field.hasFocus()
     return window.palette_
 
@@ -27,32 +26,30 @@ def _listed(palette: CommandPalette) -> list[str]:
     return [entry.text for entry in palette.listed]
 
 
-def test_words_in_any_order_find_a_command_and_return_carries_it_out(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_words_in_any_order_find_a_command_and_return_carries_it_out(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hello")
     palette = _opened(window)
     QTest.keyClicks(palette.field, "chat ne")
     assert _listed(palette)[:1] == ["New Chat"]
-    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    press_key(palette.field, "Return")
     assert not palette.isVisible()
     assert chat.open.id is None
     assert window.conversation.composer.field.hasFocus()
 
 
-def test_what_was_used_last_comes_first_also_after_a_restart(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_what_was_used_last_comes_first_also_after_a_restart(chat: Chat, window: MainWindow) -> None:
     chat.start()
     palette = _opened(window)
     QTest.keyClicks(palette.field, "time ledger")
-    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    press_key(palette.field, "Return")
     window.windows.ledger.close()
     palette = _opened(window)
     assert _listed(palette)[:2] == ["Speed Details", "New Chat"]
     assert chat.controller.settings.values.palette_recent == ("do ledger",)
 
 
-def test_settings_are_found_by_what_is_in_them(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_settings_are_found_by_what_is_in_them(chat: Chat, window: MainWindow) -> None:
     chat.start()
     assert [*PAGES] == [window.settings_window.tabs.tabText(index) for index in range(len(PAGES))]
     assert window.settings_window.tabs.count() == len(PAGES)
@@ -60,7 +57,7 @@ def test_settings_are_found_by_what_is_in_them(qtbot: QtBot, chat: Chat, window:
         palette = _opened(window)
         QTest.keyClicks(palette.field, words)
         assert [(entry.text, entry.detail) for entry in palette.listed[:1]] == [(f"Settings: {name}", "")]
-        QTest.keyClick(palette.field, Qt.Key.Key_Return)
+        press_key(palette.field, "Return")
         settings = window.settings_window
         assert settings.isVisible()
         assert settings.tabs.tabText(settings.tabs.currentIndex()) == name
@@ -71,7 +68,7 @@ def test_settings_are_found_by_what_is_in_them(qtbot: QtBot, chat: Chat, window:
     assert _listed(palette)[:1] == ["Tokens and Drafts"]
 
 
-def test_chats_and_what_is_not_listed_are_found(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_chats_and_what_is_not_listed_are_found(chat: Chat, window: MainWindow) -> None:
     for title in ("Crème brûlée", "Bread"):
         chat.store.create_conversation(title)
     chat.start()
@@ -86,12 +83,12 @@ def test_chats_and_what_is_not_listed_are_found(qtbot: QtBot, chat: Chat, window
     assert window.windowTitle() == "Crème brûlée"
     palette = _opened(window)
     QTest.keyClicks(palette.field, "flour")
-    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    press_key(palette.field, "Return")
     assert window.sidebar.search.text() == "flour"
     assert window.sidebar.search.hasFocus()
 
 
-def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_models_are_loaded_and_another_source_is_listed_too(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.controller.model_slot.load_model("/models/other")
     chat.wait_for(EngineState.IDLE)
@@ -102,24 +99,22 @@ def test_models_are_loaded_and_another_source_is_listed_too(qtbot: QtBot, chat: 
     assert ("model None", "Model") in [(entry.key, entry.detail) for entry in palette.listed]
     palette.field.clear()
     QTest.keyClicks(palette.field, "brief")
-    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    press_key(palette.field, "Return")
     assert used == ["Brief"]
     chat.controller.settings.change_values(presets=(Preset("Pirate", "7"),))
     palette = _opened(window)
     QTest.keyClicks(palette.field, "preset pir")
-    QTest.keyClick(palette.field, Qt.Key.Key_Return)
+    press_key(palette.field, "Return")
     assert chat.open.conversation.own.preset == "7"
 
 
-def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hello")
     window.sidebar.list.setFocus()
     chat.hold_reply("Again")
     palette = _opened(window)
-    QTest.keyClick(palette.field, Qt.Key.Key_Escape)
+    press_key(palette.field, "Esc")
     assert not palette.isVisible()
     assert chat.writing, "Escape closed the palette, and stopped nothing"
     assert window.sidebar.list.hasFocus()
@@ -129,13 +124,11 @@ def test_escape_and_a_click_beside_it_close_it_and_the_keyboard_goes_back(
     assert window.sidebar.list.hasFocus()
 
 
-def test_the_keys_of_the_list_move_in_it_and_a_reader_hears_the_entry(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_the_keys_of_the_list_move_in_it_and_a_reader_hears_the_entry(chat: Chat, window: MainWindow) -> None:
     chat.start()
     palette = _opened(window)
-    QTest.keyClick(palette.field, Qt.Key.Key_Down)
-    QTest.keyClick(palette.field, Qt.Key.Key_Tab)
+    press_key(palette.field, "Down")
+    press_key(palette.field, "Tab")
     assert palette.field.hasFocus()
     assert palette.list.currentIndex().row() == 1
     assert palette.field.accessibleDescription().startswith("New Folder, File")

@@ -17,7 +17,7 @@ from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text
 from tests.grids import share
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import activate
+from tests.ui.shown_widgets import activate, press_key
 
 
 def _in_front(window: QWidget) -> None:
@@ -59,7 +59,7 @@ def test_escape_closes_a_side_window_and_leaves_the_reply_alone(qtbot: QtBot, ch
     ledger = window.windows.ledger
     ledger.show()
     _in_front(ledger)
-    QTest.keyClick(ledger, Qt.Key.Key_Escape)
+    press_key(ledger, "Esc")
     qtbot.waitUntil(lambda: not ledger.isVisible())
     assert window.actions_.stop.isEnabled()
     chat.finish_reply()
@@ -141,7 +141,7 @@ def test_help_scrolls_by_home_end_and_space(qtbot: QtBot, window: MainWindow) ->
     ):
         QTest.keyClick(area, key)
         assert bar.value() == place
-    QTest.keyClick(area, Qt.Key.Key_Space, Qt.KeyboardModifier.ShiftModifier)
+    press_key(area, "Shift+Space")
     assert bar.value() == 0
 
 

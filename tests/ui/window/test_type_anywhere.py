@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import activate
+from tests.ui.shown_widgets import activate, press_key
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_text_fields_and_commands_keep_their_keys(ready: MainWindow) -> None:
     ready.actions_.paste.trigger()
     assert ready.sidebar.search.text() == "hi!"
     _focus(ready, "list")
-    QTest.keyClick(ready.sidebar.list, Qt.Key.Key_Down)
-    QTest.keyClick(ready.sidebar.list, Qt.Key.Key_E, Qt.KeyboardModifier.ControlModifier)
+    press_key(ready.sidebar.list, "Down")
+    press_key(ready.sidebar.list, "Ctrl+E")
     assert ready.conversation.composer.text == ""
     assert ready.sidebar.list.hasFocus()

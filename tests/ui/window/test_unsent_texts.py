@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
@@ -30,6 +30,7 @@ from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS
+from tests.ui.shown_widgets import press_key
 from tests.ui.transcript.conftest import edited_text
 
 # A PNG of one pixel.
@@ -207,7 +208,7 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
         assert window.conversation.composer.text == "And two?"
         for message in messages:
             assert edited_text(widget_of(window, message)) == f"{message.text} And a half"
-        qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Escape)
+        press_key(editor_of(window, messages[1]), "Esc")
         window.conversation.composer.set_text("")
         controller.chat.start_new()
         assert window.conversation.composer.text == "Something more"
@@ -224,13 +225,13 @@ def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messag
     with app.running() as (window, controller):
         widget_of(window, messages[1]).edit()
         editor_of(window, messages[1]).setPlainText("Mine.")
-        qtbot.keyClick(editor_of(window, messages[1]), Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
+        press_key(editor_of(window, messages[1]), "Ctrl+Return")
         assert controller.chat.path[-1].text == "Mine."
         controller.chat.start_new()
         qtbot.waitUntil(lambda: controller.model_slot.info is not None)
         qtbot.keyClicks(window.conversation.composer.field, "Two?")
         controller.chat.unsent.store()  # as after a pause
-        qtbot.keyClick(window.conversation.composer.field, Qt.Key.Key_Return)
+        press_key(window.conversation.composer.field, "Return")
         qtbot.waitUntil(lambda: controller.chat.streaming_id is None and len(controller.chat.path) == 2)
     with app.running() as (window, controller):
         assert (window.conversation.composer.text, controller.chat.path[0].text) == ("", "Two?")
@@ -250,12 +251,12 @@ def test_an_edit_that_is_refused_stays_in_its_editor(
         with monkeypatch.context() as full:
             full.setattr(Database, "write", _no_room)
             editor_of(window, messages[0]).setFocus()
-            qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
+            press_key(editor_of(window, messages[0]), "Return")
         assert [message.text for message in controller.chat.path] == ["One?", "One."]
         assert edited_text(widget_of(window, messages[0])) == "An hour's work"
     with app.running() as (window, controller):
         assert edited_text(widget_of(window, messages[0])) == "An hour's work"
-        qtbot.keyClick(editor_of(window, messages[0]), Qt.Key.Key_Return)
+        press_key(editor_of(window, messages[0]), "Return")
         qtbot.waitUntil(lambda: controller.chat.path[0].text == "An hour's work")
         controller.chat.show_alternative(controller.chat.path[0].id, -1)
         assert edited_text(widget_of(window, messages[0])) is None

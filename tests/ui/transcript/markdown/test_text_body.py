@@ -16,6 +16,7 @@ from tests.links import click, collected_links
 from tests.serving import in_background
 from tests.ui.clicking import click_on
 from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import button, draw, new_body
 from tests.ui.transcript.samples import RICH
 
@@ -177,12 +178,12 @@ def test_a_selection_survives_text_that_streams_in(
     assert body.textCursor().selectedText() == selected
 
 
-def test_text_is_selected_and_copied_with_the_keyboard(qtbot: QtBot, make_body: MakeBody) -> None:
+def test_text_is_selected_and_copied_with_the_keyboard(make_body: MakeBody) -> None:
     body = make_body("- one\n- two")
     body.setFocus()
     body.moveCursor(QTextCursor.MoveOperation.Start)
-    qtbot.keyClick(body, Qt.Key.Key_End, Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
-    qtbot.keyClick(body, Qt.Key.Key_C, Qt.KeyboardModifier.ControlModifier)
+    press_key(body, "Ctrl+Shift+End")
+    press_key(body, "Ctrl+C")
     assert QGuiApplication.clipboard().text() == "• one\n• two"
     assert not QGuiApplication.clipboard().mimeData().hasHtml()
 

@@ -13,7 +13,7 @@ from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import ScrollBar, file_name
 from rdchat.ui.transcript.markdown.text_body import TextBody
-from tests.ui.shown_widgets import click_on
+from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import button, draw, new_body
 
 Show = Callable[..., TextBody]
@@ -66,9 +66,9 @@ def test_the_keyboard_the_wheel_and_dragging_scroll_it(qtbot: QtBot, body: Show)
     (bar,) = bars(shown)
     assert bar.focusPolicy() & Qt.FocusPolicy.TabFocus
     bar.setFocus()
-    qtbot.keyClick(bar, Qt.Key.Key_Right)
+    press_key(bar, "Right")
     assert bar.value() == bar.singleStep()
-    qtbot.keyClick(bar, Qt.Key.Key_End)
+    press_key(bar, "End")
     assert bar.value() == bar.maximum()
     place = QPointF(100, bar.y() - 10)
     for angle, moved in ((QPoint(0, 120), False), (QPoint(120, 0), True)):
