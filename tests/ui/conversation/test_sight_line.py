@@ -15,6 +15,7 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
+from rdchat.ui.conversation.model_offers import SightLine
 from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.entries import facts_of, row_line
 from rdchat.ui.window.main_window import MainWindow
@@ -48,6 +49,13 @@ def attach(qtbot: QtBot, window: MainWindow) -> None:
         data = buffer.getvalue()
     window.conversation.files.add_image(lambda: data)
     qtbot.waitUntil(lambda: window.conversation.composer.files.has_images)
+
+
+def line_below_image(qtbot: QtBot, window: MainWindow, *cards: ModelCard) -> SightLine:
+    """Offer models and attach an image; return the line about it."""
+    offer(qtbot, window, *cards)
+    attach(qtbot, window)
+    return window.conversation.sight
 
 
 @pytest.mark.parametrize(
@@ -95,9 +103,7 @@ def test_a_copy_without_vision_offers_that_of_its_original(
 ) -> None:
     next_model(blind=NO_VISION)
     chat.start()
-    offer(qtbot, window, *installed)
-    attach(qtbot, window)
-    sight = window.conversation.sight
+    sight = line_below_image(qtbot, window, *installed)
     assert sight.text.text() == "tiny does not see images. This copy has no vision."
     assert sight.fetch.isVisible()
     assert sight.button.text() == ("Use Seeing-2B" if installed else "Find a Model That Sees…")
@@ -115,9 +121,7 @@ def test_a_model_whose_vision_is_here_is_loaded_again(
     next_model(blind=NO_VISION)
     chat.start()
     own = ModelCard("maker/tiny", "/models/tiny", "LM Studio", fakes.MODEL.path, sees=True)
-    offer(qtbot, window, SEEING, own)
-    attach(qtbot, window)
-    sight = window.conversation.sight
+    sight = line_below_image(qtbot, window, SEEING, own)
     assert sight.text.text() == "tiny sees images once it is loaded again."
     assert (sight.fetch.isVisible(), sight.button.text()) == (False, "Use tiny")
     next_model(sees=True, blind="")
@@ -130,9 +134,7 @@ def test_a_model_whose_vision_is_here_is_loaded_again(
 def test_models_of_the_models_window_are_offered_too(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     """It hears of downloads, and knows the person's own folder."""
     chat.start()
-    offer(qtbot, window)
-    attach(qtbot, window)
-    sight = window.conversation.sight
+    sight = line_below_image(qtbot, window)
     assert sight.button.text() == "Find a Model That Sees…"
     sight.offer_models_window((SEEING, BLIND))
     assert sight.button.text() == "Use Seeing-2B"
@@ -143,9 +145,7 @@ def test_another_reason_is_named_without_an_offer(
 ) -> None:
     next_model(blind="rdchat does not know how this model sees.")
     chat.start()
-    offer(qtbot, window)
-    attach(qtbot, window)
-    sight = window.conversation.sight
+    sight = line_below_image(qtbot, window)
     assert sight.text.text() == "tiny does not see images. rdchat does not know how this model sees."
     assert not sight.fetch.isVisible()
 
