@@ -11,7 +11,7 @@ def click_on(widget: QWidget, at: QPoint | None = None) -> None:
     QTest.mouseClick(widget, Qt.MouseButton.LeftButton, pos=at or QPoint())
 
 
-def press_key(widget: QWidget, keys: str) -> None:
+def press_key(widget: QWidget, keys: str | QKeySequence.StandardKey) -> None:
     """Press keys, named as in menus: `Return`, `Ctrl+Shift+C`."""
     QTest.keySequence(widget, QKeySequence(keys))
 

@@ -252,8 +252,8 @@ def test_another_conversation_replaces_everything(qtbot: QtBot, show: Show) -> N
     assert [widget.message.id for widget in widgets(view)] == [100]
     view.set_messages([])
     qtbot.waitUntil(lambda: not widgets(view))
-    for key in (Qt.Key.Key_Home, Qt.Key.Key_End):
-        qtbot.keyClick(view, key)
+    for key in ("Home", "End"):
+        press_key(view, key)
     assert scroll_bar(view).maximum() == 0
 
 

@@ -1,6 +1,5 @@
 """Keys that go from chat to chat, and Up, which edits the last question."""
 
-from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
@@ -13,9 +12,6 @@ from rdchat.ui.sidebar.rows import ACTIVITY
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import activate, press_key
-
-_CHAT_KEYS = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier
-_NEW_REPLY = _CHAT_KEYS | Qt.KeyboardModifier.ShiftModifier
 
 
 def _focused(window: MainWindow) -> QPlainTextEdit:
@@ -31,8 +27,8 @@ def test_the_next_and_the_previous_chat_of_the_list_are_opened(chat: Chat, windo
     field = _focused(window)
     chat.open.start_new()
     seen = []
-    for key in (Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Down, Qt.Key.Key_Up):
-        QTest.keyClick(field, key, _CHAT_KEYS)
+    for key in ("Down", "Down", "Down", "Down", "Up"):
+        press_key(field, f"Ctrl+Alt+{key}")
         seen.append(window.windowTitle())
     assert seen == ["One", "Two", "Three", "Three", "Two"], "a heading stands above them, and nothing below"
     row = window.sidebar.list.current_row
@@ -47,7 +43,7 @@ def test_no_key_opens_a_deleted_chat(chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.controller.chats.delete_conversation(deleted.id)
     chat.controller.chats.show_location(Location.BIN)
-    QTest.keyClick(_focused(window), Qt.Key.Key_Down, _CHAT_KEYS)
+    press_key(_focused(window), "Ctrl+Alt+Down")
     assert window.windowTitle() == "Stays"
 
 
@@ -65,7 +61,7 @@ def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, windo
     assert row is not None
     assert sidebar.rows.index(row).data(ACTIVITY) == Activity.NEW
     qtbot.waitUntil(window.actions_.next_reply.isEnabled)
-    QTest.keyClick(_focused(window), Qt.Key.Key_Down, _NEW_REPLY)
+    press_key(_focused(window), "Ctrl+Alt+Shift+Down")
     assert chat.open.id == first
     assert chat.controller.chats.activity(first) is Activity.NONE
     qtbot.waitUntil(lambda: not window.actions_.next_reply.isEnabled())

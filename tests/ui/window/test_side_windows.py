@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QScrollArea, QWidget
+from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
 from rdchat import mac_desktop
@@ -20,33 +20,25 @@ from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import activate, press_key
 
 
-def _in_front(window: QWidget) -> None:
-    activate(window)
-
-
-def _press(window: QWidget, keys: str | QKeySequence.StandardKey) -> None:
-    QTest.keySequence(window, QKeySequence(keys))
-
-
 @pytest.mark.parametrize("name", share(["settings", "ledger", "benchmark_window", "drafting_help"], 2))
-def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow, name: str) -> None:
+def test_menu_keys_work_in_the_windowactivate(qtbot: QtBot, window: MainWindow, name: str) -> None:
     """Command-Option-L did nothing while the tokens window had the focus."""
     side = window.settings_window if name == "settings" else getattr(window.windows, name)
     side.show()
-    _in_front(side)
-    _press(side, "Ctrl+Alt+R")
+    activate(side)
+    press_key(side, "Ctrl+Alt+R")
     qtbot.waitUntil(window.windows.race.isVisible)
     window.windows.race.close()
-    _in_front(side)
-    _press(side, QKeySequence.StandardKey.Close)
+    activate(side)
+    press_key(side, QKeySequence.StandardKey.Close)
     qtbot.waitUntil(lambda: not side.isVisible())
     assert window.isVisible()
 
 
 def test_a_command_that_acts_on_the_chat_brings_the_main_window_to_the_front(qtbot: QtBot, window: MainWindow) -> None:
     window.windows.ledger.show()
-    _in_front(window.windows.ledger)
-    _press(window.windows.ledger, "Ctrl+L")
+    activate(window.windows.ledger)
+    press_key(window.windows.ledger, "Ctrl+L")
     qtbot.waitUntil(window.isActiveWindow)
     qtbot.waitUntil(window.conversation.composer.field.hasFocus)
     window.windows.ledger.close()
@@ -58,7 +50,7 @@ def test_escape_closes_a_side_window_and_leaves_the_reply_alone(qtbot: QtBot, ch
     qtbot.waitUntil(window.actions_.stop.isEnabled)
     ledger = window.windows.ledger
     ledger.show()
-    _in_front(ledger)
+    activate(ledger)
     press_key(ledger, "Esc")
     qtbot.waitUntil(lambda: not ledger.isVisible())
     assert window.actions_.stop.isEnabled()
@@ -69,9 +61,9 @@ def test_find_goes_to_the_search_of_the_models_window(qtbot: QtBot, window: Main
     models = window.windows.models
     for page, field in ((models.installed, models.installed.search), (models.discover, models.discover.bar.field)):
         models.show_page(page)
-        _in_front(models)
+        activate(models)
         models.tabs.setFocus()
-        _press(models, QKeySequence.StandardKey.Find)
+        press_key(models, QKeySequence.StandardKey.Find)
         qtbot.waitUntil(field.hasFocus)
     models.close()
 
