@@ -189,25 +189,15 @@ class Commands(QObject):
 
     # What the command palette lists
 
-    def models(self) -> Iterator[Entry]:
-        """Return the models on this machine; choosing one loads it."""
+    def entries(self) -> Iterator[Entry]:
+        """Return models to load, presets for the open chat, pages of Settings, and the newest chats to open."""
         for name, model in self.parts.model.choices():
-            yield Entry(
-                f"model {model}", name, "Model", partial(self.controller.model_slot.load_model, model), "load model"
-            )
-
-    def presets(self) -> Iterator[Entry]:
-        """Return the presets; choosing one uses it in the open chat."""
+            act = partial(self.controller.model_slot.load_model, model)
+            yield Entry(f"model {model}", name, "Model", act, "load model")
         for each in self.controller.settings.values.presets:
             yield Entry(f"preset {each.id}", each.name, "Preset", partial(self.controller.chat.use_preset, each.id))
-
-    def settings_pages(self) -> Iterator[Entry]:
-        """Return the pages of Settings; choosing one shows it."""
         for page, more in PAGES.items():
             yield Entry(f"settings {page}", f"Settings: {page}", "", partial(self.settings_requested.emit, page), more)
-
-    def chats(self) -> Iterator[Entry]:
-        """Return the newest chats outside the archive."""
         for chat in self._chats.newest(_MAX_CHATS):
             yield Entry(f"chat {chat.id}", chat.title, "Chat", partial(self.open_chat, chat.id), "open chat")
 

@@ -120,8 +120,7 @@ class MainWindow(QMainWindow):
         self._splitter.setStretchFactor(1, 1)
         self.setCentralWidget(self._splitter)
         self.palette_ = CommandPalette(controller.settings, theme, self, self.commands.search_all_chats)
-        kinds = self.commands.models, self.commands.presets, self.commands.settings_pages, self.commands.chats
-        self.palette_.sources += self.actions_.entries, *kinds
+        self.palette_.sources += self.actions_.entries, self.commands.entries
         self._connect_parts()
         self._connect_controller()
         TypeAnywhere(self, self.conversation.composer.field)

@@ -55,7 +55,7 @@ class CommandPalette(Popover):
         search: Searches all messages for words.
 
     Attributes:
-        sources: Each returns the entries of one kind, whenever the palette opens.
+        sources: Each returns entries, whenever the palette opens.
         listed: The entries in the list.
     """
 
