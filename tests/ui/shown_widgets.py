@@ -1,5 +1,7 @@
 """Finds what a window shows, and uses mouse and keys on it."""
 
+import time
+
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
@@ -23,6 +25,12 @@ def shown_child[W: QWidget](parent: QWidget, kind: type[W]) -> W:
 
 
 def activate(window: QWidget) -> None:
-    """Bring a window to the front, and wait until it has the keyboard."""
+    """Bring a window to the front, and wait until it has the keyboard.
+
+    Qt's own function returns too early: it counts a window above or below as well.
+    """
     window.activateWindow()
-    assert QTest.qWaitForWindowActive(window)
+    until = time.monotonic() + 10
+    while not window.isActiveWindow() and time.monotonic() < until:
+        QTest.qWait(1)
+    assert window.isActiveWindow()

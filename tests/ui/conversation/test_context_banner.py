@@ -118,7 +118,7 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
     press(larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
-    assert cut.summary.body.toPlainText().strip() == "They said words."
+    qtbot.waitUntil(lambda: cut.summary.body.toPlainText().strip() == "They said words.")
     assert cut.summary.body.isVisible()
     assert cut.label.text() == "The model sees a summary of the 6 messages above"
     assert len(chat.path) == 6
