@@ -86,7 +86,7 @@ def test_quitting_says_what_is_not_saved_and_keeps_it_in_a_file(locked: None, ch
 
 
 @pytest.mark.slow
-def test_trying_again_asks_again_while_nothing_has_changed(locked: None, window: MainWindow) -> None:
+def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: Chat, window: MainWindow) -> None:
     window.close()
     press(window, "Try Again")
     assert window.isVisible()
