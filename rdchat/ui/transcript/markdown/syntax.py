@@ -24,6 +24,9 @@ from markdown_it.token import Token
 
 from rdchat.chat.attachments.html_text import RAISED
 
+_INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+
+# Formulas
 MAX_FORMULA = 2000
 """The longest formula, in characters; a longer one stays text."""
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
@@ -34,20 +37,21 @@ _TEX = re.compile(rf"(?:\\text\w*\{{[^{{}}\n]*\}}|(?!\$\$|\\\]|\\end\{{|{_WORDS}
 _PRICE = re.compile(r"\d[^\\^_=]*[^\W\d_]{2}")
 _VARIABLE = re.compile(r"[A-Z]{2,}_[A-Z\d_]+|HOME|HOST(?:NAME)?|PATH|PWD|SHELL|TERM|TMPDIR|USER(?:NAME)?|LANG|EDITOR")
 _COMMAND = re.compile(r"\b(?:echo|printf|printenv|export|unset|cd|sudo)\s+(?:-\w+\s+)?[\"']?$")
+# The longer of two signs that begin alike comes first.
+_CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
+
+# Footnotes and tags
 _FOOTNOTE = re.compile(r"\[\^([^\s\[\]]{1,50})\](?!\()")
 _TAG = re.compile(
     r"(?P<break><br[ \t]*/?>)|<(?P<name>sub|sup)>(?P<inner>[^<>\n]{1,50})</(?P=name)>"
     r"|</?(?:kbd|u|mark|ins|small|sub|sup)>",
     re.IGNORECASE,
 )
-# The longer of two signs that begin alike comes first.
-_CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
-_INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-
+# Code blocks
 FENCE = re.compile(r"( {0,3})(`{3,}+(?=[^`\n]*(?:\n|$))|~{3,}+)[ \t]*+([^\n]*)(?:\n|$)")
 
-# This matches the code and formulas of a line.
+# Tables; this matches the code and formulas of a line.
 _ONE_CELL = re.compile(
     r"(?<![`\\])(?P<ticks>`+)(?!`).{1,2000}?(?<!`)(?P=ticks)(?!`)|\$\$.{1,2000}?\$\$|\\\(.{1,2000}?\\\)"
     r"|(?<![\\$])\$(?![\s$])(?:[^$\\]|\\.)+(?<!\s)\$(?![\w$])"
