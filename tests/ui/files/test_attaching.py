@@ -22,7 +22,6 @@ from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
 from tests.listed_chats import listed
-from tests.ui.clicking import click_on
 from tests.ui.conftest import Chat
 from tests.ui.files.dropping import drop, files_data
 from tests.ui.shown_widgets import activate, click_on, press_key, shown_child

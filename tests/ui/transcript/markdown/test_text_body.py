@@ -14,8 +14,6 @@ from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
 from tests.serving import in_background
-from tests.ui.clicking import click_on
-from tests.ui.shown_widgets import click_on
 from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import button, draw, new_body
 from tests.ui.transcript.samples import RICH
