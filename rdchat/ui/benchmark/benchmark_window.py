@@ -28,11 +28,10 @@ from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_
 from rdchat.ui.benchmark.results import EXPORT_TYPES, PLAIN_EXPLANATION, ResultsView, export
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import MODES, Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.labels import MODES, Ground, Separator, ThemedLabel, Throttle, set_tip, small_text
 from rdchat.ui.style.layouts import ThinBar, add_row, column, form_layout, row, scrolled, show_share
 from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.style.throttle import Throttle
 
 _NEW = DraftSettings()
 _MODE_NAMES = {Mode.OFF: "Off, twice (measuring error)"}
@@ -184,7 +183,7 @@ class PlanForm(QWidget):
         heading.setContentsMargins(0, LARGE - 4, 0, 0)
         self._form.addRow(heading)
         if text:
-            self._form.addRow(ThemedLabel(self._theme, text, "muted", -1, wraps=True))
+            self._form.addRow(small_text(self._theme, text))
 
     def _box(self, text: str, checked: bool) -> QCheckBox:
         box = QCheckBox(text)

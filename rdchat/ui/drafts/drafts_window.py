@@ -24,16 +24,20 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.services.chat.reply_recorder import TraceRecorder
-from rdchat.ui.drafts import tree_view
 from rdchat.ui.drafts.tree_view import (
     LINE_BREAK,
     NO_CHARACTER,
     STYLES,
     Alternative,
     TreeView,
+    alternatives,
+    empty_text,
+    position_text,
     probability,
+    round_text,
     spelt,
     token_text,
+    tree_text,
 )
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
@@ -46,12 +50,13 @@ from rdchat.ui.style.labels import (
     OfflineBrowser,
     Separator,
     ThemedLabel,
+    Throttle,
     set_tip,
+    small_text,
 )
 from rdchat.ui.style.layouts import Part, column, row, scrolled, splitter
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import MEDIUM, RING, SMALL, TIGHT, Theme, paint_focus, set_role, text_look
-from rdchat.ui.style.throttle import Throttle
 from rdchat.ui.transcript.markdown.text_body import marked
 
 # The line height in percent leaves room for underlines.
@@ -284,7 +289,7 @@ class TokenDetails(QScrollArea):
             drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), LEGENDS["Tokens"], style.role)
             for drafter, style in STYLES.items()
         }
-        self.none = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.none = small_text(theme)
         ground = Ground(theme, "window")
         rows: list[Part] = [self.token, self.number, SMALL, *self.rows.values(), SMALL, Separator(theme), TIGHT]
         rows += [heading, self._alternatives, self.none, SMALL, Separator(theme), TIGHT, counts]
@@ -313,18 +318,18 @@ class TokenDetails(QScrollArea):
             probability(token.log_prob),
             STYLES[token.drafter].name if token.drafter else "Not drafted",
             f"{token.round:,} of {len(trace.rounds):,}" if token.round else "None",
-            tree_view.position_text(token),
+            position_text(token),
         )
         for figure, value in zip(self.rows.values(), values, strict=True):
             figure.show_value(value if known else formatting.NONE)
-        alternatives = tree_view.alternatives(trace, index) if known else []
-        self._show_alternatives(alternatives)
-        self.none.setText("" if alternatives or not known else _why_none(trace, index))
+        others = alternatives(trace, index) if known else []
+        self._show_alternatives(others)
+        self.none.setText("" if others or not known else _why_none(trace, index))
 
-    def _show_alternatives(self, alternatives: list[Alternative]) -> None:
+    def _show_alternatives(self, others: list[Alternative]) -> None:
         while self.alternatives:
             self.alternatives.pop().deleteLater()
-        for each in alternatives:
+        for each in others:
             name = f"{'✓ ' if each.taken else ''}{spelt(each.text)}"
             figure = FigureRow(self._theme, name, _row_text(each), STYLES[each.drafter].role)
             figure.show_value(probability(each.log_prob))
@@ -354,7 +359,7 @@ class DraftsWindow(SideWindow):
         self.previous = IconButton("previous", "Previous draft", theme, act=lambda: self._step(-1))
         self.next = IconButton("next", "Next draft", theme, act=lambda: self._step(1))
         self.tree = TreeView(theme)
-        self.tree_legend = ThemedLabel(theme, LEGENDS["Tree"], "muted", -1, wraps=True)
+        self.tree_legend = small_text(theme, LEGENDS["Tree"])
         self.tree_legend.setContentsMargins(MEDIUM, 0, MEDIUM, SMALL)
         self._throttle = Throttle(self, lambda: self._load() if self.isVisible() else None)
         self._lay_out(theme)
@@ -441,9 +446,9 @@ class DraftsWindow(SideWindow):
             self.heading.setText("No draft" if cursor >= 0 else "")
             self.tree.show_tree(None, _NO_DRAFT, _NO_DRAFT)
             return
-        self.heading.setText(tree_view.round_text(self._trace, number))
+        self.heading.setText(round_text(self._trace, number))
         tree = self._trace.rounds[number - 1].tree
-        self.tree.show_tree(tree, tree_view.tree_text(self._trace, number), _NO_TREE)
+        self.tree.show_tree(tree, tree_text(self._trace, number), _NO_TREE)
 
 
 def _row_text(row: Alternative) -> str:
@@ -458,5 +463,5 @@ def _why_none(trace: ReplyTrace, index: int) -> str:
     if traced.tree is None:
         return "Not recorded." if traced is not trace.rounds[-1] else "Not known until the step ends."
     if len(traced.tree.tokens) == 1:
-        return tree_view.empty_text(trace)
+        return empty_text(trace)
     return "Nothing. The draft ended before this position."

@@ -18,7 +18,7 @@ from rdchat.ui.models.memory_section import MemorySection
 from rdchat.ui.models.model_row import FileList, ModelRow
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.layouts import column, discard, row, scrolled
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
@@ -43,7 +43,7 @@ class SuggestionBox(Ground):
         self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
         self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
         self.download = ModelRow(models, links, theme, in_details=True)
-        self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self.check = small_text(theme, selectable=True)
         reasons = (self.good_for, self.why, SMALL)
         drafter = (self.drafter, self.download, SMALL)
         column(*reasons, *drafter, self.check, within=self, spacing=TIGHT, margins=MEDIUM)

@@ -14,10 +14,10 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
 from rdchat.ui.models.training.page import TrainingPage, state_title
-from rdchat.ui.speed.panel_fields import CalmComboBox
+from rdchat.ui.speed.draft_controls import CalmComboBox
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.formatting import counted, file_size, listed
-from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.layouts import Sheet, column, fill_box, nothing, row, scrolled
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
@@ -146,7 +146,7 @@ class DraftersPage(QWidget):
         self.list, self.hub_list = (RowList(lambda: ModelRow(models, links, theme)) for _ in range(2))
         self.list_text, self.hub_text = (ThemedLabel(theme, "", "muted", wraps=True) for _ in range(2))
         self.unfit = TextButton("", theme, lambda: self.reasons.setVisible(self.reasons.isHidden()))
-        self.reasons = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self.reasons = small_text(theme, selectable=True)
         self.reasons.hide()
         self.result = ResultLine(models.removal, theme, drafters_only=True)
         self.search = push_button("Search for Drafters", "", self._search)

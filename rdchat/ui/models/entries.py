@@ -17,8 +17,20 @@ from rdchat.inference.api.model_facts import DraftKind, Fit, ModelCard, ModelSiz
 from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
 from rdchat.services.models.larger_model import for_machine
 from rdchat.ui.models.memory_section import judge
-from rdchat.ui.style import formatting
-from rdchat.ui.style.formatting import byte_rate, counted, file_size, listed, part_size, time_left
+from rdchat.ui.style.formatting import (
+    MACHINE,
+    NONE,
+    SEES,
+    byte_rate,
+    counted,
+    dtype_text,
+    file_size,
+    listed,
+    parameters,
+    part_size,
+    percent,
+    time_left,
+)
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -67,15 +79,15 @@ def row_line(row: ModelCard) -> str:
     """Return the second line of a row."""
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
-        return joined("Unfinished", f"{formatting.percent(share)} of {file_size(row.download_bytes)}")
+        return joined("Unfinished", f"{percent(share)} of {file_size(row.download_bytes)}")
     on_disk = file_size(row.disk_bytes)
     kind = drafter_kind(row) if row.is_drafter else ""
     if row.problem:
         return joined(on_disk, kind, "cannot be used" if row.is_drafter else "cannot be loaded")
-    parameters = formatting.parameters(row.sizes.parameters) if row.sizes is not None else ""
+    weights = parameters(row.sizes.parameters) if row.sizes is not None else ""
     version = f"version {row.revision[:12]}" if row.repository and row.revision != "main" else ""
-    sees = formatting.SEES if row.sees and not row.is_drafter else ""
-    return joined(on_disk, kind, parameters, row.quantization, sees, version)
+    sees = SEES if row.sees and not row.is_drafter else ""
+    return joined(on_disk, kind, weights, row.quantization, sees, version)
 
 
 def joined(*parts: str) -> str:
@@ -101,8 +113,8 @@ def facts_of(model: ModelCard) -> list[Fact]:
     else:
         facts = [
             ("Family", model.family or "Unknown", _FAMILY),
-            ("Parameters", formatting.parameters(sizes.parameters) if sizes else formatting.NONE, "Number of weights"),
-            ("Stored as", model.quantization or formatting.NONE, _STORED_AS),
+            ("Parameters", parameters(sizes.parameters) if sizes else NONE, "Number of weights"),
+            ("Stored as", model.quantization or NONE, _STORED_AS),
             on_disk,
         ]
         if model.sees:
@@ -265,7 +277,7 @@ def hub_facts(model: HubModel) -> list[Fact]:
     used = f"{counted(model.downloads, 'download')} last month, {counted(model.likes, 'like')}"
     return [
         ("Family", model.family or "Unknown", _FAMILY),
-        ("Stored as", model.quantization or formatting.NONE, _STORED_AS),
+        ("Stored as", model.quantization or NONE, _STORED_AS),
         ("Weights", size(model.weight_bytes) or "Unknown", "Size of the weights"),
         ("Licence", model.licence or "None given", "As its authors call it"),
         ("Used", used, "On Hugging Face"),
@@ -386,7 +398,7 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
 def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entry]:
     """Return the list for newcomers; the group that fits this machine best comes first."""
     entries: list[Entry] = []
-    installed_text = f": fits {formatting.MACHINE}"
+    installed_text = f": fits {MACHINE}"
     first = for_machine(machine) if machine is not None else ()
     best = first[0].memory_gb if first else 0
     if len(first) < sum(each.memory_gb == best for each in suggestions()):
@@ -420,5 +432,5 @@ def _judged(
         need = machine.need(sizes, drafter_bytes)
         tip += f"\n{judge(need, need, machine.when_idle.memory)[0]}"
         if fit is Fit.TOO_LARGE:
-            use = f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
+            use = f"needs {gigabytes(need.total_bytes)} in {dtype_text(need.precision)}"
     return replace(entry, use=use, marks=tuple(marks), tip=tip)

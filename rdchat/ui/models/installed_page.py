@@ -20,7 +20,7 @@ from rdchat.ui.models.entries import SortBy, entries_of, key_of, short_name, ver
 from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
 from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.formatting import counted, file_size, load_text
-from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.labels import set_tip, small_text
 from rdchat.ui.style.layouts import SearchField, choice_box, column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
@@ -131,7 +131,7 @@ class InstalledPage(QWidget):
         self.search = SearchField(theme, "Search", "Search models")
         set_tip(self.search, "Search by name, family or place")
         self.sort = choice_box("Sort by", "Which models come first", ((by.value, by) for by in SortBy))
-        self.count = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.count = small_text(theme)
         self.count.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.count.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
         self.details = DetailsPane(models, links, theme)

@@ -20,7 +20,7 @@ from rdchat.ui.models import entries
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, file_size, listed
-from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.layouts import ThinBar, column, discard, row, show_share
 from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
@@ -59,12 +59,8 @@ class ModelRow(QWidget):
         self._start_problem = ""
         self.name = ElidedLabel(theme, "", bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.badge = ThemedLabel(theme, "", "success", -1)
-        self.facts, self.figures, self.state = (
-            ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True) for _ in range(3)
-        )
-        self.problem, self.hint = (
-            ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True) for _ in range(2)
-        )
+        self.facts, self.figures, self.state = (small_text(theme, tabular=True) for _ in range(3))
+        self.problem, self.hint = (small_text(theme, tabular=True, selectable=True) for _ in range(2))
         self.bar = ThinBar("Downloaded")
         self.files = FileList(theme)
         self.main, self.other = (push_button("", "", partial(self._press, index)) for index in range(2))

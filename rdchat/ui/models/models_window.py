@@ -24,7 +24,7 @@ from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.models.place_page import MacsPage, RemotePage
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import file_size, percent
-from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, tip_text
+from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, small_text, tip_text
 from rdchat.ui.style.layouts import Sheet, column, nothing, row, scrolled
 from rdchat.ui.style.opening import SideWindow, open_page, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
@@ -68,7 +68,7 @@ class DownloadsPage(QWidget):
         self.pages.addWidget(self.empty)
         self.pages.addWidget(scrolled(ground))
         self.totals = ThemedLabel(theme, "", tabular=True)
-        self.disk = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
+        self.disk = small_text(theme, tabular=True)
         tip = "Remove finished downloads from this list. The models stay."
         self.clear = push_button("Clear Finished", tip, downloads.clear_finished)
         tip = "Your Hugging Face token, for gated and private models"
@@ -113,8 +113,8 @@ class TokenSheet(Sheet):
     def __init__(self, account: HubAccount, theme: Theme, parent: QWidget) -> None:
         self._account = account
         self.status = ThemedLabel(theme, _NONE, wraps=True, selectable=True)
-        self.where = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
-        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True, selectable=True)
+        self.where = small_text(theme, selectable=True)
+        self.problem = small_text(theme, "", "danger", selectable=True)
         self.field = QLineEdit(echoMode=QLineEdit.EchoMode.Password, placeholderText="Paste a token (hf_…)")
         self.field.setAccessibleName("New token")
         self.make = push_button("Create Token…", "Opens the web page for tokens. Read access is enough.")

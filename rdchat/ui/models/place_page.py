@@ -28,7 +28,7 @@ from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import LEAVES, MACHINE, counted, file_size
-from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, visible_text
+from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, small_text, visible_text
 from rdchat.ui.style.layouts import Sheet, add_row, column, form_layout, nothing, row, scrolled
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
@@ -157,7 +157,7 @@ class PlaceSheet(Sheet):
         form = form_layout()
         for each in fields:
             add_row(form, *each)
-        self.status = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self.status = small_text(theme, selectable=True)
         self.status.hide()
         answers = (("Cancel", nothing), ("Add", self._add))
         parts = (SMALL, form, self.status)

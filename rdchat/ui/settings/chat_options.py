@@ -20,7 +20,7 @@ from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.ui.style.buttons import SectionHead, push_button
-from rdchat.ui.style.labels import SAMPLING, Popover, ThemedLabel, set_tip
+from rdchat.ui.style.labels import SAMPLING, Popover, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.layouts import add_row, choice_box, column, fill_box, form_layout, replace_text, row, text_field
 from rdchat.ui.style.opening import open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
@@ -172,7 +172,7 @@ class AnswerShapeForm(QWidget):
         super().__init__()
         self.kind = choice_box("Format of the answers in this chat", _TIP, _CHOICES, letters=0)
         self.schema = text_field(5, _SCHEMA, "JSON schema", "The JSON schema that the answers must fit.")
-        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
+        self.problem = small_text(theme, "", "danger")
         self.shape: AnswerShape | None = None
         label = ThemedLabel(theme, "Answers", bold=True)
         self.mark = ThemedLabel(theme, "", "muted", -1)

@@ -19,7 +19,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.server.server_settings import host_names
 from rdchat.services.server_control import ServerControl
 from rdchat.ui.style.buttons import CopyButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.layouts import add_row, choice_box, column, form_layout, row, text_field
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
@@ -70,7 +70,7 @@ class AgentSetup(QWidget):
         self._values = {"url": "", "key": "", "model": "", "context": ""}
         self.agent = choice_box("Agent", "", ((name, name) for name in AGENTS), letters=0)
         self.agent.currentIndexChanged.connect(self._show)
-        self.where = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.where = small_text(theme)
         self.lines = text_field(_LINES, "Shown while the server is on and a model is loaded.", "Lines for the agent")
         self.lines.setReadOnly(True)
         self.lines.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
@@ -126,7 +126,7 @@ class SettingsPage(QWidget):
 
     def add_note(self, text: str = "", color: str = "muted") -> ThemedLabel:
         """Add a small text as wide as the fields; without a text it is hidden."""
-        label = ThemedLabel(self._theme, text, color, -1, wraps=True)
+        label = small_text(self._theme, text, color)
         label.setFixedWidth(_NOTE_WIDTH)
         self.add_line(label)
         if not text:

@@ -24,7 +24,7 @@ from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, listed
-from rdchat.ui.style.labels import CodeField, ElidedLabel, Popover, ThemedLabel, tip_text, visible_text
+from rdchat.ui.style.labels import CodeField, ElidedLabel, Popover, ThemedLabel, small_text, tip_text, visible_text
 from rdchat.ui.style.layouts import WIDTH, Answer, Sheet, add_row, column, form_layout, nothing, row, text_field
 from rdchat.ui.style.opening import ConsentPause, FileMode, ask, ask_to_open, open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
@@ -100,14 +100,14 @@ class ServerSheet(Sheet):
         self.target = QLineEdit(visible_text(target_text(server)) if server else "", placeholderText=_TARGET)
         self.values = text_field(4, _VALUES)
         self.values.setPlainText("\n".join(server.secrets if server else ()))
-        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
+        self.problem = small_text(theme, "", "danger")
         self.problem.hide()
         form = form_layout()
         add_row(form, "Name", self.name, "Letters, digits and hyphens. Names of its tools begin with it.")
         add_row(form, "Source", self.target, "A command such as uvx mcp-server-fetch, or an address.")
         add_row(form, "Keys", self.values, _VALUES_TIP)
         title, accept = (f"Edit {server.name}", "Save") if server else ("Add Tools", "Add")
-        parts = SMALL, form, ThemedLabel(theme, _VALUES_TIP, "muted", -1, wraps=True), self.problem
+        parts = SMALL, form, small_text(theme, _VALUES_TIP), self.problem
         answers = ("Cancel", nothing), (accept, self._save)
         super().__init__(parent, theme, title, "", answers, parts=parts, stays=True)
 
@@ -332,8 +332,8 @@ class ChatToolsPopover(Popover):
         self.tree.setFixedSize(*_SIZE)
         self.tree.setColumnWidth(0, _NAMES)
         self.tree.itemChanged.connect(self._switch)
-        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
-        self.line = ThemedLabel(theme, "", "warning", -1, wraps=True)
+        self.note = small_text(theme)
+        self.line = small_text(theme, "", "warning")
         self.settings = push_button("Tool Settings…")
         self.settings.clicked.connect(self.close)
         parts = ThemedLabel(theme, "Tools", bold=True), self.tree, self.note, row(None, self.settings)

@@ -14,11 +14,10 @@ from rdchat.ui.speed.figures import SECTIONS, FigureSource
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import LEDGER_COLUMNS, STAGES, ThemedLabel, set_tip, tip_text
+from rdchat.ui.style.labels import LEDGER_COLUMNS, STAGES, ThemedLabel, Throttle, set_tip, small_text, tip_text
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import SideWindow, ask_to_save_content
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
-from rdchat.ui.style.throttle import Throttle
 
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _NOTHING = "The times of the next reply of a model on this machine appear here while it is written."
@@ -126,8 +125,8 @@ class LedgerWindow(SideWindow):
             "Each stage waits for its own results, so that no stage has the time of another. Replies are slower. "
             "Switching this resets the ledger.",
         )
-        self.cost = ThemedLabel(theme, "", "muted", -1, wraps=True)
-        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.cost = small_text(theme)
+        self.note = small_text(theme)
         self.reset = push_button("Reset", "Clear these times and start again", ledger.start_counting)
         self.export = push_button("Export CSV…", "Save the table as comma-separated values", self._choose_file)
         buttons = row(self.exact, None, self.reset, self.export)

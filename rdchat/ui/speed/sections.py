@@ -15,8 +15,7 @@ from rdchat.inference.api.ledger_view import spent_ms
 from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar
-from rdchat.ui.speed.figures import FIGURES, SECTIONS, FigureSource
+from rdchat.ui.speed.figures import FIGURES, SECTIONS, Bar, BarChart, FigureSource, Sparkline, TimeBar
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.labels import DEFINITIONS, ENGINE_STATES, STAGES, WAITING, ElidedLabel, ThemedLabel, set_tip

@@ -7,16 +7,18 @@ through here; `tests/ui/style/test_plain_text_only.py` checks that.
 Names and explanations of what the windows show: `resources/definitions.toml`.
 
 A stranger's text, whole and as it is: arguments of a call, a command, the error output of a program.
+
+A limit on how often fast-changing figures are shown.
 """
 
 import re
 import tomllib
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib import resources
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt, QUrl
+from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, QSize, Qt, QTimer, QUrl
 from PySide6.QtGui import QAction, QHelpEvent, QPainter, QPaintEvent, QPalette, QTextCharFormat, QTextOption
 from PySide6.QtWidgets import (
     QGraphicsItem,
@@ -59,6 +61,8 @@ TRAINING: Mapping[str, Mapping[str, str]] = _TEXTS.pop("Training")
 _ENDED = "".join(f"\n{text}: {reason}" for text, reason in ENDS.values())
 DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_ENDED}"}
 """The definition of each figure."""
+# Figures that change faster cannot be read.
+_INTERVAL_MS = 100
 # Laying out a longer line blocks the window.
 _LONG_LINE = re.compile(r"(.{2000})(?=.)")
 
@@ -130,8 +134,8 @@ def utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]
 class PlainLabel(QLabel):
     """A label that shows its text as it is."""
 
-    def __init__(self, text: str = "", parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, text: str = "") -> None:
+        super().__init__()
         # This is set before there is a text.
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setText(text)
@@ -215,6 +219,13 @@ class ThemedLabel(PlainLabel):
 
     def _recolor(self) -> None:
         set_role(self, QPalette.ColorRole.WindowText, getattr(self._theme.colors, self._color))
+
+
+def small_text(
+    theme: Theme, text: str = "", color: str = "muted", *, tabular: bool = False, selectable: bool = False
+) -> ThemedLabel:
+    """Return a label in a small font whose text takes as many lines as it needs; see `ThemedLabel`."""
+    return ThemedLabel(theme, text, color, -1, tabular=tabular, wraps=True, selectable=selectable)
 
 
 class ElidedLabel(ThemedLabel):
@@ -345,3 +356,31 @@ class CodeField(QPlainTextEdit):
         letters = max((width - 3 * SMALL) // max(self.fontMetrics().averageCharWidth(), 1), 1)
         lines = sum(max(-(-length // letters), 1) for length in self._lengths)
         self.setFixedHeight(min(lines, self._max_lines) * self.fontMetrics().lineSpacing() + 2 * SMALL)
+
+
+class Throttle(QObject):
+    """Calls `act` at once for the first note of a burst, and at most ten times a second for the rest."""
+
+    def __init__(self, parent: QObject, act: Callable[[], object]) -> None:
+        super().__init__(parent)
+        self._act = act
+        self._noted = False
+        self._timer = QTimer(self, interval=_INTERVAL_MS, singleShot=True)
+        self._timer.timeout.connect(self._pass_on)
+
+    @property
+    def resting(self) -> bool:
+        """Whether the next note is emitted at once."""
+        return not self._timer.isActive()
+
+    def note(self) -> None:
+        """Note that there is something new to show."""
+        self._noted = True
+        if self.resting:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._noted:
+            self._noted = False
+            self._timer.start()
+            self._act()

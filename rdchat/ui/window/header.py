@@ -13,9 +13,8 @@ from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.conversation.notices import UNDO_MS, Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.labels import ThemedLabel, Throttle
 from rdchat.ui.style.theme import Theme, show_icon
-from rdchat.ui.style.throttle import Throttle
 from rdchat.ui.window.menus import WindowActions
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows

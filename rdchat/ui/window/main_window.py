@@ -31,7 +31,7 @@ from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
-from rdchat.ui.style.focus_rings import FocusRings
+from rdchat.ui.style.buttons import FocusRings
 from rdchat.ui.style.layouts import in_reading_order, splitter
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme

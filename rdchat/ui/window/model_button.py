@@ -11,7 +11,7 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.storage_watch import SettingsControl
-from rdchat.ui.speed.panel_fields import add_models
+from rdchat.ui.speed.draft_controls import add_models
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu, add_action
 from rdchat.ui.style.labels import button_text, set_tip, visible_text

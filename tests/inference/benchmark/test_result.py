@@ -9,7 +9,7 @@ from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchR
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
-from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
+from rdchat.ui.plots.measured_plots import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
 BASE, FIRST, SECOND = 0, 1, 2  # indices where one baseline stands before the cells

@@ -1,7 +1,7 @@
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.speed.charts import Sparkline
+from rdchat.ui.speed.figures import Sparkline
 from rdchat.ui.style.theme import Theme
 
 

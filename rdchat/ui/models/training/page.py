@@ -27,7 +27,7 @@ from rdchat.inference.api.training import (
 from rdchat.services.models.library import Library
 from rdchat.services.models.training_control import CurvePoint, TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
-from rdchat.ui.plots.curves import Curve, CurvesPlot
+from rdchat.ui.plots.measured_plots import Curve, CurvesPlot
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import (
@@ -42,11 +42,10 @@ from rdchat.ui.style.formatting import (
     rough_time,
     time_left,
 )
-from rdchat.ui.style.labels import TRAINING, ElidedLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.labels import TRAINING, ElidedLabel, Separator, ThemedLabel, Throttle, set_tip, small_text
 from rdchat.ui.style.layouts import ThinBar, column, row, scrolled, show_share
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.style.throttle import Throttle
 
 NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
 _PHASES, _STATES, _OUTCOMES = (TRAINING[name] for name in ("phases", "states", "outcomes"))
@@ -229,7 +228,7 @@ class TrainingForm(QWidget):
         self.tokens.setGroupSeparatorShown(True)
         self.chats = QCheckBox("Learn from my questions too")
         self.little = ThemedLabel(theme, _LITTLE, "warning", wraps=True)
-        self.time = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.time = small_text(theme)
         self._lay_out()
         self.tokens.valueChanged.connect(self.show_size)
         self.show_size()
@@ -245,7 +244,7 @@ class TrainingForm(QWidget):
 
     def _note(self, text: str, button: QWidget | None = None) -> ThemedLabel:
         """Return an explanation, indented below its box if it has one."""
-        label = ThemedLabel(self._theme, text, "muted", -1, wraps=True)
+        label = small_text(self._theme, text)
         if button is not None:
             label.setContentsMargins(_INDENT, 0, 0, TIGHT)
             button.setAccessibleDescription(text)
