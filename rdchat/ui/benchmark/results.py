@@ -21,9 +21,8 @@ from PySide6.QtWidgets import (
 from rdchat.errors import InvalidSettingError, file_errors
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
-from rdchat.ui.plots.drawing import PICTURE_TYPES, save_picture
+from rdchat.ui.plots.drawing import PICTURE_TYPES, PlotView, save_picture
 from rdchat.ui.plots.measured_plots import plots_of
-from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style import formatting
 from rdchat.ui.style.labels import tip_text
 from rdchat.ui.style.layouts import scrolled

@@ -15,8 +15,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.events import RoundTree
 from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
-from rdchat.ui.plots.drawing import Drawing
-from rdchat.ui.plots.plot_view import Chart
+from rdchat.ui.plots.drawing import Chart, Drawing
 from rdchat.ui.style import formatting
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.opening import announce

@@ -16,12 +16,12 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import MemorySection
 from rdchat.ui.models.model_row import FileList, ModelRow
-from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import NoticeView, PageLinks, reading_area
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip, small_text
-from rdchat.ui.style.layouts import column, discard, row, scrolled
+from rdchat.ui.style.layouts import column, discard, row
 from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 
@@ -150,9 +150,6 @@ class DetailsPane(QStackedWidget):
         self.addWidget(self.area)
 
     def _build_scroll(self, theme: Theme) -> QScrollArea:
-        content = QWidget()
-        ground = Ground(theme, "surface")
-        content.setMaximumWidth(TEXT_WIDTH)
         access = row((self.problem, 1), self.token, self.again, self.vision, spacing=-1)
         head = column(self.name, row((self.source, 1), self.page), access, spacing=TIGHT)
         files = row(self.files.fold, None)
@@ -161,11 +158,7 @@ class DetailsPane(QStackedWidget):
         column(self.drafts, advice, within=self._draft_parts, spacing=MEDIUM + TIGHT)
         card = (Separator(theme), MEDIUM, self.card_text, self.card, self.cut)
         column(files, self.files, *card, within=self._card_parts, spacing=TIGHT)
-        parts = (offer, self.memory, self.facts, self._draft_parts, self._card_parts, None)
-        margins = (LARGE, LARGE - TIGHT, LARGE, LARGE)
-        column(head, *parts, within=content, spacing=MEDIUM + TIGHT, margins=margins)
-        row((content, 1000), None, within=ground, spacing=-1)
-        scroll = scrolled(ground)
+        scroll = reading_area(theme, head, offer, self.memory, self.facts, self._draft_parts, self._card_parts)
         # The keyboard scrolls the card.
         scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         scroll.setAccessibleName("About the model")

@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes, gigabytes
 from rdchat.services.models.fit import Machine
-from rdchat.ui.plots.drawing import Drawing
-from rdchat.ui.plots.plot_view import Chart
+from rdchat.ui.plots.drawing import Chart, Drawing
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import (
     QFrame,
     QListWidget,
     QListWidgetItem,
+    QScrollArea,
     QSplitter,
     QStyledItemDelegate,
     QStyleOptionViewItem,
@@ -24,9 +25,9 @@ from rdchat.services.models.removal import Removal
 from rdchat.ui.models.entries import Entry, short_name
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import Ground, ThemedLabel, tip_text
-from rdchat.ui.style.layouts import Part, column, row, splitter
+from rdchat.ui.style.layouts import Part, column, row, scrolled, splitter
 from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import LARGE, SMALL, Theme, control_font, paint_row_ground
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, control_font, paint_row_ground
 
 _ENTRY = Qt.ItemDataRole.UserRole
 _ENTRY_HEIGHT = 48
@@ -210,6 +211,17 @@ def two_columns(theme: Theme, left: Sequence[Part], right: Sequence[Part]) -> QS
     columns = splitter(Qt.Orientation.Horizontal, (grounds[0], _LEFT_WIDTH), (grounds[1], 10_000))
     columns.setStretchFactor(1, 1)
     return columns
+
+
+def reading_area(theme: Theme, *parts: Part) -> QScrollArea:
+    """Return parts one below the other, no wider than a text that is easy to read."""
+    content = QWidget()
+    content.setMaximumWidth(TEXT_WIDTH)
+    margins = (LARGE, LARGE - TIGHT, LARGE, LARGE)
+    column(*parts, None, within=content, spacing=MEDIUM + TIGHT, margins=margins)
+    ground = Ground(theme, "surface")
+    row((content, 1000), None, within=ground, spacing=-1)
+    return scrolled(ground)
 
 
 class PageLinks(QObject):

@@ -25,13 +25,13 @@ from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.entries import Entry, joined
 from rdchat.ui.models.installed_page import InstalledResults
 from rdchat.ui.models.model_row import ModelRow, RowList
-from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
+from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, reading_area, two_columns
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import LEAVES, MACHINE, counted, file_size
-from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, small_text, visible_text
-from rdchat.ui.style.layouts import Sheet, add_row, column, form_layout, nothing, row, scrolled
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, small_text, visible_text
+from rdchat.ui.style.layouts import Sheet, add_row, column, form_layout, nothing, row
 from rdchat.ui.style.opening import ask
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _MACS_NOTE = (
     "Several Macs can run a model that is too large for one. Each needs the same version of rdchat, and ssh without a "
@@ -80,17 +80,10 @@ class PlacePage(QWidget):
         self.rows = RowList(lambda: ModelRow(models, links, theme))
         self.list.chosen.connect(self._show_chosen)
         self.list.delete_requested.connect(buttons[-1].click)
-        content = QWidget()
-        ground = Ground(theme, "surface")
         self._right = QStackedWidget()
-        content.setMaximumWidth(TEXT_WIDTH)
         head = column(self.name, self.source, MEDIUM, row(*buttons, None), self.state, spacing=TIGHT)
-        margins = (LARGE, LARGE - TIGHT, LARGE, LARGE)
-        parts = head, column(self.heading, self.rows, spacing=TIGHT), None
-        column(*parts, within=content, spacing=MEDIUM + TIGHT, margins=margins)
-        row((content, 1000), None, within=ground, spacing=-1)
-        for part in (self.notice, scrolled(ground)):
-            self._right.addWidget(part)
+        self._right.addWidget(self.notice)
+        self._right.addWidget(reading_area(theme, head, column(self.heading, self.rows, spacing=TIGHT)))
         left = (SMALL, (self.list, 1), row(self.add, None, margins=MEDIUM))
         self.result = InstalledResults(models, theme)
         result = column(self.result, margins=(LARGE, SMALL, LARGE, SMALL))

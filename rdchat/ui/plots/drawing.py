@@ -1,6 +1,8 @@
 """A picture painted with Qt: lines, areas and texts from the top down, in pixels, and parts with a tooltip.
 
 Plots are saved as PNG or PDF files too, without a display.
+
+Widgets that show drawings: each part has a tooltip, which in a view the keyboard reaches too.
 """
 
 from collections.abc import Sequence
@@ -8,25 +10,44 @@ from math import log2
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QPointF, QRectF, QSizeF, Qt
+from PySide6.QtCore import (
+    QBuffer,
+    QByteArray,
+    QEvent,
+    QIODevice,
+    QMarginsF,
+    QPoint,
+    QPointF,
+    QRect,
+    QRectF,
+    QSize,
+    QSizeF,
+    Qt,
+    Signal,
+)
 from PySide6.QtGui import (
     QColor,
     QFont,
     QFontDatabase,
     QFontMetricsF,
     QGuiApplication,
+    QHelpEvent,
     QImage,
     QImageWriter,
+    QKeyEvent,
     QPageSize,
     QPainter,
+    QPaintEvent,
     QPdfWriter,
     QPen,
     QPolygonF,
 )
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.ui.style.theme import ALIGNMENTS, LIGHT, Colors
+from rdchat.ui.style.labels import show_tip
+from rdchat.ui.style.theme import ALIGNMENTS, LARGE, LIGHT, Colors, Theme, paint_focus
 
 PICTURE_TYPES = (".png", ".pdf")
 _WIDTH = 672.0
@@ -40,6 +61,8 @@ _GAP = 28.0
 _MIN_RANGE = 1.25
 # Lengths of dash and gap, in widths of the line.
 DASHED = (4.0, 2.0)
+_STEPS = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
+_WIDEST = 760
 
 
 class Mark(NamedTuple):
@@ -121,8 +144,7 @@ class Drawing:
     ) -> None:
         """Draw a line through points; `dashes` are lengths of dash and gap, in widths of the line."""
         if self._painter is not None:
-            self._set_pen(color, width, dashes)
-            self._painter.drawPolyline(_polygon(points))
+            self._prepared(self._painter, color, width, dashes).drawPolyline(_polygon(points))
 
     def area(
         self,
@@ -137,16 +159,14 @@ class Drawing:
     ) -> None:
         """Draw a rectangle, filled or framed or both, perhaps with round corners."""
         if self._painter is not None:
-            self._set_pen(color, width, dashes)
-            self._set_brush(fill, opacity)
-            self._painter.drawRoundedRect(box, radius, radius)
+            self._prepared(self._painter, color, width, dashes, fill=fill, opacity=opacity).drawRoundedRect(
+                box, radius, radius
+            )
 
-    def polygon(self, points: Sequence[tuple[float, float]], fill: str, opacity: float = 1.0) -> None:
+    def polygon(self, points: Sequence[tuple[float, float]], fill: str, opacity: float) -> None:
         """Fill the area between points."""
         if self._painter is not None:
-            self._set_pen("", 1.0, ())
-            self._set_brush(fill, opacity)
-            self._painter.drawPolygon(_polygon(points))
+            self._prepared(self._painter, fill=fill, opacity=opacity).drawPolygon(_polygon(points))
 
     def fade(self, opacity: float) -> None:
         """Draw what follows with an opacity from 0 to 1."""
@@ -157,19 +177,26 @@ class Drawing:
         """Give a part of the picture a tooltip."""
         self.marks.append(Mark(box, text))
 
-    def _set_pen(self, color: str, width: float, dashes: Sequence[float]) -> None:
-        assert self._painter is not None, "a picture that is only measured needs no pen"
+    def _prepared(
+        self,
+        painter: QPainter,
+        color: str = "",
+        width: float = 1.0,
+        dashes: Sequence[float] = (),
+        *,
+        fill: str = "",
+        opacity: float = 1.0,
+    ) -> QPainter:
+        """Give a painter its pen and its brush; without a colour there is none."""
         pen = QPen(self._color(color), width)
         if dashes:
             pen.setDashPattern(dashes)
             pen.setCapStyle(Qt.PenCapStyle.FlatCap)
-        self._painter.setPen(pen if color else Qt.PenStyle.NoPen)
-
-    def _set_brush(self, fill: str, opacity: float) -> None:
-        assert self._painter is not None, "a picture that is only measured needs no brush"
-        color = self._color(fill)
-        color.setAlphaF(opacity)
-        self._painter.setBrush(color if fill else Qt.BrushStyle.NoBrush)
+        painter.setPen(pen if color else Qt.PenStyle.NoPen)
+        ground = self._color(fill)
+        ground.setAlphaF(opacity)
+        painter.setBrush(ground if fill else Qt.BrushStyle.NoBrush)
+        return painter
 
     def _color(self, name: str) -> QColor:
         return QColor(getattr(self.colors, name, name))
@@ -254,7 +281,16 @@ def _picture(plots: Sequence[Plot], kind: str) -> bytes:
     content = QByteArray()
     buffer = QBuffer(content)
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-    device = _image(size) if kind == ".png" else _page(buffer, size)
+    device: QImage | QPdfWriter
+    if kind == ".png":
+        device = QImage((size * _PNG_SCALE).toSize(), QImage.Format.Format_RGB32)
+        device.setDevicePixelRatio(_PNG_SCALE)
+    else:
+        device = QPdfWriter(buffer)
+        device.setResolution(72)  # Units are points.
+        device.setPageSize(QPageSize(size, QPageSize.Unit.Point))
+        device.setPageMargins(QMarginsF())
+        device.setTitle("rdchat benchmark")
     painter = QPainter(device)
     painter.fillRect(QRectF(QPointF(), size), LIGHT.surface)
     painter.translate(_MARGIN, _MARGIN)
@@ -272,16 +308,135 @@ def _draw(plots: Sequence[Plot], drawing: Drawing) -> Drawing:
     return drawing
 
 
-def _image(size: QSizeF) -> QImage:
-    image = QImage((size * _PNG_SCALE).toSize(), QImage.Format.Format_RGB32)
-    image.setDevicePixelRatio(_PNG_SCALE)
-    return image
+class Chart(QWidget):
+    """A widget that is a drawing: a subclass implements `draw`, and the height follows from the width.
+
+    Attributes:
+        margin: Margin around the drawing, in pixels.
+    """
+
+    margin = 0
+
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__()
+        self.theme = theme
+        self._height = 0
+        self.setAccessibleName(name)
+        policy = QSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+        theme.changed.connect(self.update)
+
+    def draw(self, drawing: Drawing) -> None:
+        """Fill the drawing and set its height."""
+        raise NotImplementedError
+
+    def redraw(self, description: str) -> None:
+        """Show new content, and describe it to screen readers."""
+        self.setAccessibleDescription(description)
+        before = self._height
+        self._height = self.heightForWidth(self.width())
+        if self._height != before:
+            self.updateGeometry()
+        self.update()
+
+    @property
+    def drawing(self) -> Drawing:
+        """The drawing at the present width."""
+        return self._drawing(self.width())
+
+    def _drawing(self, width: int, painter: QPainter | None = None) -> Drawing:
+        drawing = Drawing(width - 2 * self.margin, self.theme.colors, self.font(), painter)
+        self.draw(drawing)
+        return drawing
+
+    def heightForWidth(self, width: int) -> int:
+        return round(self._drawing(width).height + 2 * self.margin)
+
+    def sizeHint(self) -> QSize:
+        return QSize(120, self.heightForWidth(self.width()))
+
+    def area_of(self, mark: Mark) -> QRectF:
+        """Return where a part is in the widget."""
+        return mark.box.translated(self.margin, self.margin)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
+            position = QPointF(event.pos())
+            mark = next((mark for mark in self.drawing.marks if self.area_of(mark).contains(position)), None)
+            if mark is not None:
+                show_tip(event.globalPos(), mark.text, self, self.area_of(mark).toRect())
+                return True
+            QToolTip.hideText()
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.translate(self.margin, self.margin)
+        self._drawing(self.width(), painter)
 
 
-def _page(buffer: QBuffer, size: QSizeF) -> QPdfWriter:
-    writer = QPdfWriter(buffer)
-    writer.setResolution(72)  # Units are points.
-    writer.setPageSize(QPageSize(size, QPageSize.Unit.Point))
-    writer.setPageMargins(QMarginsF())
-    writer.setTitle("rdchat benchmark")
-    return writer
+class PlotView(Chart):
+    """Shows plots. The arrow keys go from part to part and show its tooltip, which screen readers read too.
+
+    `part_reached` follows; the part may be out of view.
+    """
+
+    part_reached = Signal(QRect)
+    margin = LARGE
+
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__(theme, name)
+        self._plots: Sequence[Plot] = ()
+        self._current: int | None = None
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setMinimumWidth(280)
+        self.setMaximumWidth(_WIDEST)
+
+    @property
+    def description(self) -> str:
+        return " ".join(self.drawing.descriptions)
+
+    def draw(self, drawing: Drawing) -> None:
+        _draw(self._plots, drawing)
+
+    def show_plots(self, plots: Sequence[Plot]) -> None:
+        before = len(self.drawing.marks)
+        self._plots = plots
+        if len(self.drawing.marks) != before:
+            self._current = None  # With as many marks as before it is the same picture.
+        self.redraw(self.description if self._current is None else self.accessibleDescription())
+
+    def sizeHint(self) -> QSize:
+        return QSize(_WIDEST, self.heightForWidth(_WIDEST))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), self.theme.colors.surface)
+        painter.end()
+        super().paintEvent(event)
+        if self.hasFocus():
+            framed = None if self._current is None else self.area_of(self.drawing.marks[self._current])
+            paint_focus(QPainter(self), framed or QRectF(self.rect()), self.theme.colors.accent)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self._current = None
+            self.setAccessibleDescription(self.description)
+            self.update()
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        step = _STEPS.get(Qt.Key(event.key()))
+        last = len(self.drawing.marks) - 1
+        if step is None or last < 0:
+            super().keyPressEvent(event)
+            return
+        first = 0 if step > 0 else last
+        self._current = first if self._current is None else min(max(self._current + step, 0), last)
+        mark = self.drawing.marks[self._current]
+        area = self.area_of(mark)
+        self.setAccessibleDescription(mark.text)
+        self.part_reached.emit(area.toAlignedRect())
+        show_tip(self.mapToGlobal(area.bottomLeft().toPoint() + QPoint(24, -8)), mark.text, self)
+        self.update()

@@ -71,7 +71,9 @@ class SpeedBars:
                 row = QRectF(0, drawing.height, drawing.width, _ROW)
                 rows.append((row, label, figure))
                 _draw_bar(drawing, row, left, unit, figure)
-                drawing.add_tooltip(row, _bar_text(dtype, label, figure))
+                spread = f"Half of the {figure.n} values are between {figure.low:.2f} and {figure.high:.2f}."
+                median = f"{label}, {dtype}: {ratio(figure.median)} plain decoding."
+                drawing.add_tooltip(row, f"{median} {spread if figure.n > 1 else 'One value.'}")
                 drawing.height += _ROW
         drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
         for row, label, figure in rows:
@@ -107,12 +109,6 @@ def _draw_bar(drawing: Drawing, row: QRectF, left: float, unit: float, figure: F
     for color, width in (("surface", 3.6), ("text", 1.2)):  # Visible on bar and ground alike.
         for line in whisker if figure.n > 1 else ():
             drawing.line(line, color, width)
-
-
-def _bar_text(dtype: str, label: str, figure: Figure) -> str:
-    spread = f"Half of the {figure.n} values are between {figure.low:.2f} and {figure.high:.2f}."
-    median = f"{label}, {dtype}: {ratio(figure.median)} plain decoding."
-    return f"{median} {spread if figure.n > 1 else 'One value.'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +262,13 @@ class CurvesPlot:
         curves = [curve for curve in self.curves if curve.points]
         names = _NAME_WIDTH if len(curves) > 1 else 4.0
         frame = QRectF(_LEFT, drawing.height + 4, drawing.width - _LEFT - names, _HEIGHT - 4)
-        top = self._top(max((value for curve in curves for _, value in curve.points), default=0.0))
-        dots = [[_dot(point, frame, top) for point in curve.points] for curve in curves]
+        highest = max((value for curve in curves for _, value in curve.points), default=0.0)
+        # The end of the vertical axis: a round value above all.
+        top = min(max(ceil(highest * 5) / 5, 0.2), 1.0) if self.shares else float(max(ceil(highest), 1))
+        dots = [
+            [(frame.x() + x * frame.width(), frame.y() + frame.height() * (1 - y / top)) for x, y in curve.points]
+            for curve in curves
+        ]
         self._draw_axes(drawing, frame, top)
         names_at: list[tuple[float, str]] = []
         for index, (curve, own) in enumerate(zip(curves, dots, strict=True)):
@@ -304,12 +305,3 @@ class CurvesPlot:
 
     def _value(self, value: float) -> str:
         return percent(value) if self.shares else f"{value:.1f}"
-
-    def _top(self, highest: float) -> float:
-        """Return the end of the vertical axis: a round value above all."""
-        return min(max(ceil(highest * 5) / 5, 0.2), 1.0) if self.shares else float(max(ceil(highest), 1))
-
-
-def _dot(point: tuple[float, float], frame: QRectF, top: float) -> tuple[float, float]:
-    x, y = point
-    return frame.x() + x * frame.width(), frame.y() + frame.height() * (1 - y / top)

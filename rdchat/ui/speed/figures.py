@@ -14,8 +14,7 @@ from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
 from rdchat.inference.api.ledger_view import spent_ms
 from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.plots.drawing import Drawing
-from rdchat.ui.plots.plot_view import Chart
+from rdchat.ui.plots.drawing import Chart, Drawing
 from rdchat.ui.style.formatting import (
     NONE,
     count,

@@ -11,9 +11,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.result import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
-from rdchat.ui.plots.drawing import Drawing, Plot, ink_on, luminance, save_picture, speed_color
+from rdchat.ui.plots.drawing import Drawing, Plot, PlotView, ink_on, luminance, save_picture, speed_color
 from rdchat.ui.plots.measured_plots import LINES, MAP_LINES, Curve, CurvesPlot, HeatMap, SpeedBars, plots_of
-from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.services.bench_runs import PLAN
 

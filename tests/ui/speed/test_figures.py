@@ -19,6 +19,7 @@ def test_every_figure_has_a_definition_and_a_dash_before_anything_is_measured() 
 
 
 def test_a_few_tokens_left_to_read_have_no_speed() -> None:
+    """After a regenerate one token is read, and "4.15 tokens/s" looked like a slow machine."""
     read = Statistics(prompt_tokens=100, prefill_ms=50, ttft_ms=60)
     speed = FIGURES["Reading speed"]
     assert speed(FigureSource(read)) == "2,000 tokens/s"

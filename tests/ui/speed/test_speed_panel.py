@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -57,6 +58,26 @@ def panel(qtbot: QtBot, theme: Theme, chat: Chat) -> SpeedPanel:
     return panel
 
 
+type Show = Callable[[Statistics], None]
+
+
+@pytest.fixture
+def show(chat: Chat, panel: SpeedPanel) -> Show:
+    """Have the panel show figures of a reply; the model is loaded."""
+    chat.start()
+
+    def show(statistics: Statistics) -> None:
+        chat.controller.replies.statistics_changed.emit(statistics)
+        chat.qtbot.waitUntil(lambda: panel._source.statistics == statistics)
+
+    return show
+
+
+def _value(panel: SpeedPanel, name: str) -> str:
+    """The text of a figure below the charts."""
+    return next(section.rows[name].value.text() for section in panel._figures if name in section.rows)
+
+
 def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.status.state.text() == "Loading the model…"
     chat.controller.model_slot.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
@@ -67,8 +88,8 @@ def test_loading_shows_its_progress_and_then_the_model(chat: Chat, panel: SpeedP
     assert panel.status.state.text() == "Ready"
     assert not panel.status.progress.isVisible()
     assert panel.model.model_name.text() == "tiny"
-    assert panel.model.rows["Precision"].value.text() == "float32"
-    assert panel.model.rows["Runs on"].value.text() == "CPU"
+    assert _value(panel, "Precision") == "float32"
+    assert _value(panel, "Runs on") == "CPU"
 
 
 def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
@@ -78,17 +99,15 @@ def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
     assert (panel.status.progress.value(), panel.status.progress.maximum()) == (250, 1000)
 
 
-def test_figures_of_a_reply(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(_STATISTICS)
-    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    assert panel.reply.rows["Reading speed"].value.text() == "200 tokens/s"
-    assert panel.reply.rows["Time to first token"].value.text() == "520 ms"
-    assert panel.reply.rows["Tokens written"].value.text() == "101"
-    assert panel.reply.rows["Prompt tokens"].value.text() == "300"
-    assert panel.reply.rows["From memory"].value.text() == "200"
-    assert panel.memory.rows["Peak memory"].value.text() == "812 MB"
-    assert panel.memory.rows["Context"].value.text() == "512 of 2,048"
+def test_figures_of_a_reply(panel: SpeedPanel, show: Show) -> None:
+    show(_STATISTICS)
+    assert _value(panel, "Reading speed") == "200 tokens/s"
+    assert _value(panel, "Time to first token") == "520 ms"
+    assert _value(panel, "Tokens written") == "101"
+    assert _value(panel, "Prompt tokens") == "300"
+    assert _value(panel, "From memory") == "200"
+    assert _value(panel, "Peak memory") == "812 MB"
+    assert _value(panel, "Context") == "512 of 2,048"
     assert panel.memory.context_bar.value() == 250
 
 
@@ -97,8 +116,8 @@ def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel
     chat.qtbot.waitUntil(lambda: panel.throttle.resting)
     for tokens in range(1, 200):
         chat.controller.replies.statistics_changed.emit(Statistics(generated_tokens=tokens))
-    assert panel.reply.rows["Tokens written"].value.text() == "1"
-    chat.qtbot.waitUntil(lambda: panel.reply.rows["Tokens written"].value.text() == "199")
+    assert _value(panel, "Tokens written") == "1"
+    chat.qtbot.waitUntil(lambda: _value(panel, "Tokens written") == "199")
 
 
 @pytest.mark.parametrize("reason", share([FinishReason.EOS, FinishReason.LENGTH, FinishReason.STOP_STRING], 3))
@@ -107,13 +126,13 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     chat.start()
     chat.say("Hello")
     words, explanation = ENDS[reason]
-    chat.qtbot.waitUntil(lambda: panel.reply.rows["Ended"].value.text() == words)
+    chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == words)
     assert explanation in panel.reply.rows["Ended"].toolTip()
     chat.controller.chat.start_new()
-    assert panel.reply.rows["Ended"].value.text() == formatting.NONE
+    assert _value(panel, "Ended") == formatting.NONE
     chat.controller.chat.open_chat(listed(chat.controller.chats)[0].id)
-    assert panel.reply.rows["Ended"].value.text() == words
-    assert panel.reply.rows["Tokens written"].value.text() == "4"
+    assert _value(panel, "Ended") == words
+    assert _value(panel, "Tokens written") == "4"
 
 
 def test_a_stopped_reply_says_so(chat: Chat, panel: SpeedPanel) -> None:
@@ -124,7 +143,7 @@ def test_a_stopped_reply_says_so(chat: Chat, panel: SpeedPanel) -> None:
     chat.wait_for(EngineState.WRITING)
     assert panel.status.state.text() == "Writing…"
     chat.controller.stop_reply()
-    chat.qtbot.waitUntil(lambda: panel.reply.rows["Ended"].value.text() == "Stopped")
+    chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == "Stopped")
 
 
 def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPanel) -> None:
@@ -133,20 +152,20 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
     chat.wait_for(EngineState.NO_MODEL)
     assert panel.status.state.text() == "No model loaded"
     assert panel.model.model_name.text() == "None"
-    assert panel.memory.rows["Weights"].value.text() == formatting.NONE
+    assert _value(panel, "Weights") == formatting.NONE
 
 
 def test_the_context_has_its_limit_once_the_model_is_there(chat: Chat, panel: SpeedPanel) -> None:
-    assert panel.memory.rows["Context"].value.text() == formatting.NONE
+    assert _value(panel, "Context") == formatting.NONE
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
-    assert panel.memory.rows["Context"].value.text() == "512 tokens"
+    assert _value(panel, "Context") == "512 tokens"
     chat.start()
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
-    chat.qtbot.waitUntil(lambda: panel.memory.rows["Context"].value.text() == "512 of 2,048")
+    chat.qtbot.waitUntil(lambda: _value(panel, "Context") == "512 of 2,048")
     chat.controller.model_slot.retry()
-    assert panel.memory.rows["Context"].value.text() == "512 tokens"
+    assert _value(panel, "Context") == "512 tokens"
     chat.wait_for(EngineState.IDLE)
-    assert panel.memory.rows["Context"].value.text() == "512 of 2,048"
+    assert _value(panel, "Context") == "512 of 2,048"
 
 
 def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
@@ -157,16 +176,7 @@ def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
         assert row.value.accessibleName().endswith(f": {formatting.NONE}")
 
 
-def test_prefill_of_a_token_or_two_has_no_rate(chat: Chat, panel: SpeedPanel) -> None:
-    """After a regenerate one token is read, and "4.15 tokens/s" looked like a slow machine."""
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, cached_prompt_tokens=299))
-    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
-    assert panel.reply.rows["Reading speed"].value.text() == formatting.NONE
-
-
-def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
+def test_drafting_figures_stand_beside_the_plain_baseline(panel: SpeedPanel, show: Show) -> None:
     drafted = replace(
         _STATISTICS,
         rounds=40,
@@ -180,14 +190,13 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
         plain_step_ms=50.0,
         others_share=0.0,
     )
-    chat.controller.replies.statistics_changed.emit(drafted)
-    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    show(drafted)
     assert panel.speed.plain.value.text() == "20.0 tokens/s"
     assert panel.speed.ratio.text() == "1.25x"
-    assert panel.reply.rows["Writing time"].value.text() == "4.00 s"
+    assert _value(panel, "Writing time") == "4.00 s"
     assert panel.speed.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
     assert panel.speed.per_step.value.text() == "2.50"
-    assert panel.drafts.rows["Steps with a draft"].value.text() == "40"
+    assert _value(panel, "Steps with a draft") == "40"
     assert not {"Checked per step", "Waits per step"} & panel.drafts.rows.keys(), "they are behind Details"
     assert [(bar.label, bar.value, bar.share) for bar in panel.drafts.lengths.bars] == [
         (str(length), "10", 1.0) for length in range(4)
@@ -198,10 +207,8 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
     assert panel.drafts.positions.accessibleDescription().startswith("Position 1: 75")
 
 
-def test_plain_decoding_shows_no_draft_figures(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, target_calls=100, host_syncs=100))
-    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+def test_plain_decoding_shows_no_draft_figures(panel: SpeedPanel, show: Show) -> None:
+    show(replace(_STATISTICS, target_calls=100, host_syncs=100))
     assert panel.speed.per_step.value.text() == "1.00"
     for figure in (panel.speed.acceptance, *panel.drafts.rows.values()):
         assert figure.value.text() == formatting.NONE
@@ -253,26 +260,22 @@ def test_what_auto_expects_never_stands_beside_a_figure_that_says_the_opposite(c
     assert panel.drafting.explanation.text() == "Auto is using the drafter."
 
 
-def test_what_auto_did_is_told_after_the_reply(chat: Chat, panel: SpeedPanel) -> None:
+def test_what_auto_did_is_told_after_the_reply(panel: SpeedPanel, show: Show) -> None:
     """The note fell back to "not measured yet"."""
-    chat.start()
     choice = AutoChoice("off", 0, 0, 1.0, 1.0, "Not drafting yet.")
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, target_calls=60, choice=choice))
-    said = "Auto drafted in 40 of 60 steps of the last reply."
-    chat.qtbot.waitUntil(lambda: panel.drafting.explanation.text() == said)
-    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, choice=choice))
-    chat.qtbot.waitUntil(lambda: panel.drafting.explanation.text() == "Auto did not draft in the last reply.")
+    show(replace(_DRAFTED, target_calls=60, choice=choice))
+    assert panel.drafting.explanation.text() == "Auto drafted in 40 of 60 steps of the last reply."
+    show(replace(_STATISTICS, choice=choice))
+    assert panel.drafting.explanation.text() == "Auto did not draft in the last reply."
     assert "Not drafting yet." in panel.drafting.explanation.toolTip()
 
 
-def test_a_reply_that_was_stopped_in_its_prompt_says_nothing_of_auto(chat: Chat, panel: SpeedPanel) -> None:
+def test_a_reply_that_was_stopped_in_its_prompt_says_nothing_of_auto(panel: SpeedPanel, show: Show) -> None:
     """What Auto was about to do stayed: "Timing plain decoding for a moment"."""
-    chat.start()
     choice = AutoChoice("off", 0, 0, 1.0, 1.0, "Timing plain decoding for a moment, to compare.")
     usual = panel.drafting.explanation.text()
-    for statistics in (replace(_DRAFTED, choice=choice), Statistics(prompt_tokens=900, choice=choice)):
-        chat.controller.replies.statistics_changed.emit(statistics)
-        chat.qtbot.waitUntil(lambda drawn=statistics: panel._source.statistics == drawn)
+    show(replace(_DRAFTED, choice=choice))
+    show(Statistics(prompt_tokens=900, choice=choice))
     assert panel.drafting.explanation.text() == usual
 
 
@@ -365,12 +368,11 @@ def test_a_chat_whose_replies_were_not_measured_says_so(chat: Chat, panel: Speed
     chat.engine.load_gate.open()
 
 
-def test_the_ratio_waits_until_there_is_enough_to_compare(chat: Chat, panel: SpeedPanel) -> None:
+def test_the_ratio_waits_until_there_is_enough_to_compare(panel: SpeedPanel, show: Show) -> None:
     """It was shown after three tokens, and climbed from 0.66x to 1.47x."""
-    chat.start()
     short = replace(_DRAFTED, generated_tokens=29, decode_ms=1000, ledger=_LEDGER)
-    chat.controller.replies.statistics_changed.emit(short)
-    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == "4.50 s")
+    show(short)
+    assert panel.time.total.value.text() == "4.50 s"
     assert not panel.speed.ratio.isVisible()
     assert panel.speed.plain.value.text() == formatting.NONE
 
@@ -378,17 +380,15 @@ def test_the_ratio_waits_until_there_is_enough_to_compare(chat: Chat, panel: Spe
 @pytest.mark.parametrize(
     ("drafted", "said"), [(2, formatting.NONE), (19, formatting.NONE), (20, "10\N{NARROW NO-BREAK SPACE}%")]
 )
-def test_few_drafted_tokens_are_no_share(chat: Chat, panel: SpeedPanel, drafted: int, said: str) -> None:
+def test_few_drafted_tokens_are_no_share(panel: SpeedPanel, show: Show, drafted: int, said: str) -> None:
     """A single step showed 100 %."""
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, drafted=drafted, accepted=2))
-    chat.qtbot.waitUntil(lambda: panel.speed.acceptance.value.text() == said)
+    show(replace(_DRAFTED, drafted=drafted, accepted=2))
+    assert panel.speed.acceptance.value.text() == said
 
 
-def test_the_speed_over_time_is_there_when_a_chat_is_opened_again(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, speeds=(20.0, 30.0)))
-    chat.qtbot.waitUntil(lambda: panel.speed.sparkline.speeds == (20.0, 30.0))
+def test_the_speed_over_time_is_there_when_a_chat_is_opened_again(panel: SpeedPanel, show: Show) -> None:
+    show(replace(_STATISTICS, speeds=(20.0, 30.0)))
+    assert panel.speed.sparkline.speeds == (20.0, 30.0)
 
 
 def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel) -> None:
@@ -457,9 +457,9 @@ def test_figures_are_there_when_a_section_is_first_unfolded(qtbot: QtBot, theme:
     assert not panel.reply.rows
     panel.reply.head.click()
     assert panel.reply.rows["Tokens written"].isVisible()
-    assert panel.reply.rows["Tokens written"].value.text() == "101"
+    assert _value(panel, "Tokens written") == "101"
     panel.model.head.click()
-    assert panel.model.rows["Runs on"].value.text() == "CPU"
+    assert _value(panel, "Runs on") == "CPU"
 
 
 def test_headings_can_be_read_after_a_change_to_dark(theme: Theme, panel: SpeedPanel) -> None:
@@ -470,9 +470,8 @@ def test_headings_can_be_read_after_a_change_to_dark(theme: Theme, panel: SpeedP
     assert brightest > 200
 
 
-def test_the_smallest_panel_shows_every_figure_whole(chat: Chat, panel: SpeedPanel) -> None:
+def test_the_smallest_panel_shows_every_figure_whole(panel: SpeedPanel, show: Show) -> None:
     """In the smallest window the figures at the right were cut, and going to the draft settings moved it sideways."""
-    chat.start()
     large = replace(
         _STATISTICS,
         prompt_tokens=123_456,
@@ -484,8 +483,8 @@ def test_the_smallest_panel_shows_every_figure_whole(chat: Chat, panel: SpeedPan
         plain_step_ms=3.0,
         context_tokens=9999,
     )
-    chat.controller.replies.statistics_changed.emit(large)
-    chat.qtbot.waitUntil(panel.speed.ratio.isVisible)
+    show(large)
+    assert panel.speed.ratio.isVisible()
     panel.resize(panel.minimumWidth(), 300)
     panel.show_drafting()
     content = panel.widget()
@@ -496,18 +495,17 @@ def test_the_smallest_panel_shows_every_figure_whole(chat: Chat, panel: SpeedPan
 def test_a_reply_that_is_written_anew_begins_without_figures(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
     chat.say("Hello")
-    chat.qtbot.waitUntil(lambda: panel.reply.rows["Ended"].value.text() == "Complete")
+    chat.qtbot.waitUntil(lambda: _value(panel, "Ended") == "Complete")
     chat.engine.gate.shut()
     chat.controller.regenerate(chat.controller.chat.path[-1].id)
-    assert panel.reply.rows["Ended"].value.text() == formatting.NONE
-    assert panel.reply.rows["Tokens written"].value.text() == formatting.NONE
+    assert _value(panel, "Ended") == formatting.NONE
+    assert _value(panel, "Tokens written") == formatting.NONE
 
 
-def test_one_of_a_thing_is_not_several(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
+def test_one_of_a_thing_is_not_several(panel: SpeedPanel, show: Show) -> None:
     one = replace(_STATISTICS, rounds=1, drafted_lengths=(0, 1), accepted_lengths=(1,))
-    chat.controller.replies.statistics_changed.emit(one)
-    chat.qtbot.waitUntil(lambda: panel.drafts.lengths.bars != ())
+    show(one)
+    assert panel.drafts.lengths.bars != ()
     assert panel.drafts.lengths.bars[0].description.startswith("0 kept: 1 of 1 step, ")
 
 
@@ -541,41 +539,34 @@ _DRAFTED = replace(
     ),
 )
 def test_within_its_error_the_ratio_is_about_the_same_speed(
-    chat: Chat, panel: SpeedPanel, plain_step_ms: float, error: float, color: str | None
+    panel: SpeedPanel, show: Show, plain_step_ms: float, error: float, color: str | None
 ) -> None:
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, plain_step_ms=plain_step_ms, plain_error=error))
-    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    show(replace(_DRAFTED, plain_step_ms=plain_step_ms, plain_error=error))
     assert panel.speed.ratio.isVisible() == (color is not None)
     assert panel.speed.alike.isVisible() == (color is None)
     assert color is None or panel.speed.ratio._color == color
 
 
 @pytest.mark.parametrize("error", [0.38, 1.9])
-def test_nothing_is_compared_with_a_baseline_that_no_longer_holds(chat: Chat, panel: SpeedPanel, error: float) -> None:
+def test_nothing_is_compared_with_a_baseline_that_no_longer_holds(panel: SpeedPanel, show: Show, error: float) -> None:
     """While other programs were busy, a reply showed 0.33x of a speed that was measured before."""
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, plain_step_ms=20.0, plain_error=error))
-    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    show(replace(_DRAFTED, plain_step_ms=20.0, plain_error=error))
     assert panel.speed.plain.value.text() == formatting.NONE
     assert not panel.speed.ratio.isVisible()
     assert not panel.speed.alike.isVisible()
 
 
-def test_rounds_that_gained_no_token_are_no_gain_in_speed(chat: Chat, panel: SpeedPanel) -> None:
+def test_rounds_that_gained_no_token_are_no_gain_in_speed(panel: SpeedPanel, show: Show) -> None:
     """Prompt lookup that found nothing once showed 1.17x in green: other programs had slowed the baseline down."""
-    chat.start()
     nothing = replace(_DRAFTED, target_calls=100, rounds=100, accepted=0, accepted_lengths=(100,), plain_error=0.1)
-    chat.controller.replies.statistics_changed.emit(replace(nothing, plain_step_ms=46.8))
-    chat.qtbot.waitUntil(lambda: panel.speed.reason.text() == "No verdict: it may be faster or slower")
+    show(replace(nothing, plain_step_ms=46.8))
+    assert panel.speed.reason.text() == "No verdict: it may be faster or slower"
     assert (panel.speed.ratio.text(), panel.speed.ratio._color) == ("0.85 to 1.2x", "text")
 
 
-def test_a_reply_decoded_plainly_has_no_ratio_to_plain_decoding(chat: Chat, panel: SpeedPanel) -> None:
+def test_a_reply_decoded_plainly_has_no_ratio_to_plain_decoding(panel: SpeedPanel, show: Show) -> None:
     """A plain reply of 40 tokens once showed 0.87x, as its baseline was measured while the machine did nothing else."""
-    chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_STATISTICS, target_calls=100, plain_step_ms=34.8))
-    chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
+    show(replace(_STATISTICS, target_calls=100, plain_step_ms=34.8))
     assert panel.speed.plain.value.text() == "25.0 tokens/s", "it is its own measure"
     assert not panel.speed.ratio.isVisible()
     assert not panel.speed.alike.isVisible()
@@ -594,11 +585,10 @@ _LEDGER = (
 )
 
 
-def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
+def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel, show: Show) -> None:
     assert panel.time.total.value.text() == formatting.NONE
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
-    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == "4.50 s")
+    show(replace(_DRAFTED, ledger=_LEDGER))
+    assert panel.time.total.value.text() == "4.50 s"
     space = "\N{NARROW NO-BREAK SPACE}"
     rows = panel.time.rows
     laid_out = panel.speed, panel.time  # they are shown with the first figures
@@ -615,23 +605,22 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
     }
     assert rows[Spent.SEEING].isHidden()
     assert sum(panel.time.bar.shares.values()) == pytest.approx(1)
-    chat.controller.replies.statistics_changed.emit(_DRAFTED)  # no times yet
-    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == formatting.NONE)
+    show(_DRAFTED)  # no times yet
+    assert panel.time.total.value.text() == formatting.NONE
     assert panel.drafting.pos() == place, "the draft controls jumped when a row of times appeared"
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
-    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == "4.50 s")
+    show(replace(_DRAFTED, ledger=_LEDGER))
+    assert panel.time.total.value.text() == "4.50 s"
     assert f"Checking: 71{space}%" in panel.time.bar.accessibleDescription()
     at = QPoint(panel.time.bar.width() // 2, 5)
     panel.time.bar.event(QHelpEvent(QEvent.Type.ToolTip, at, panel.time.bar.mapToGlobal(at)))
     assert "exact times separate the two" in QToolTip.text()
 
 
-def test_seeing_has_a_row_where_there_are_images(chat: Chat, panel: SpeedPanel) -> None:
-    chat.start()
+def test_seeing_has_a_row_where_there_are_images(panel: SpeedPanel, show: Show) -> None:
     seen = replace(_DRAFTED, ledger=(LedgerEntry("see", "", 1, 300.0), *_LEDGER))
     for statistics, total, shown in ((seen, "4.80 s", True), (replace(_DRAFTED, ledger=_LEDGER), "4.50 s", False)):
-        chat.controller.replies.statistics_changed.emit(statistics)
-        chat.qtbot.waitUntil(lambda total=total: panel.time.total.value.text() == total)
+        show(statistics)
+        assert panel.time.total.value.text() == total
         assert panel.time.rows[Spent.SEEING].isVisible() == shown
     QToolTip.hideText()
 
@@ -657,9 +646,10 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
 
 
 @pytest.mark.parametrize("trains", [True, False])
-def test_a_slow_reply_is_blamed_only_on_an_idle_computer(chat: Chat, panel: SpeedPanel, trains: bool) -> None:
+def test_a_slow_reply_is_blamed_only_on_an_idle_computer(
+    chat: Chat, panel: SpeedPanel, show: Show, trains: bool
+) -> None:
     """A loss was excused beside a load of 9, and a gain at a load of 3 was "Fine", in green."""
-    chat.start()
     training = TrainingControl(panel)
     chat.qtbot.waitUntil(lambda: training.state is TrainingState.NOTHING)
     panel.follow_training(training, short_text)
@@ -672,19 +662,17 @@ def test_a_slow_reply_is_blamed_only_on_an_idle_computer(chat: Chat, panel: Spee
         training.changed.emit()
         assert panel.training.text() == "Training a drafter"
     for statistics in (slow, _DRAFTED):
-        chat.controller.replies.statistics_changed.emit(replace(statistics, others_share=busy))
-        chat.qtbot.waitUntil(lambda: panel.speed.reason.text() == other)
+        show(replace(statistics, others_share=busy))
+        assert panel.speed.reason.text() == other
         assert panel.speed.ratio.isVisible()
         assert (panel.speed.ratio._color, panel.speed.reason._color) == ("muted", "text")
-        panel.speed.reason.setText("")
     training.state = TrainingState.NOTHING
     for statistics, said, color in (
         (slow, "Slower: its drafts cost more time than they saved", "warning"),
         (_DRAFTED, "Fine: drafting makes it faster", "success"),
     ):
-        chat.controller.replies.statistics_changed.emit(statistics)
-        chat.qtbot.waitUntil(lambda said=said: panel.speed.reason.text() == said)
-        assert panel.speed.ratio._color == color
+        show(statistics)
+        assert (panel.speed.reason.text(), panel.speed.ratio._color) == (said, color)
     training.save_and_end()
 
 
@@ -701,33 +689,25 @@ def test_the_verdict_is_the_first_line_of_its_block_and_not_the_smallest(chat: C
 
 
 def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> None:
-    """A model was "too small to gain" before anything was measured."""
+    """A model was "too small to gain" before anything was measured. `verdict` has tests of its own."""
     chat.start()
     chat.say("Hello")
     reply = chat.controller.chat.path[-1]
+    slot = chat.controller.model_slot
+    assert slot.info is not None
+    slot.info = replace(slot.info, parameters=135_000_000)
     lost = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
-    plainly, unmeasured = replace(_STATISTICS, choice=lost), replace(_STATISTICS, choice=replace(lost, speedup=None))
-    slow = replace(_DRAFTED, plain_step_ms=_DRAFTED.plain_step_ms / 3)
-    for statistics, parameters, meaning in (
-        (_DRAFTED, 135, "Fine: drafting makes it faster"),
-        (plainly, 135_000_000, "Fine: nothing was worth drafting"),
-        (plainly, 8_000_000_000, "Fine: nothing was worth drafting"),
-        (unmeasured, 135_000_000, "Written without drafting"),
-        (slow, 135, "Slower: its drafts cost more time than they saved"),
-        (_STATISTICS, 135, "Written without drafting"),
+    plainly, unmeasured = (replace(_STATISTICS, choice=choice) for choice in (lost, replace(lost, speedup=None)))
+    for statistics, stored, now in (
+        (plainly, "Fine: nothing was worth drafting", "Too small to gain: measured"),
+        (
+            replace(unmeasured, others_share=0.0),
+            "Written without drafting",
+            "Not compared yet: rdchat measures while it is idle",
+        ),
     ):
-        slot = chat.controller.model_slot
-        assert slot.info is not None
-        slot.info = replace(slot.info, parameters=parameters)
         chat.controller.chat.path.put(replace(reply, statistics=statistics))
         panel.show_last_reply()
-        assert panel.speed.reason.text() == meaning
-    slot.info = replace(slot.info, parameters=135_000_000)
-    panel._note_message(replace(reply, statistics=plainly))
-    assert panel.speed.reason.text() == "Too small to gain: measured"
-    for share_of_others, meaning in (
-        (0.5, "No verdict: the computer was busy with other work"),
-        (0.0, "Not compared yet: rdchat measures while it is idle"),
-    ):
-        panel._note_message(replace(reply, statistics=replace(unmeasured, others_share=share_of_others)))
-        assert panel.speed.reason.text() == meaning
+        assert panel.speed.reason.text() == stored
+        panel._note_message(replace(reply, statistics=statistics))
+        assert panel.speed.reason.text() == now

@@ -27,8 +27,8 @@ from rdchat.inference.api.training import (
 from rdchat.services.models.library import Library
 from rdchat.services.models.training_control import CurvePoint, TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
+from rdchat.ui.plots.drawing import PlotView
 from rdchat.ui.plots.measured_plots import Curve, CurvesPlot
-from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import (
     MACHINE,
