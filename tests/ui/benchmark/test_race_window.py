@@ -225,7 +225,7 @@ def test_no_race_begins_with_a_mode_that_is_not_to_be_had(
     assert (race.start.isEnabled(), race.problem.isVisible()) == (True, False)
 
 
-def test_the_race_takes_the_mode_of_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_race_takes_the_mode_of_the_chat(chat: Chat, window: MainWindow) -> None:
     chat.start()
     drafting = chat.controller.drafting
     drafting.change(replace(drafting.settings, mode=Mode.DRAFTER))
@@ -274,7 +274,7 @@ def test_nothing_plays_in_a_closed_window(qtbot: QtBot, chat: Chat, race: RaceWi
     assert race.playback.isEnabled()
 
 
-def test_who_has_no_prompt_yet_can_type_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_who_has_no_prompt_yet_can_type_one(chat: Chat, window: MainWindow) -> None:
     chat.start()
     window.actions_.race.trigger()
     race = window.windows.race
@@ -284,7 +284,7 @@ def test_who_has_no_prompt_yet_can_type_one(qtbot: QtBot, chat: Chat, window: Ma
     assert race.focusWidget() is race.start
 
 
-def test_no_race_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+def test_no_race_begins_while_a_model_is_loading(chat: Chat, race: RaceWindow) -> None:
     """A reply that waits for the model would have waited, unseen, for the race's end."""
     chat.engine.load_gate.shut()
     chat.controller.model_slot.load_model("other")

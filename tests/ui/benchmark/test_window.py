@@ -50,7 +50,7 @@ def row(table: QAbstractItemModel, number: int) -> dict[str, str]:
     return dict(zip(titles, [str(table.data(table.index(number, column))) for column in columns], strict=True))
 
 
-def test_the_number_of_replies_follows_the_choices(qtbot: QtBot, bench: BenchmarkWindow) -> None:
+def test_the_number_of_replies_follows_the_choices(bench: BenchmarkWindow) -> None:
     form = bench.form
     assert bench.status.text().startswith(
         "54 replies of up to 64 tokens. "
@@ -220,7 +220,7 @@ def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: Benchmar
     assert bench.status.text() == words
 
 
-def test_prompts_come_from_a_file(qtbot: QtBot, bench: BenchmarkWindow, tmp_path: Path) -> None:
+def test_prompts_come_from_a_file(bench: BenchmarkWindow, tmp_path: Path) -> None:
     lines = [{"prompt": f"Question {number}", "category": f"group {number % 2}"} for number in range(6)]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     source = bench.form.source
@@ -275,7 +275,7 @@ def test_what_came_of_it_is_told_until_something_else_is_chosen(
     assert bench.status.text().startswith("36 replies of up to 64 tokens. ")
 
 
-def test_no_benchmark_begins_while_a_model_is_loading(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+def test_no_benchmark_begins_while_a_model_is_loading(chat: Chat, bench: BenchmarkWindow) -> None:
     """It would have been exported with the environment of no model."""
     chat.engine.load_gate.shut()
     chat.controller.model_slot.load_model("other")
@@ -338,7 +338,7 @@ def test_names_and_their_heading_stand_at_the_same_edge(bench: BenchmarkWindow) 
         )
 
 
-def test_how_long_it_takes_is_told_before_it_starts(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+def test_how_long_it_takes_is_told_before_it_starts(chat: Chat, bench: BenchmarkWindow) -> None:
     assert bench.status.text().endswith("The time left is shown after the first reply.")
     statistics = Statistics(generated_tokens=33, target_calls=32, decode_ms=1000)
     chat.controller.time_ledger.add_statistics(Statistics(ledger=(LedgerEntry("decode", "", 1, 1.0),)))

@@ -21,7 +21,7 @@ def test_the_menu_shows_the_last_reply(qtbot: QtBot, window: MainWindow, chat: C
     assert drafts.tokens.accessibleDescription().startswith("Token 1 of 4, Hello")
 
 
-def test_a_reply_of_the_transcript_shows_its_own(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_a_reply_of_the_transcript_shows_its_own(window: MainWindow, chat: Chat) -> None:
     chat.engine.replies = [Reply(tokens=("One", " two")), Reply()]
     chat.start()
     chat.say("Hi")
@@ -47,7 +47,7 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
 
 
 @pytest.mark.slow
-def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_it_closes_with_the_chat_it_shows(window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
     shown = chat.controller.chat.stored_conversation
@@ -64,7 +64,7 @@ def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat
     assert not window.windows.drafts.isVisible()
 
 
-def test_a_minimised_window_comes_back(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+def test_a_minimised_window_comes_back(window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
     window.actions_.tokens.trigger()

@@ -160,7 +160,7 @@ def test_a_restore_is_told_until_the_person_writes_on(menu: Menu, chat: Chat, tm
 
 
 @pytest.mark.slow
-def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, chat: Chat, tmp_path: Path):
+def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, tmp_path: Path):
     menu.actions.back_up.trigger()
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up")

@@ -68,7 +68,7 @@ def models(chat: Chat, machine: Machine) -> Iterator[Models]:
 
 
 @pytest.fixture
-def models_window(qtbot: QtBot, theme: Theme, models: Models, machine: Machine, chat: Chat) -> ModelsWindow:
+def models_window(qtbot: QtBot, theme: Theme, models: Models) -> ModelsWindow:
     window = ModelsWindow(models, theme)
     qtbot.addWidget(window)
     window.show_page(window.installed)

@@ -1,10 +1,26 @@
-"""What a person does on the Installed page."""
+"""What a person does on the pages of the Models window."""
 
+from collections.abc import Callable
+
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
+
+WAIT_MS = 60_000
+
+
+def until(qtbot: QtBot, condition: Callable[[], bool]) -> None:
+    """Wait for a process or a hub."""
+    qtbot.waitUntil(condition, timeout=WAIT_MS)
+
+
+def press(qtbot: QtBot, button: QWidget) -> None:
+    """Click a button with the mouse, once it can be clicked."""
+    qtbot.waitUntil(button.isEnabled)
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
 def names(page: InstalledPage) -> list[str]:

@@ -33,6 +33,7 @@ from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
 from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
 from tests.ui.conftest import Chat
+from tests.ui.models.page_steps import answer, press
 
 __all__ = ["short_trainings"]
 WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
@@ -64,7 +65,7 @@ def here() -> Here:
 
 
 @pytest.fixture
-def models(qtbot: QtBot, chat: Chat, here: Here) -> Iterator[Models]:
+def models(chat: Chat, here: Here) -> Iterator[Models]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: here.models, drafters=here.find)
     models = Models(controller, sources)
@@ -83,43 +84,35 @@ def page(qtbot: QtBot, models: Models, theme: Theme) -> DraftersPage:
     return page
 
 
-def have(chat: Chat, models: Models, qtbot: QtBot, *drafters: ModelCard) -> None:
-    """Let these drafters be on the machine, and all but damaged ones fit the model, which is loaded."""
-    there = list(drafters)
-    chat.engine.fits = {each.model: DrafterFit(each.model, TargetMatch(True)) for each in drafters}
-    search = FolderSearch(
-        lambda _: tuple(each for each in there if not each.origin or Path(each.model).exists()), models
-    )
-    chat.controller.drafting.offer_drafters(search)
-    chat.start()
-    qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))
+type Have = Callable[..., None]
 
 
-def click(qtbot: QtBot, button: QWidget) -> None:
-    qtbot.waitUntil(button.isEnabled)
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+@pytest.fixture
+def have(qtbot: QtBot, chat: Chat, models: Models) -> Have:
+    """Let drafters be on the machine, and all but damaged ones fit the model, which is loaded."""
 
+    def have(*drafters: ModelCard) -> None:
+        chat.engine.fits = {each.model: DrafterFit(each.model, TargetMatch(True)) for each in drafters}
+        search = FolderSearch(
+            lambda _: tuple(each for each in drafters if not each.origin or Path(each.model).exists()), models
+        )
+        chat.controller.drafting.offer_drafters(search)
+        chat.start()
+        qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))
 
-def answer(qtbot: QtBot, page: QWidget, words: str) -> str:
-    """Click a button of the question that comes; return what follows from it."""
-    qtbot.waitUntil(lambda: page.findChild(QMessageBox) is not None)
-    box = page.findChild(QMessageBox)
-    assert box is not None
-    detail = box.informativeText()
-    next(button for button in box.buttons() if button.text().replace("&", "") == words).click()
-    return detail
+    return have
 
 
 def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, have: Have, page: DraftersPage, own: ModelCard
 ) -> None:
-    have(chat, models, qtbot, own)
+    have(own)
     row = page.list.rows[own.model]
     assert row.name.text() == "tiny-recurrent"
     assert row.facts.text() == "Recurrent  ·  built for this model  ·  Your own"
     qtbot.waitUntil(lambda: row.figures.text().startswith("1.9 tokens per step"))
     assert row.badge.text() == ""
-    click(qtbot, row.main)
+    press(qtbot, row.main)
     assert chat.controller.drafting.settings.drafter == own.model
     assert chat.controller.drafting.settings.mode is Mode.AUTO
     assert row.badge.text() == "In use"
@@ -127,19 +120,19 @@ def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
 
 
 def test_a_drafter_is_tried_in_a_race_without_being_used(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard
 ) -> None:
-    have(chat, models, qtbot, own)
+    have(own)
     with qtbot.waitSignal(models.library.race_requested) as requested:
-        click(qtbot, page.list.rows[own.model].other)
+        press(qtbot, page.list.rows[own.model].other)
     assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
     assert chat.controller.drafting.settings.drafter is None
 
 
 def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard, system_trash: Path
+    qtbot: QtBot, chat: Chat, have: Have, page: DraftersPage, own: ModelCard, system_trash: Path
 ) -> None:
-    have(chat, models, qtbot, own)
+    have(own)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.model))
     row = page.list.rows[own.model]
     row.delete.trigger()
@@ -153,7 +146,7 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
     qtbot.waitUntil(lambda: not page.list.rows)
     assert page.result.label.text() == "Deleted tiny-recurrent."
-    click(qtbot, page.result.link)
+    press(qtbot, page.result.link)
     qtbot.waitUntil(lambda: own.model in page.list.rows)
     assert (Path(own.model) / "card.md").exists()
     assert page.result.label.text() == "tiny-recurrent is back."
@@ -161,11 +154,11 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
 
 
 def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
-    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, page: DraftersPage, system_trash: Path
+    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, have: Have, page: DraftersPage, system_trash: Path
 ) -> None:
     hub.add("a/tiny-eagle3", WEIGHTS)
     folder = download("a/tiny-eagle3")[0]
-    have(chat, models, qtbot)
+    have()
     found = ModelCard(
         "a/tiny-eagle3",
         "a/tiny-eagle3",
@@ -185,48 +178,44 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
     row.delete.trigger()
     assert "It is in the Hugging Face cache" in answer(qtbot, page, "Delete")
     qtbot.waitUntil(lambda: not folder.exists() and not page.list.rows)
-    click(qtbot, page.search)
+    press(qtbot, page.search)
     qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
     assert page.hub_list.rows["a/tiny-eagle3"].main.isVisible()
 
 
-def test_what_cannot_be_deleted_says_why(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
-) -> None:
-    have(chat, models, qtbot, own)
+def test_what_cannot_be_deleted_says_why(qtbot: QtBot, have: Have, page: DraftersPage, own: ModelCard) -> None:
+    have(own)
     page.list.rows[own.model].delete.trigger()
     shutil.rmtree(own.model)
     answer(qtbot, page, "Delete")
     qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.result.label.text())
 
 
-def test_what_others_keep_cannot_be_deleted_here(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, tmp_path: Path
-) -> None:
+def test_what_others_keep_cannot_be_deleted_here(have: Have, page: DraftersPage, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = ModelCard("org/eagle", str(tmp_path / "other"), "LM Studio", tmp_path / "other", is_drafter=True)
-    have(chat, models, qtbot, other)
+    have(other)
     delete = page.list.rows[other.model].delete
     assert not delete.isEnabled()
     assert "delete it there" in delete.toolTip()
 
 
 def test_drafters_that_do_not_fit_say_why_when_asked(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, have: Have, page: DraftersPage, own: ModelCard
 ) -> None:
     damaged = ModelCard("cut", str(Path(own.model)) + "/..", "Your own", problem="It has no weights.")
-    have(chat, models, qtbot, own, damaged)
+    have(own, damaged)
     assert list(page.list.rows) == [own.model]
     assert page.unfit.text() == "1 drafter cannot be used with this model"
     assert not page.reasons.isVisible()
-    click(qtbot, page.unfit)
+    press(qtbot, page.unfit)
     assert page.reasons.text() == "cut: It has no weights."
 
 
 def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard, here: Here
+    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard, here: Here
 ) -> None:
-    have(chat, models, qtbot)
+    have()
     asked: list[tuple[Path, int]] = []
 
     def fitting(folder: Path) -> tuple[ModelCard, ...]:
@@ -245,7 +234,7 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
     row = page.list.rows[own.model]
     assert not row.main.isEnabled()
     assert row.main.toolTip() == "Load this model first."
-    click(qtbot, page.load)
+    press(qtbot, page.load)
     qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
     qtbot.waitUntil(lambda: page.model.currentText() == "org/big (loaded)")
     assert not page.load.isVisible()
@@ -253,52 +242,52 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
 
 @pytest.mark.slow
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
-    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, have: Have, page: DraftersPage
 ) -> None:
     hub.add("a/tiny-eagle3", WEIGHTS)
-    have(chat, models, qtbot)
+    have()
     assert hub.requests == []
     assert hub.url.removeprefix("http://") in page.hub_text.text()
-    click(qtbot, page.search)
+    press(qtbot, page.search)
     qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
     row = page.hub_list.rows["a/tiny-eagle3"]
     qtbot.waitUntil(lambda: not models.hub_drafters.searching)
     assert row.facts.text().startswith("EAGLE-3  ·  ")
     assert row.main.text().startswith("Download")
-    click(qtbot, row.main)
+    press(qtbot, row.main)
     qtbot.waitUntil(lambda: row.badge.text() == "Installed")
     assert row.main.text() == "Use"
-    click(qtbot, row.main)
+    press(qtbot, row.main)
     assert chat.controller.drafting.settings.drafter == "a/tiny-eagle3"
 
 
 def test_a_hub_that_cannot_be_reached_is_told_of_in_words(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, models: Models, have: Have, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    have(chat, models, qtbot)
-    click(qtbot, page.search)
+    have()
+    press(qtbot, page.search)
     qtbot.waitUntil(lambda: not models.hub_drafters.searching)
     qtbot.waitUntil(lambda: "127.0.0.1:9 cannot be reached" in page.hub_text.text())
     assert page.search.isEnabled()
 
 
 def test_a_web_page_is_opened_by_a_click(
-    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, hub: HubServer, have: Have, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[QUrl] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", opened.append)
     hub.add("a/tiny-eagle3", WEIGHTS)
-    have(chat, models, qtbot)
-    click(qtbot, page.search)
+    have()
+    press(qtbot, page.search)
     qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
-    click(qtbot, page.hub_list.rows["a/tiny-eagle3"].other)
+    press(qtbot, page.hub_list.rows["a/tiny-eagle3"].other)
     assert [url.toString() for url in opened] == [f"{hub.url}/a/tiny-eagle3"]
 
 
-def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage) -> None:
-    have(chat, models, qtbot)
-    click(qtbot, page.train)
+def test_a_training_is_chosen_in_a_form(qtbot: QtBot, have: Have, page: DraftersPage) -> None:
+    have()
+    press(qtbot, page.train)
     order = page.training.form
     assert not order.chats.isChecked()
     assert page.training.main.text() == "Start Training"
@@ -317,11 +306,11 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, models: Models
 
 
 def test_the_form_of_a_training_estimates_its_time(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage
+    qtbot: QtBot, models: Models, have: Have, page: DraftersPage
 ) -> None:
     """A million tokens was offered without a word on the day that it takes."""
-    have(chat, models, qtbot)
-    click(qtbot, page.train)
+    have()
+    press(qtbot, page.train)
     form, later = page.training.form, "The time left is shown once training has begun."
     assert form.time.text() == later
     models.library.pace = lambda: 50.0
@@ -349,10 +338,8 @@ def estimate(form: TrainingForm) -> list[float]:
     return [sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+) (\w+)", text)) for text in times.groups()]
 
 
-def test_everything_is_reached_by_tab_and_has_a_name(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
-) -> None:
-    have(chat, models, qtbot, own)
+def test_everything_is_reached_by_tab_and_has_a_name(have: Have, page: DraftersPage, own: ModelCard) -> None:
+    have(own)
     for show in (page.show_drafters, page.show_training):
         show()
         wanted = {
@@ -374,28 +361,28 @@ def test_everything_is_reached_by_tab_and_has_a_name(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # four processes that import MLX
 def test_a_training_by_clicks_from_the_form_to_its_use(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, short_trainings: None, small_model: Path
+    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
-    have(chat, models, qtbot)
+    have()
     chat.controller.model_slot.load_model(str(small_model))
     qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
-    click(qtbot, page.train)
+    press(qtbot, page.train)
     view, main = page.training.form, page.training.main
     view.tokens.setValue(1000)
     assert view.little.isVisible()
-    click(qtbot, main)
+    press(qtbot, main)
     training, shown = models.training, page.training
     wait_for(qtbot, training, TrainingState.TRAINING)
     qtbot.waitUntil(lambda: shown.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
     assert shown.notes.text().startswith("The answers take up to "), "disk and memory"
-    click(qtbot, main)
+    press(qtbot, main)
     qtbot.waitUntil(lambda: shown.title.text() == "Paused", timeout=WAIT_MS)
-    click(qtbot, main)
+    press(qtbot, main)
     assert training.state is TrainingState.STARTING
     wait_for(qtbot, training, TrainingState.FINISHED)
     qtbot.waitUntil(lambda: main.text() == "Use Drafter")
     assert shown.title.text().startswith("The new drafter brings")
-    click(qtbot, main)
+    press(qtbot, main)
     qtbot.waitUntil(page.train.isVisible, timeout=WAIT_MS)
     drafter = chat.controller.drafting.settings.drafter
     assert drafter is not None
@@ -438,7 +425,7 @@ def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
     qtbot.waitUntil(lambda: result.main.text() == "Use Drafter")
     assert result.main.isDefault()
     with qtbot.waitSignal(models.training.taken, timeout=WAIT_MS):
-        click(qtbot, result.main)
+        press(qtbot, result.main)
     assert page.train.isVisible()
     wait_for(qtbot, models.training, TrainingState.NOTHING)
     assert page.note.text() == "short-recurrent is used from the next reply on."
@@ -447,15 +434,15 @@ def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
 
 @pytest.mark.slow
 def test_discarding_asks_first(
-    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, short_trainings: None, small_model: Path
+    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
-    have(chat, models, qtbot)
+    have()
     chat.controller.model_slot.load_model(str(small_model))
     qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     page.show_training()
     models.training.start_training(page.training.form.order())  # type: ignore[arg-type]
     wait_for(qtbot, models.training, TrainingState.TRAINING)
-    click(qtbot, page.training.discard)
+    press(qtbot, page.training.discard)
     answer(qtbot, page.training, "Discard")
     wait_for(qtbot, models.training, TrainingState.NOTHING)
     qtbot.waitUntil(page.training.form.isVisible)
@@ -463,13 +450,13 @@ def test_discarding_asks_first(
 
 
 def test_a_suggested_drafter_stays_first_during_a_search(
-    qtbot: QtBot, page: DraftersPage, models: Models, chat: Chat, here: Here
+    have: Have, page: DraftersPage, models: Models, here: Here
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
     assert gemma is not None
     name, search = gemma.drafter.repository, models.hub_drafters
     here.models = (library_model(gemma.repository),)
-    have(chat, models, qtbot)
+    have()
     page.choose_model(here.models[0])
     search._set(gemma.repository, searching=True)
     assert [row.name.text() for row in page.hub_list.rows.values()] == [name]
@@ -483,7 +470,7 @@ def test_a_suggested_drafter_stays_first_during_a_search(
 
 @pytest.mark.slow
 def test_a_suggested_drafter_is_offered_without_a_search(
-    qtbot: QtBot, page: DraftersPage, models: Models, chat: Chat, here: Here, hub: HubServer
+    qtbot: QtBot, have: Have, page: DraftersPage, models: Models, here: Here, hub: HubServer
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
     assert gemma is not None
@@ -491,13 +478,13 @@ def test_a_suggested_drafter_is_offered_without_a_search(
     hub.add(name, WEIGHTS)
     chosen, other = library_model(gemma.repository), library_model("org/other")
     here.models = (chosen, other)
-    have(chat, models, qtbot)
+    have()
     page.choose_model(other)
     assert page.hub_list.rows == {}
     page.choose_model(chosen)
     (row,) = page.hub_list.rows.values()
     assert (row.name.text(), row.facts.text()) == (name, "Assistant  ·  850 MB  ·  apache-2.0")
     assert hub.requests == []
-    click(qtbot, row.main)
+    press(qtbot, row.main)
     qtbot.waitUntil(lambda: models.downloads.find_download(name) is not None)
     qtbot.waitUntil(lambda: models.downloads.find_download(name).state == "finished", timeout=WAIT_MS)

@@ -93,7 +93,7 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, models: Models, pipe: Pi
 
 
 @pytest.mark.slow
-def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow, pipe: Pipe) -> None:
+def test_what_the_hub_tells_of_a_model(models_window: ModelsWindow, pipe: Pipe) -> None:
     named = pipe.named
     facts = HubModel(
         named("repository"), 1, 1, named("changed"), True, named("licence"), named("family"), named("bits"), 10

@@ -24,7 +24,7 @@ from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
-from tests.ui.models.page_steps import all_text, answer, names, pick, refresh
+from tests.ui.models.page_steps import all_text, answer, names, pick, press, refresh
 
 
 def test_the_loaded_model_is_shown_first(page: InstalledPage) -> None:
@@ -57,7 +57,7 @@ def test_a_model_is_loaded(qtbot: QtBot, chat: Chat, page: InstalledPage, by: st
     pick(page, "org/Beta-1B-4bit")
     assert page.details.row.main.text() == "Load"
     if by == "button":
-        qtbot.mouseClick(page.details.row.main, Qt.MouseButton.LeftButton)
+        press(qtbot, page.details.row.main)
     elif by == "Return":
         qtbot.keyClick(page.list, Qt.Key.Key_Return)
     else:
@@ -73,7 +73,7 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     app.actions_.models.trigger()
     page = app.windows.models.installed
     qtbot.waitUntil(lambda: page.details.row.main.text() == "Unload")
-    qtbot.mouseClick(page.details.row.main, Qt.MouseButton.LeftButton)
+    press(qtbot, page.details.row.main)
     qtbot.waitUntil(lambda: "of memory is free again" in page.result.label.text())
     assert page.details.row.main.text() == "Load"
     assert page.details.row.state.isHidden()
@@ -106,9 +106,7 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
     qtbot.waitUntil(lambda: "more than is available" in memory.verdict.text())
 
 
-def test_before_the_engine_has_begun_memory_is_not_known(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
-) -> None:
+def test_before_the_engine_has_begun_memory_is_not_known(qtbot: QtBot, page: InstalledPage, models: Models) -> None:
     models.memory.results = ()
     pick(page, "org/Beta-1B-4bit")
     assert page.details.memory.verdict.text() == "Checking the memory…"
@@ -229,7 +227,7 @@ def test_everything_is_reached_by_keyboard_and_has_a_name(qtbot: QtBot, page: In
     assert all(widget.accessibleName() or getattr(widget, "text", str)() for widget in reached)
 
 
-def test_a_row_has_a_menu(qtbot: QtBot, page: InstalledPage) -> None:
+def test_a_row_has_a_menu(page: InstalledPage) -> None:
     pick(page, "org/Beta-1B-4bit")
     page.list.customContextMenuRequested.emit(QPoint(5, 5))
     menu = next(menu for menu in page.findChildren(QMenu))
@@ -274,7 +272,7 @@ def test_a_search_that_failed_is_no_answer(
 
 
 def test_what_would_make_it_faster_is_a_click_away(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models_window: ModelsWindow, hub: HubServer
+    qtbot: QtBot, page: InstalledPage, models_window: ModelsWindow, hub: HubServer
 ) -> None:
     pick(page, "org/Alpha-8B-4bit")
     advice = page.details.advice

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
@@ -22,8 +20,7 @@ from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, place
 from tests.ui.conftest import Chat
-
-WAIT_MS = 60_000
+from tests.ui.models.page_steps import WAIT_MS, press, until
 
 
 @pytest.fixture
@@ -32,7 +29,7 @@ def model(tmp_path: Path) -> ModelCard:
 
 
 @pytest.fixture
-def models(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[Models]:
+def models(hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[Models]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: (model,), original_parts=find_part)
     models = Models(controller, sources)
@@ -56,32 +53,33 @@ def links() -> PageLinks:
     return PageLinks()
 
 
-def click(qtbot: QtBot, button: QWidget) -> None:
-    qtbot.waitUntil(button.isEnabled)
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+@pytest.fixture
+def original(hub: HubServer) -> Original:
+    """The original on the hub, which the model's card there names."""
+    original = Original()
+    original.put(hub)
+    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+    return original
 
 
 def opened(qtbot: QtBot, page: DraftersPage) -> PartSheet:
     """Open the sheet, and wait for the hub's answer."""
     page.get_mtp()
     sheet = page.findChildren(PartSheet)[-1]
-    qtbot.waitUntil(lambda: not sheet._search.searching, timeout=WAIT_MS)
+    until(qtbot, lambda: not sheet._search.searching)
     return sheet
 
 
 @pytest.mark.slow
 def test_the_size_is_shown_and_a_click_fetches_the_layers(
-    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage
 ) -> None:
-    original = Original()
-    original.put(hub)
-    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     assert hub.requests == [], "nothing is asked before a click"
     sheet = opened(qtbot, page)
     assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}: whole files, of which only that part is kept. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
     with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
-        click(qtbot, sheet.go)
+        press(qtbot, sheet.go)
     qtbot.waitUntil(lambda: not page.findChildren(PartSheet))
     check_layers(drafter_folder(), original)
     (download,) = models.downloads.all()
@@ -100,12 +98,12 @@ def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, pa
     )
     assert not sheet.go.isEnabled()
     qtbot.keyClicks(sheet.field, "no/body")  # type: ignore[no-untyped-call]
-    click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: "no longer on Hugging Face" in sheet.problem.text(), timeout=WAIT_MS)
+    press(qtbot, sheet.go)
+    until(qtbot, lambda: "no longer on Hugging Face" in sheet.problem.text())
     assert sheet.token.isVisible()
     sheet.field.setText(ORIGINAL)
-    click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB", timeout=WAIT_MS)
+    press(qtbot, sheet.go)
+    until(qtbot, lambda: sheet.go.text() == "Get 1 MB")
     assert sheet.problem.isHidden()
 
 
@@ -133,58 +131,53 @@ def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, p
     assert (sheet.go.text(), sheet.go.isEnabled()) == ("Look There", False)
     sheet.field.clear()
     Original().put(hub)
-    click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB", timeout=WAIT_MS)
+    press(qtbot, sheet.go)
+    until(qtbot, lambda: sheet.go.text() == "Get 1 MB")
 
 
 @pytest.mark.slow
 def test_a_download_that_cannot_begin_keeps_its_plan(
-    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
+    qtbot: QtBot, original: Original, models: Models, page: DraftersPage
 ) -> None:
-    Original().put(hub)
-    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     sheet = opened(qtbot, page)
     place().folder.parent.mkdir(parents=True, exist_ok=True)
     place().folder.write_text("no folder")
-    click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: bool(sheet.problem.text()), timeout=WAIT_MS)
+    press(qtbot, sheet.go)
+    until(qtbot, lambda: bool(sheet.problem.text()))
     place().folder.unlink()
     assert (sheet.go.text(), sheet.go.isEnabled()) == ("Get 1 MB", True)
     with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
-        click(qtbot, sheet.go)
+        press(qtbot, sheet.go)
 
 
 @pytest.mark.slow
-def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage) -> None:
-    original = Original()
-    original.put(hub)
-    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+def test_an_unfinished_download_is_resumed(
+    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage
+) -> None:
     sheet = opened(qtbot, page)
     hub.bytes_per_second = 200_000
-    click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: any(each.done_bytes for each in models.downloads.all()), timeout=WAIT_MS)
+    press(qtbot, sheet.go)
+    until(qtbot, lambda: any(each.done_bytes for each in models.downloads.all()))
     (download,) = models.downloads.all()
     models.downloads.pause(download.id)
-    qtbot.waitUntil(lambda: models.downloads.all()[0].state is DownloadState.PAUSED, timeout=WAIT_MS)
+    until(qtbot, lambda: models.downloads.all()[0].state is DownloadState.PAUSED)
     hub.bytes_per_second = None
     asked = len(hub.requests)
     sheet = opened(qtbot, page)
     assert (sheet.go.text(), len(hub.requests)) == ("Get 1 MB", asked)
     with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
-        click(qtbot, sheet.go)
+        press(qtbot, sheet.go)
     check_layers(drafter_folder(), original)
 
 
 @pytest.mark.slow
 def test_what_was_fetched_is_removed_with_the_download(
-    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, original: Original, models: Models, page: DraftersPage
 ) -> None:
-    Original().put(hub)
-    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     sheet = opened(qtbot, page)
     hub.bytes_per_second = 200_000
-    click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: any(each.done_bytes for each in models.downloads.all()), timeout=WAIT_MS)
+    press(qtbot, sheet.go)
+    until(qtbot, lambda: any(each.done_bytes for each in models.downloads.all()))
     assert place().folder.exists()
     with qtbot.waitSignal(models.downloads.removed, timeout=WAIT_MS):
         models.downloads.discard(models.downloads.all()[0].id)
@@ -192,11 +185,9 @@ def test_what_was_fetched_is_removed_with_the_download(
     assert not paths.drafters_dir().exists()
 
 
-def test_a_closed_sheet_asks_no_more(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:
-    Original().put(hub)
-    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+def test_a_closed_sheet_asks_no_more(qtbot: QtBot, original: Original, page: DraftersPage) -> None:
     sheet = opened(qtbot, page)
     search = sheet._search
     with qtbot.waitSignal(sheet.destroyed):
-        click(qtbot, sheet.cancel)
+        press(qtbot, sheet.cancel)
     assert search.plan is None

@@ -21,8 +21,7 @@ from tests.hub.hub_server import HubServer
 from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
 from tests.inference.vision.seeing_chats import seeing_folder
 from tests.ui.conftest import Chat
-
-WAIT_MS = 60_000
+from tests.ui.models.page_steps import WAIT_MS, until
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def copy(hub: HubServer, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def models(qtbot: QtBot, copy: Path, chat: Chat) -> Iterator[Models]:
+def models(copy: Path, chat: Chat) -> Iterator[Models]:
     models = Models(chat.controller, ModelSources(models=library_models, original_parts=find_part))
     yield models
     models.end_services()
@@ -47,7 +46,7 @@ def page(qtbot: QtBot, models: Models, theme: Theme) -> InstalledPage:
     qtbot.addWidget(page)
     page.resize(900, 560)
     page.show()
-    qtbot.waitUntil(lambda: bool(models.library.models), timeout=WAIT_MS)
+    until(qtbot, lambda: bool(models.library.models))
     return page
 
 
@@ -65,7 +64,7 @@ def test_a_copy_gets_the_vision_of_its_original(
     assert hub.requests == [], "nothing is asked before a click"
     details.vision.click()
     sheet = page.findChildren(PartSheet)[-1]
-    qtbot.waitUntil(lambda: models.parts.plan is not None, timeout=WAIT_MS)
+    until(qtbot, lambda: models.parts.plan is not None)
     assert sheet.label.text() == (
         f"Its original has: 545 KB from {ORIGINAL}: whole files, of which only that part is kept. "
         "The model's own files stay."
@@ -75,7 +74,7 @@ def test_a_copy_gets_the_vision_of_its_original(
     (download,) = models.downloads.all()
     assert entries.download_title(download) == f"{ORIGINAL}  ·  vision"
     assert vision_of(copy).family is not None
-    qtbot.waitUntil(lambda: len(models.library.models) == 2, timeout=WAIT_MS)
+    until(qtbot, lambda: len(models.library.models) == 2)
     seeing, tower = card(models, copy.name), card(models, Path(download.folder).name)
     assert "sees images" in entries.row_line(seeing)
     assert entries.row_line(tower) == entries.joined(entries.size(tower.disk_bytes), "Vision of a model")
@@ -88,11 +87,11 @@ def test_a_copy_gets_the_vision_of_its_original(
     assert not details.row.main.isEnabled()
 
 
-def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, models: Models, page: InstalledPage, copy: Path) -> None:
+def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, page: InstalledPage, copy: Path) -> None:
     (copy / "README.md").unlink()
     page.details.vision.click()
     sheet = page.findChildren(PartSheet)[-1]
-    qtbot.waitUntil(lambda: "says which model it was quantised from" in sheet.label.text(), timeout=WAIT_MS)
+    until(qtbot, lambda: "says which model it was quantised from" in sheet.label.text())
     sheet.field.setText(ORIGINAL)
     sheet.go.click()
-    qtbot.waitUntil(lambda: sheet.go.text() == "Get 545 KB", timeout=WAIT_MS)
+    until(qtbot, lambda: sheet.go.text() == "Get 545 KB")

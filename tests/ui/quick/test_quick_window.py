@@ -111,9 +111,7 @@ def test_an_exchange_goes_on_as_a_chat_while_it_is_written(
     assert window.conversation.transcript.widgets.keys() == set(path.ids)
 
 
-def test_a_question_waits_for_another_chats_reply(
-    qtbot: QtBot, chat: Chat, window: MainWindow, quick: QuickWindow
-) -> None:
+def test_a_question_waits_for_another_chats_reply(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.start()
     chat.engine.gate.shut()
     chat.controller.send("A long story")
@@ -130,9 +128,7 @@ def test_a_question_waits_for_another_chats_reply(
     assert chat.controller.chat.path[-1].text == "Hello, you!"
 
 
-def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(
-    qtbot: QtBot, chat: Chat, window: MainWindow, quick: QuickWindow
-) -> None:
+def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.start()
     chat.engine.gate.shut()
     chat.controller.send("A long story")
@@ -149,7 +145,7 @@ def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(
 
 
 def test_a_chats_message_waits_for_the_quick_reply_and_stop_ends_it(
-    qtbot: QtBot, chat: Chat, window: MainWindow, quick: QuickWindow
+    qtbot: QtBot, chat: Chat, quick: QuickWindow
 ) -> None:
     chat.start()
     chat.engine.gate.shut()
@@ -184,7 +180,7 @@ def test_a_question_without_a_model_loads_one_or_says_why_not(qtbot: QtBot, chat
     assert texts(chat)[-1] == "Hello, you!"
 
 
-def test_the_clipboard_is_inserted_when_its_button_is_pressed(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
+def test_the_clipboard_is_inserted_when_its_button_is_pressed(qtbot: QtBot, quick: QuickWindow) -> None:
     QGuiApplication.clipboard().setText("some text")
     quick.open_here()  # it has the keyboard: this hides it
     quick.open_here()
@@ -208,7 +204,7 @@ def test_the_first_key_wakes_the_model(qtbot: QtBot, chat: Chat, quick: QuickWin
 
 
 def test_on_a_mac_it_is_shown_without_the_app_and_by_qt_where_that_fails(
-    qtbot: QtBot, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+    window: MainWindow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views: list[int] = []
 
@@ -248,7 +244,7 @@ def wait_for_image(qtbot: QtBot, chat: Chat) -> None:
 
 
 def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
-    qtbot: QtBot, window: MainWindow, chat: Chat, quick: QuickWindow, tmp_path: Path
+    qtbot: QtBot, chat: Chat, quick: QuickWindow, tmp_path: Path
 ) -> None:
     chat.start()
     image, other = photo(37, 23), stored(tmp_path, photo(20, 10))

@@ -100,7 +100,7 @@ def test_a_problem_is_beside_the_switch(page: ServerPage, chat: Chat) -> None:
     assert not page.on.isChecked()
 
 
-def test_the_options_are_kept(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
+def test_the_options_are_kept(page: ServerPage, chat: Chat) -> None:
     port = DEFAULT_PORT + 1  # nothing listens there
     page.at_start.click()
     page.loads.click()

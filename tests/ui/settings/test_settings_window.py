@@ -41,9 +41,7 @@ def test_what_is_in_force_is_shown(preferences: SettingsWindow) -> None:
     assert preferences.form.fields["max_tokens"].text() == "1,024"
 
 
-def test_a_page_higher_than_the_room_below_stays_on_the_screen(
-    qtbot: QtBot, chat: Chat, preferences: SettingsWindow
-) -> None:
+def test_a_page_higher_than_the_room_below_stays_on_the_screen(qtbot: QtBot, preferences: SettingsWindow) -> None:
     room = preferences.screen().availableGeometry()
     preferences.move(0, room.bottom() - 100)
     preferences.show_page("Model")

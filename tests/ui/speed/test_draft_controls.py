@@ -193,7 +193,7 @@ def test_what_waits_for_the_next_reply_says_so(qtbot: QtBot, chat: Chat, control
 
 
 def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
-    qtbot: QtBot, chat: Chat, controls: DraftControls, tmp_path: Path
+    chat: Chat, controls: DraftControls, tmp_path: Path
 ) -> None:
     chat.start()
     chat.controller.settings.change(replace(chat.controller.settings.values, recent_models=("/models/small",)))
@@ -215,7 +215,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     assert controls.draft_model.accessibleDescription() == str(tmp_path / "mine")
 
 
-def test_the_wheel_scrolls_the_panel_and_changes_nothing(chat: Chat, controls: DraftControls, qtbot: QtBot) -> None:
+def test_the_wheel_scrolls_the_panel_and_changes_nothing(chat: Chat, controls: DraftControls) -> None:
     chat.start()
     _choose(controls, Mode.DRAFTER)
     before = chat.controller.drafting.settings
@@ -255,7 +255,7 @@ def test_the_menu_chooses_modes_and_shows_why_one_cannot_run(qtbot: QtBot, chat:
     assert "There is no drafter." in window.panel.drafting.problem.text()
 
 
-def test_the_draft_settings_are_reached_by_key(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_the_draft_settings_are_reached_by_key(chat: Chat, window: MainWindow) -> None:
     chat.start()
     window.activateWindow()
     window.panel.drafting.head.click()
@@ -264,7 +264,7 @@ def test_the_draft_settings_are_reached_by_key(qtbot: QtBot, chat: Chat, window:
     assert window.panel.drafting.mode.hasFocus()
 
 
-def test_a_folder_whose_name_is_cut_is_told_whole(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
+def test_a_folder_whose_name_is_cut_is_told_whole(chat: Chat, controls: DraftControls) -> None:
     chat.start()
     folder = "/drafters/a-drafter-with-quite-a-long-name-that-no-panel-has-room-for"
     chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER, drafter=folder))
@@ -276,9 +276,7 @@ def test_a_folder_whose_name_is_cut_is_told_whole(qtbot: QtBot, chat: Chat, cont
     QToolTip.hideText()
 
 
-def test_the_keyboard_goes_back_to_the_message_when_the_panel_is_hidden(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
+def test_the_keyboard_goes_back_to_the_message_when_the_panel_is_hidden(chat: Chat, window: MainWindow) -> None:
     chat.start()
     window.activateWindow()
     window.actions_.draft_settings.trigger()

@@ -154,7 +154,7 @@ def test_the_saved_table_has_what_was_measured_while_the_file_was_chosen(
 
 
 def test_a_file_that_cannot_be_written_gives_an_error(
-    chat: Chat, ledger: LedgerWindow, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ledger: LedgerWindow, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _save(ledger, tmp_path / "missing" / "ledger.csv")
     box = ledger.findChild(QMessageBox)
@@ -181,7 +181,7 @@ def test_it_has_the_last_replys_figures_that_the_panel_leaves_out(
     chat.qtbot.waitUntil(lambda: set(values().values()) == {formatting.NONE})
 
 
-def test_the_panels_button_opens_it(chat: Chat, window: MainWindow) -> None:
+def test_the_panels_button_opens_it(window: MainWindow) -> None:
     window.panel.time.ledger.click()
     assert window.windows.ledger.isVisible()
 

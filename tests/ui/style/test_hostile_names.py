@@ -93,7 +93,7 @@ def filled(chat: Chat, pipe: Pipe) -> None:
 
 
 @pytest.mark.slow
-def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
+def test_the_main_window(window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
     filled(chat, pipe)
     chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
@@ -108,7 +108,7 @@ def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Th
     assert not pipe.reads
 
 
-def test_a_model_that_did_not_load(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+def test_a_model_that_did_not_load(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     chat.engine.load_errors = {pipe.named("model"): ModelError(pipe.named("message"), pipe.named("hint"))}
     chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.NO_MODEL)
@@ -189,7 +189,7 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
     store.close()
 
 
-def test_alternatives_beside_each_other(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+def test_alternatives_beside_each_other(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     filled(chat, pipe)
     window.windows.compare(chat.controller.chat.path[-1].id)
     (opened,) = window.findChildren(AlternativesWindow)
@@ -200,7 +200,7 @@ def test_alternatives_beside_each_other(qtbot: QtBot, window: MainWindow, chat: 
 
 
 @pytest.mark.slow
-def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+def test_the_windows_beside_the_main_one(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("drafter")))
@@ -221,7 +221,7 @@ def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat:
     assert not pipe.reads
 
 
-def test_sheets_and_questions(qtbot: QtBot, window: MainWindow, theme: Theme, pipe: Pipe) -> None:
+def test_sheets_and_questions(window: MainWindow, theme: Theme, pipe: Pipe) -> None:
     regenerate = RegenerateSheet(
         pipe.named("model"), lambda: [(pipe.named("other"), "/other")], "", SamplingParams(), theme=theme, parent=window
     )

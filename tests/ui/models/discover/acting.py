@@ -6,8 +6,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.style.labels import ThemedLabel
-
-WAIT_MS = 60_000
+from tests.ui.models.page_steps import until
 
 
 def said(page: QWidget) -> list[str]:
@@ -20,7 +19,7 @@ def search(qtbot: QtBot, page: DiscoverPage, text: str) -> None:
     page.bar.field.clear()
     qtbot.keyClicks(page.bar.field, text)
     qtbot.keyClick(page.bar.field, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: not page._models.search.state.asking, timeout=WAIT_MS)
+    until(qtbot, lambda: not page._models.search.state.asking)
 
 
 def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
@@ -32,6 +31,12 @@ def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
     wait_for_details(qtbot, page)
 
 
+def find(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
+    """Search a model by its name, and click its row."""
+    search(qtbot, page, repository.rpartition("/")[2])
+    click(qtbot, page, repository)
+
+
 def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
     """Wait until the model's facts and its card have arrived, or failed to."""
 
@@ -39,4 +44,4 @@ def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
         model = page._models.details.model
         return model is not None and bool(model.trouble or model.card is not None or model.card_trouble)
 
-    qtbot.waitUntil(settled, timeout=WAIT_MS)
+    until(qtbot, settled)

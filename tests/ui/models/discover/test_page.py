@@ -20,8 +20,8 @@ from rdchat.ui.style.theme import Theme
 from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.ui.conftest import Chat
-from tests.ui.models.discover.acting import WAIT_MS, click, said, search, wait_for_details
-from tests.ui.models.page_steps import answer
+from tests.ui.models.discover.acting import click, find, said, search, wait_for_details
+from tests.ui.models.page_steps import answer, press, until
 
 GEMMA = "mlx-community/gemma-4-12B-it-4bit"  # on the list for newcomers, for 16 GB
 ASSISTANT = "google/gemma-4-12B-it-assistant"
@@ -64,8 +64,8 @@ def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: Disc
     words = said(page)
     assert {"4-bit", "qwen3", "apache-2.0"} <= set(words)
     assert any(word.startswith("Fits: ") for word in words)
-    qtbot.waitUntil(lambda: page.details.card.body.toPlainText() == "Small\nA plot and a link", timeout=WAIT_MS)
-    qtbot.mouseClick(page.details.files.fold, Qt.MouseButton.LeftButton)
+    until(qtbot, lambda: page.details.card.body.toPlainText() == "Small\nA plot and a link")
+    press(qtbot, page.details.files.fold)
     files = page.details.files
     qtbot.waitUntil(files.isVisible)
     listed = files.text().split("\n")
@@ -84,10 +84,9 @@ def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
         f"![A]({hub.url}/a.png) <img src='{hub.url}/b.png' alt=B>\n\n[go](https://x.example/) [no](file:///etc/passwd)"
     )
     hub.add("org/small", small_files() | {"README.md": text.encode()})
-    search(qtbot, page, "small")
-    click(qtbot, page, "org/small")
+    find(qtbot, page, "org/small")
     body = page.details.card.body
-    qtbot.waitUntil(lambda: body.toPlainText() == "A\ngo no", timeout=WAIT_MS)
+    until(qtbot, lambda: body.toPlainText() == "A\ngo no")
     assert not [request.path for request in hub.requests if "png" in request.path]
     assert opened == []
     for word in ("no", "go"):
@@ -103,10 +102,9 @@ def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
 @pytest.mark.slow
 def test_a_very_long_card_is_cut_and_says_so(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small", small_files() | {"README.md": b"Some words.\n\n" * 10_000})
-    search(qtbot, page, "small")
-    click(qtbot, page, "org/small")
-    qtbot.waitUntil(page.details.cut.isVisible, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: 10_000 < len(page.details.card.body.toPlainText()) < 30_000, timeout=WAIT_MS)
+    find(qtbot, page, "org/small")
+    until(qtbot, page.details.cut.isVisible)
+    until(qtbot, lambda: 10_000 < len(page.details.card.body.toPlainText()) < 30_000)
 
 
 def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
@@ -133,8 +131,7 @@ def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: Dis
 @pytest.mark.slow
 def test_everything_is_reached_by_tab_and_has_a_name(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small", small_files() | {"README.md": CARD})
-    search(qtbot, page, "small")
-    click(qtbot, page, "org/small")
+    find(qtbot, page, "org/small")
     page.bar.field.setFocus()
     seen: list[QWidget] = []
     window = page.window()
@@ -168,7 +165,7 @@ def test_filters_narrow_what_was_found(qtbot: QtBot, hub: HubServer, page: Disco
     assert "1 of 3 models" in said(page)
     page.bar.quantization.setCurrentIndex(page.bar.quantization.findData("4-bit"))
     assert {"The filters hide all models", "They hide the 3 models that were found."} <= set(said(page))
-    qtbot.mouseClick(page.notice.action, Qt.MouseButton.LeftButton)
+    press(qtbot, page.notice.action)
     assert len(titles(page)) == 3
 
 
@@ -182,7 +179,7 @@ def test_scrolling_asks_for_more(qtbot: QtBot, hub: HubServer, page: DiscoverPag
     for shown in (200, 500):
         bar = page.list.verticalScrollBar()
         bar.setValue(bar.maximum())
-        qtbot.waitUntil(lambda shown=shown: len(titles(page)) == shown, timeout=WAIT_MS)
+        until(qtbot, lambda shown=shown: len(titles(page)) == shown)
         assert page.list.currentRow() == 3
     bar.setValue(bar.maximum())
     assert "500 of the first 500 models" in said(page)
@@ -198,8 +195,8 @@ def test_nothing_found_and_trouble_say_what_to_do(qtbot: QtBot, hub: HubServer, 
     assert "Hugging Face receives too many requests." in said(page)
     assert "Try again in a few minutes." in said(page)
     hub.add("org/busy", {})
-    qtbot.mouseClick(page.notice.retry, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: titles(page) == ["busy"], timeout=WAIT_MS)
+    press(qtbot, page.notice.retry)
+    until(qtbot, lambda: titles(page) == ["busy"])
 
 
 @pytest.mark.slow
@@ -209,35 +206,33 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     opened: list[str] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda address: opened.append(QUrl(address).toString()))
     hub.add("org/secret", small_files(), gated=True)
-    search(qtbot, page, "secret")
-    click(qtbot, page, "org/secret")
+    find(qtbot, page, "org/secret")
     assert "org/secret is gated: you need access from its authors." in said(page)
-    qtbot.mouseClick(page.details.notice.page, Qt.MouseButton.LeftButton)
+    press(qtbot, page.details.notice.page)
     assert opened == [f"{hub.url}/org/secret"]
     with qtbot.waitSignal(page.details.row._links.token_requested):
-        qtbot.mouseClick(page.details.notice.token, Qt.MouseButton.LeftButton)
+        press(qtbot, page.details.notice.token)
 
 
 @pytest.mark.slow
 def test_a_model_is_downloaded_in_place_and_loaded(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow, chat: Chat
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, chat: Chat
 ) -> None:
     chat.start()
     hub.add(MODEL, small_files(), **FACTS)
     hub.holds_at = 100_000
-    search(qtbot, page, "small")
-    click(qtbot, page, MODEL)
+    find(qtbot, page, MODEL)
     box = page.details.row
     assert box.main.text() == "Download 403 KB"
-    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: " of 403 KB" in box.state.text(), timeout=WAIT_MS)
+    press(qtbot, box.main)
+    until(qtbot, lambda: " of 403 KB" in box.state.text())
     assert box.bar.isVisible()
     assert (box.main.text(), box.other.text()) == ("Pause", "Cancel")
     hub.holds_at = None
-    qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
+    until(qtbot, lambda: box.main.text() == "Load")
     qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(MODEL)].marks == (("Installed", "success"),))
-    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: box.state.text() == "In use now.", timeout=WAIT_MS)
+    press(qtbot, box.main)
+    until(qtbot, lambda: box.state.text() == "In use now.")
     assert chat.engine.loads[-1][0] == MODEL
 
 
@@ -271,13 +266,13 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
     assert words in said(page)
     assert row.main.text() == "Download 850 MB"
     assert not details.suggestion.download.isVisible()
-    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
+    press(qtbot, row.main)
     qtbot.waitUntil(lambda: bool(models.downloads.all()))
     assert [download.companion for download in models.downloads.all()] == [ASSISTANT]
     first = share(*models.downloads.going()) or 0
     hub.holds_at = 500_000  # in the drafter
-    qtbot.waitUntil(lambda: models.downloads.find_download(ASSISTANT) is not None, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: "603 KB" in row.state.text(), timeout=WAIT_MS)
+    until(qtbot, lambda: models.downloads.find_download(ASSISTANT) is not None)
+    until(qtbot, lambda: "603 KB" in row.state.text())
     assert (row.main.text(), row.other.text()) == ("Pause", "Cancel")
     assert len(models.downloads.all()) == 1
     assert share(*models.downloads.going()) > first
@@ -286,61 +281,59 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
     assert shown.name.text() == f"{GEMMA}  ·  with its drafter"
     models_window.show_page(page)
     hub.holds_at = None
-    qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
+    until(qtbot, lambda: row.main.text() == "Load")
     assert len(models.downloads.all()) == 1
-    qtbot.waitUntil(lambda: "It is installed, and Auto uses it." in details.suggestion.drafter.text(), timeout=WAIT_MS)
+    until(qtbot, lambda: "It is installed, and Auto uses it." in details.suggestion.drafter.text())
     models.downloads.clear_finished()
     assert models.downloads.all() == ()
 
 
 @pytest.mark.slow
 def test_a_drafter_that_fails_leaves_the_model_and_can_be_fetched_later(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage
 ) -> None:
     hub.add(GEMMA, small_files(), **FACTS)
     click(qtbot, page, GEMMA)
     details = page.details
     row, box = details.row, details.suggestion
-    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
+    press(qtbot, row.main)
+    until(qtbot, lambda: row.main.text() == "Load")
     gone = f"Its drafter could not be downloaded. {ASSISTANT} is private or no longer on Hugging Face."
-    qtbot.waitUntil(lambda: row.problem.text() == gone, timeout=WAIT_MS)
+    until(qtbot, lambda: row.problem.text() == gone)
     assert row.hint.text() == "The model works without it. Get it later on the Drafters page."
     assert row.state.text() == "Installed."
     hub.add(ASSISTANT, files_of_drafter())
-    qtbot.waitUntil(box.download.isVisible, timeout=WAIT_MS)
+    until(qtbot, box.download.isVisible)
     assert "It is not installed." in box.drafter.text()
     # It is shown before it is laid out, and then has no height that a click could hit.
-    qtbot.waitUntil(lambda: not box.download.main.size().isEmpty(), timeout=WAIT_MS)
+    until(qtbot, lambda: not box.download.main.size().isEmpty())
     details.area.ensureWidgetVisible(box.download.main)
-    qtbot.mouseClick(box.download.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "It is installed, and Auto uses it." in box.drafter.text(), timeout=WAIT_MS)
+    press(qtbot, box.download.main)
+    until(qtbot, lambda: "It is installed, and Auto uses it." in box.drafter.text())
     assert not box.download.isVisible()
-    qtbot.waitUntil(lambda: not row.problem.isVisible(), timeout=WAIT_MS)
+    until(qtbot, lambda: not row.problem.isVisible())
 
 
 @pytest.mark.slow
-def test_a_pair_is_paused_resumed_and_cancelled_as_one(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow
-) -> None:
+def test_a_pair_is_paused_resumed_and_cancelled_as_one(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add(GEMMA, small_files(), **FACTS)
     hub.add(ASSISTANT, files_of_drafter())
     hub.holds_at = 100_000
     click(qtbot, page, GEMMA)
     row, models = page.details.row, page._models
-    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: hub.sent.total() > 40_000 and row.main.text() == "Pause", timeout=WAIT_MS)
-    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)  # Pause
-    qtbot.waitUntil(lambda: row.main.text() == "Resume", timeout=WAIT_MS)
+    press(qtbot, row.main)
+    until(qtbot, lambda: hub.sent.total() > 40_000 and row.main.text() == "Pause")
+    press(qtbot, row.main)  # Pause
+    until(qtbot, lambda: row.main.text() == "Resume")
     hub.holds_at = 550_000  # in the drafter, also where the first part was sent twice
-    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: models.downloads.find_download(ASSISTANT) is not None, timeout=WAIT_MS)
+    press(qtbot, row.main)
+    until(qtbot, lambda: models.downloads.find_download(ASSISTANT) is not None)
     drafter = files_of_drafter()["model.safetensors"]
-    qtbot.waitUntil(lambda: bool(hub.starts(drafter)), timeout=WAIT_MS)
-    qtbot.mouseClick(row.other, Qt.MouseButton.LeftButton)  # Cancel
+    until(qtbot, lambda: bool(hub.starts(drafter)))
+    press(qtbot, row.other)  # Cancel
     words = answer(qtbot, page.window(), "Remove")
     assert f"{ASSISTANT}. The model stays." in words
-    qtbot.waitUntil(lambda: row.main.text() == "Load", timeout=WAIT_MS)
+    until(qtbot, lambda: row.main.text() == "Load")
     assert models.downloads.find_download(ASSISTANT) is None
     (finished,) = models.downloads.all()
     assert (finished.companion, finished.problem, finished.state) == ("", "", "finished")
@@ -350,8 +343,7 @@ def test_a_pair_is_paused_resumed_and_cancelled_as_one(
 def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     """Each report of progress showed the notice for a moment, which took the focus from the details."""
     hub.add("org/small", small_files())
-    search(qtbot, page, "small")
-    click(qtbot, page, "org/small")
+    find(qtbot, page, "org/small")
     page.details.files.fold.setFocus()
     page._models.downloads.changed.emit(Download("org/other"))
     assert page.details.files.fold.hasFocus()
@@ -371,23 +363,22 @@ def test_the_files_are_listed_once_while_they_download(qtbot: QtBot, hub: HubSer
     wait_for_details(qtbot, page)
     row, own = page.details.row, page.details.files.fold
     assert links() == [own.text()]
-    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(row.files.fold.isVisible, timeout=WAIT_MS)
+    press(qtbot, row.main)
+    until(qtbot, row.files.fold.isVisible)
     assert links() == [row.files.fold.text()]
     (download,) = page._models.downloads.all()
     page._models.downloads.discard(download.id)
-    qtbot.waitUntil(own.isVisible, timeout=WAIT_MS)
+    until(qtbot, own.isVisible)
     assert links() == [own.text()]
 
 
 @pytest.mark.slow
 def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small", small_files())
-    search(qtbot, page, "small")
-    click(qtbot, page, "org/small")
+    find(qtbot, page, "org/small")
     hub.repositories["org/small"].gated = True
-    qtbot.mouseClick(page.details.row.main, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "is gated" in page.details.row.problem.text(), timeout=WAIT_MS)
+    press(qtbot, page.details.row.main)
+    until(qtbot, lambda: "is gated" in page.details.row.problem.text())
     assert page.details.row.main.isVisible()
 
 
@@ -416,8 +407,8 @@ def test_a_suggestion_shows_what_is_known_while_the_hub_does_not_answer(
     assert not details.row.isVisible()
     hub.api_faults = []
     hub.add(GEMMA, small_files(), **FACTS)
-    qtbot.mouseClick(details.again, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(details.row.isVisible, timeout=WAIT_MS)
+    press(qtbot, details.again)
+    until(qtbot, details.row.isVisible)
     assert not details.again.isVisible()
 
 
@@ -426,9 +417,8 @@ def test_the_newest_choice_wins_and_colours_follow_the_theme(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, theme: Theme
 ) -> None:
     hub.add("org/small", small_files() | {"README.md": CARD})
-    search(qtbot, page, "small")
-    click(qtbot, page, "org/small")
-    qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"), timeout=WAIT_MS)
+    find(qtbot, page, "org/small")
+    until(qtbot, lambda: page.details.card.body.toPlainText().startswith("Small"))
     before = page.grab().toImage()
     theme.set_scheme(Qt.ColorScheme.Dark)
     qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"))

@@ -24,7 +24,7 @@ def models(hub: HubServer, chat: Chat) -> Iterator[Models]:
 
 
 @pytest.fixture
-def models_window(qtbot: QtBot, theme: Theme, models: Models, chat: Chat) -> ModelsWindow:
+def models_window(qtbot: QtBot, theme: Theme, models: Models) -> ModelsWindow:
     """The window with its downloads in front."""
     window = ModelsWindow(models, theme)
     qtbot.addWidget(window)

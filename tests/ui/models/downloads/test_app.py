@@ -21,9 +21,7 @@ from tests.hub.downloads.downloading import NAME, check_nothing_installed, check
 from tests.hub.hub_server import HubServer
 from tests.inference.drafting.suggested_pairs import suggest
 from tests.services.fakes import ScriptedEngine
-
-LEFT = Qt.MouseButton.LeftButton
-WAIT_MS = 60_000
+from tests.ui.models.page_steps import press, until
 
 
 @contextmanager
@@ -54,9 +52,9 @@ def banners(app: App) -> dict[str, Banner]:
     return {banner.accessibleName(): banner for banner in found if banner.isVisible()}
 
 
-def press(qtbot: QtBot, banner: Banner, text: str) -> None:
+def answer_banner(qtbot: QtBot, banner: Banner, text: str) -> None:
     (button,) = [button for button in banner.findChildren(QPushButton) if button.text() == text]
-    qtbot.mouseClick(button, LEFT)
+    press(qtbot, button)
 
 
 @pytest.mark.slow
@@ -71,10 +69,10 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         assert not sign.isVisible()
         models = app.window.windows.model_services
         models.downloads.start_download(Download(NAME))
-        qtbot.waitUntil(lambda: sum(each.done_bytes for each in models.downloads.going()) > 50_000, timeout=WAIT_MS)
-        qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip(), timeout=WAIT_MS)
+        until(qtbot, lambda: sum(each.done_bytes for each in models.downloads.going()) > 50_000)
+        until(qtbot, lambda: "of 403 KB" in sign.toolTip())
         assert sign.isVisible()
-        qtbot.mouseClick(sign, LEFT)
+        press(qtbot, sign)
         assert app.window.windows.models.downloads.list.isVisible()
         app.window.windows.models.close()
     check_nothing_installed()
@@ -85,45 +83,33 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         qtbot.waitUntil(lambda: any(words.startswith("Resuming a download") for words in banners(app)))
         hub.holds_at = None
         done = f"{NAME} has been downloaded"
-        qtbot.waitUntil(lambda: done in banners(app), timeout=WAIT_MS)
+        until(qtbot, lambda: done in banners(app))
         assert "models" not in app.window.windows.__dict__, "the window is not needed for it"
-        press(qtbot, banners(app)[done], "Load")
-        qtbot.waitUntil(lambda: engine.loads[-1][0] == NAME, timeout=WAIT_MS)
+        answer_banner(qtbot, banners(app)[done], "Load")
+        until(qtbot, lambda: engine.loads[-1][0] == NAME)
         (ended,) = app.window.windows.model_services.downloads.all()
         assert ended.state is DownloadState.FINISHED
         check_whole(Path(ended.folder), files)
-        qtbot.waitUntil(lambda: not sign_of(app).isVisible(), timeout=WAIT_MS)
+        until(qtbot, lambda: not sign_of(app).isVisible())
     assert hub.starts(files["model.safetensors"]) == [0, here]
     assert not has_unfinished()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("asked_for", ["some-org/nothing", NAME], ids=["a model", "its drafter"])
 def test_what_fails_behind_the_window_is_told_until_it_is_seen(
-    qapp: QApplication, qtbot: QtBot, hub: HubServer
-) -> None:
-    with running(qapp, qtbot) as (app, _):
-        sign = sign_of(app)
-        app.window.windows.model_services.downloads.start_download(Download("some-org/nothing"))
-        qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
-        (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
-        press(qtbot, banners(app)[words], "Show")
-        assert app.window.windows.models.downloads.isVisible()
-        qtbot.waitUntil(lambda: not sign.isVisible(), timeout=WAIT_MS)
-
-
-@pytest.mark.slow
-def test_a_drafter_that_fails_behind_the_window_is_told_until_it_is_seen(
-    qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+    qapp: QApplication, qtbot: QtBot, hub: HubServer, monkeypatch: pytest.MonkeyPatch, asked_for: str
 ) -> None:
     suggest(monkeypatch, "DFlash", NAME, "some-org/nothing")
     hub.add(NAME, small_files())
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
-        app.window.windows.model_services.downloads.start_download(Download(NAME))
-        qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
+        app.window.windows.model_services.downloads.start_download(Download(asked_for))
+        until(qtbot, lambda: sign.toolTip() == "A download stopped.")
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
-        press(qtbot, banners(app)[words], "Show")
-        qtbot.waitUntil(lambda: not sign.isVisible(), timeout=WAIT_MS)
+        answer_banner(qtbot, banners(app)[words], "Show")
+        assert app.window.windows.models.downloads.isVisible()
+        until(qtbot, lambda: not sign.isVisible())
 
 
 def test_a_start_with_nothing_to_go_on_with_begins_nothing(
@@ -132,7 +118,7 @@ def test_a_start_with_nothing_to_go_on_with_begins_nothing(
     # The card of a larger model shows its download's row, and that builds them.
     SettingsStore(paths.settings_path()).save_settings(Settings(larger_model_declined=True))
     with running(qapp, qtbot) as (app, _):
-        qtbot.waitUntil(lambda: app.controller.model_slot.info is not None, timeout=WAIT_MS)
+        until(qtbot, lambda: app.controller.model_slot.info is not None)
         assert "model_services" not in app.window.windows.__dict__
     assert hub.requests == []
 

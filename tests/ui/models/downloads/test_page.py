@@ -21,9 +21,7 @@ from tests.hub.downloads.downloading import NAME, cached, check_whole, small_fil
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
-
-LEFT = Qt.MouseButton.LeftButton
-WAIT_MS = 60_000
+from tests.ui.models.page_steps import WAIT_MS, press, until
 
 
 class Opened(QObject):
@@ -48,25 +46,40 @@ def opened() -> Opened:
         QDesktopServices.unsetUrlHandler(scheme)
 
 
-def begin(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, holds_at: int | None) -> ModelRow:
-    """Start a download; return its row once bytes have come."""
-    hub.add(NAME, small_files())
-    hub.holds_at = holds_at
-    models.downloads.start_download(Download(NAME))
-    qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
+def begin(qtbot: QtBot, models_window: ModelsWindow, name: str = NAME) -> ModelRow:
+    """Start a download; return its row."""
+    models_window._downloads.start_download(Download(name))
+    until(qtbot, lambda: bool(models_window.downloads.list.rows))
     (row,) = models_window.downloads.list.rows.values()
-    if holds_at:
-        qtbot.waitUntil(lambda: row.bar.value() > 100, timeout=WAIT_MS)  # of 1,000; the weights have begun
+    return row
+
+
+@pytest.fixture
+def finished(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow) -> ModelRow:
+    """The row of a download that has ended."""
+    hub.add(NAME, small_files())
+    row = begin(qtbot, models_window)
+    say(qtbot, row, "complete and checked")
+    return row
+
+
+@pytest.fixture
+def held(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow) -> ModelRow:
+    """The row of a download whose weights have begun; the hub holds the rest back."""
+    hub.add(NAME, small_files())
+    hub.holds_at = 100_000
+    row = begin(qtbot, models_window)
+    until(qtbot, lambda: row.bar.value() > 100)  # of 1,000
     return row
 
 
 def say(qtbot: QtBot, row: ModelRow, words: str) -> None:
-    qtbot.waitUntil(lambda: words in row.state.text(), timeout=WAIT_MS)
+    until(qtbot, lambda: words in row.state.text())
 
 
 def question(qtbot: QtBot, row: ModelRow) -> QMessageBox:
     """Return the question that comes."""
-    qtbot.waitUntil(lambda: row.findChild(QMessageBox) is not None, timeout=WAIT_MS)
+    until(qtbot, lambda: row.findChild(QMessageBox) is not None)
     box = row.findChild(QMessageBox)
     assert box is not None
     return box
@@ -79,33 +92,31 @@ def remove(qtbot: QtBot, row: ModelRow) -> None:
 
 
 def test_it_is_paused_resumed_loaded_shown_and_cleared(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, chat: Chat, opened: Opened
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, chat: Chat, opened: Opened, held: ModelRow
 ) -> None:
     page = models_window.downloads
-    assert page.empty.isVisible()
-    row = begin(qtbot, hub, models_window, models, 100_000)
-    assert row.isVisible()
-    qtbot.waitUntil(lambda: "MB" in row.state.text() or "KB" in row.state.text(), timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: page.totals.text().startswith("1 download  ·  "), timeout=WAIT_MS)
+    assert held.isVisible()
+    until(qtbot, lambda: "MB" in held.state.text() or "KB" in held.state.text())
+    until(qtbot, lambda: page.totals.text().startswith("1 download  ·  "))
     assert "free on the disk" in page.disk.text()
-    qtbot.mouseClick(row.main, LEFT)
-    say(qtbot, row, "Paused")
-    assert (row.main.text(), row.other.text(), page.totals.isVisible()) == ("Resume", "Remove", False)
-    qtbot.mouseClick(row.files.fold, LEFT)
-    assert row.files.isVisible()
-    assert "model.safetensors: " in row.files.text()
+    press(qtbot, held.main)
+    say(qtbot, held, "Paused")
+    assert (held.main.text(), held.other.text(), page.totals.isVisible()) == ("Resume", "Remove", False)
+    press(qtbot, held.files.fold)
+    assert held.files.isVisible()
+    assert "model.safetensors: " in held.files.text()
     hub.holds_at = None
-    qtbot.mouseClick(row.main, LEFT)
-    say(qtbot, row, "complete and checked")
-    qtbot.mouseClick(row.main, LEFT)
-    qtbot.waitUntil(lambda: row.main.text() == "Unload", timeout=WAIT_MS)
+    press(qtbot, held.main)
+    say(qtbot, held, "complete and checked")
+    press(qtbot, held.main)
+    until(qtbot, lambda: held.main.text() == "Unload")
     assert chat.engine.loads[-1][0] == NAME
-    qtbot.mouseClick(row.other, LEFT)
+    press(qtbot, held.other)
     assert opened.urls[0].startswith("file://")
     check_whole(Path(QUrl(opened.urls[0]).toLocalFile()), small_files())
-    qtbot.mouseClick(row.clear, LEFT)
+    press(qtbot, held.clear)
     assert (page.list.rows, page.empty.isVisible()) == ({}, True)
-    qtbot.mouseClick(page.empty.action, LEFT)
+    press(qtbot, page.empty.action)
     assert models_window.discover.isVisible()
 
 
@@ -120,41 +131,36 @@ def is_free() -> bool:
 
 @pytest.mark.slow
 def test_cancelling_stops_at_once_and_asks_about_what_is_here(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
+    qtbot: QtBot, held: ModelRow, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models_window, models, 100_000)
-    row.other.setFocus()
-    qtbot.keyClick(row.other, Qt.Key.Key_Space)
-    box = question(qtbot, row)
+    held.other.setFocus()
+    qtbot.keyClick(held.other, Qt.Key.Key_Space)
+    box = question(qtbot, held)
     assert models.downloads.all()[0].state is DownloadState.PAUSED
     assert box.text().endswith("so you can resume later?")
     assert box.defaultButton().text() == "Keep", "what loses nothing comes first"
     qtbot.keyClick(box, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: row.findChild(QMessageBox) is None)
+    qtbot.waitUntil(lambda: held.findChild(QMessageBox) is None)
     assert models_window.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
-    qtbot.waitUntil(is_free, timeout=WAIT_MS)
+    until(qtbot, is_free)
     with cached().locked():
-        qtbot.mouseClick(row.other, LEFT)
-        remove(qtbot, row)
-        qtbot.waitUntil(row.problem.isVisible, timeout=WAIT_MS)
-        assert "is downloading" in row.problem.text(), "another program has it now"
-    qtbot.mouseClick(row.other, LEFT)
-    remove(qtbot, row)
-    qtbot.waitUntil(lambda: not models_window.downloads.list.rows, timeout=WAIT_MS)
+        press(qtbot, held.other)
+        remove(qtbot, held)
+        until(qtbot, held.problem.isVisible)
+        assert "is downloading" in held.problem.text(), "another program has it now"
+    press(qtbot, held.other)
+    remove(qtbot, held)
+    until(qtbot, lambda: not models_window.downloads.list.rows)
     assert not cached().folder.exists()
 
 
 @pytest.mark.slow
-def test_of_what_is_not_here_nobody_asks(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
-) -> None:
-    models.downloads.start_download(Download("some-org/nothing"))
-    qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
-    (row,) = models_window.downloads.list.rows.values()
+def test_of_what_is_not_here_nobody_asks(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow) -> None:
+    row = begin(qtbot, models_window, "some-org/nothing")
     say(qtbot, row, "Stopped")
-    qtbot.mouseClick(row.other, LEFT)
-    qtbot.waitUntil(lambda: not models_window.downloads.list.rows, timeout=WAIT_MS)
+    press(qtbot, row.other)
+    until(qtbot, lambda: not models_window.downloads.list.rows)
     assert models_window.downloads.empty.isVisible()
 
 
@@ -162,30 +168,27 @@ def test_of_what_is_not_here_nobody_asks(
 def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, opened: Opened
 ) -> None:
-    files = small_files()
-    hub.add(NAME, files, gated=True)
-    models.downloads.start_download(Download(NAME))
-    qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
-    (row,) = models_window.downloads.list.rows.values()
+    hub.add(NAME, small_files(), gated=True)
+    row = begin(qtbot, models_window)
     say(qtbot, row, "Stopped")
     assert "is gated" in row.problem.text()
     assert "“Agree and access repository”" in row.hint.text()
-    qtbot.mouseClick(row.page, LEFT)
+    press(qtbot, row.page)
     assert opened.urls == [f"{hub.url}/{NAME}"]
-    qtbot.mouseClick(row.token, LEFT)
+    press(qtbot, row.token)
     (dialog,) = models_window.findChildren(TokenSheet)
-    qtbot.waitUntil(lambda: dialog.isVisible() and not models.account.busy, timeout=WAIT_MS)
+    until(qtbot, lambda: dialog.isVisible() and not models.account.busy)
     assert dialog.status.text().startswith("No token is set.")
     assert not dialog.use.isEnabled()
     qtbot.keyClicks(dialog.field, "hf_wrong")
     assert "hf_wrong" not in dialog.field.displayText()
     qtbot.keyClick(dialog.field, Qt.Key.Key_Return)
-    qtbot.waitUntil(dialog.problem.isVisible, timeout=WAIT_MS)
+    until(qtbot, dialog.problem.isVisible)
     assert "does not know this token" in dialog.problem.text()
     dialog.field.clear()
     qtbot.keyClicks(dialog.field, hub.token)
     qtbot.keyClick(dialog.field, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: dialog.status.text() == "The token of mia is in use.", timeout=WAIT_MS)
+    until(qtbot, lambda: dialog.status.text() == "The token of mia is in use.")
     assert dialog.where.text().startswith("There is no keychain")
     assert dialog.field.text() == ""
     with qtbot.waitSignal(dialog.destroyed):
@@ -202,10 +205,8 @@ def delete(qtbot: QtBot, models_window: ModelsWindow, models: Models, model: Mod
 
 @pytest.mark.slow
 def test_the_row_of_a_deleted_model_goes(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, system_trash: Path
+    qtbot: QtBot, finished: ModelRow, models_window: ModelsWindow, models: Models, system_trash: Path
 ) -> None:
-    row = begin(qtbot, hub, models_window, models, None)
-    say(qtbot, row, "complete and checked")
     (progress,) = models.downloads.all()
     trashed = delete(qtbot, models_window, models, library_model(NAME, path=Path(progress.folder)))
     assert (models.downloads.all(), models_window.downloads.list.rows) == ((), {})
@@ -213,11 +214,7 @@ def test_the_row_of_a_deleted_model_goes(
 
 
 @pytest.mark.slow
-def test_a_finished_download_that_another_program_deleted_is_not_installed(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
-) -> None:
-    row = begin(qtbot, hub, models_window, models, None)
-    say(qtbot, row, "complete and checked")
+def test_a_finished_download_that_another_program_deleted_is_not_installed(finished: ModelRow, models: Models) -> None:
     assert models.with_download(Model(NAME)).is_installed
     shutil.rmtree(cached().folder)
     assert models.with_download(Model(NAME)) == Model(NAME)
@@ -225,11 +222,10 @@ def test_a_finished_download_that_another_program_deleted_is_not_installed(
 
 @pytest.mark.slow
 def test_the_row_of_a_deleted_unfinished_download_goes(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
+    qtbot: QtBot, held: ModelRow, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models_window, models, 100_000)
     models.downloads.pause(models.downloads.all()[0].id)
-    say(qtbot, row, "Paused")
+    say(qtbot, held, "Paused")
     unfinished = library_model(NAME, path=cached().folder, download_bytes=400_000)
     assert delete(qtbot, models_window, models, unfinished) is None
     assert (models.downloads.all(), models_window.downloads.list.rows) == ((), {})
@@ -246,34 +242,33 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
     hub.holds_at = 100_000
     models.downloads.start_download(Download(NAME, is_model=False))
     share = re.compile(r"Downloads  ·  [1-9]\d*\W?%")
-    qtbot.waitUntil(lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None, timeout=WAIT_MS)
+    until(qtbot, lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None)
     hub.holds_at = None
-    qtbot.waitUntil(lambda: models_window.tabs.tabText(2) == "Downloads", timeout=WAIT_MS)
+    until(qtbot, lambda: models_window.tabs.tabText(2) == "Downloads")
     models_window.show_page(models_window.downloads)
     (row,) = models_window.downloads.list.rows.values()
     assert "complete and checked" in row.state.text()
     assert not row.main.isVisible(), "it drafts, and does not answer"
-    qtbot.mouseClick(models_window.downloads.clear, LEFT)
+    press(qtbot, models_window.downloads.clear)
     assert models_window.downloads.list.rows == {}
 
 
 @pytest.mark.slow
 def test_the_keyboard_reaches_everything_by_name(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
+    qtbot: QtBot, held: ModelRow, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models_window, models, 100_000)
     models.downloads.pause(models.downloads.all()[0].id)
-    say(qtbot, row, "Paused")
-    wanted = {row.main, row.other, row.files.fold, models_window.downloads.token}
+    say(qtbot, held, "Paused")
+    wanted = {held.main, held.other, held.files.fold, models_window.downloads.token}
     assert {button.accessibleName() or button.text() for button in wanted} == {
         f"Resume: {NAME}", f"Remove: {NAME}", f"Show 4 files: {NAME}", "Hugging Face Token…"
     }  # fmt: skip
     reached: set[QWidget | None] = set()
     models_window.activateWindow()
-    row.main.setFocus()
+    held.main.setFocus()
     for _ in range(12):
         reached.add(models_window.focusWidget())
         qtbot.keyClick(models_window.focusWidget(), Qt.Key.Key_Tab)
     assert wanted <= reached
-    hidden = [each for each in row.findChildren(QAbstractButton) if each in reached and not each.isVisible()]
+    hidden = [each for each in held.findChildren(QAbstractButton) if each in reached and not each.isVisible()]
     assert hidden == []
