@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,9 +29,18 @@ def race(chat: Chat, window: MainWindow) -> RaceWindow:
     return window.windows.race
 
 
-def run(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
-    with qtbot.waitSignal(chat.controller.race.finished):
-        race.start.click()
+type Run = Callable[[], None]
+
+
+@pytest.fixture
+def run(qtbot: QtBot, chat: Chat, race: RaceWindow) -> Run:
+    """Run a race to its end."""
+
+    def run() -> None:
+        with qtbot.waitSignal(chat.controller.race.finished):
+            race.start.click()
+
+    return run
 
 
 @pytest.mark.slow
@@ -52,9 +62,9 @@ def test_the_prompt_is_what_is_being_typed_or_was_asked_last(
     assert race.status.text() == "Type a prompt first."
 
 
-def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+def test_a_race_is_replayed_to_its_end(chat: Chat, race: RaceWindow, run: Run) -> None:
     race.mode.setCurrentIndex(race.mode.findData(Mode.LOOKUP))
-    run(qtbot, chat, race)
+    run()
     assert chat.engine.plans[0].cells[0].draft.mode is Mode.LOOKUP
     assert chat.engine.plans[0].cells[0].temperature == chat.controller.settings.values.sampling.temperature
     assert race.verdict.text() == "Same text, token for token.", "it does not wait for the replay"
@@ -69,7 +79,7 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
 
 
 def test_a_drafter_is_tried_that_the_chat_does_not_use(
-    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
+    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow, run: Run
 ) -> None:
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, "None here.") for m in Mode))
     chat.controller.drafting.refresh_options()
@@ -77,15 +87,15 @@ def test_a_drafter_is_tried_that_the_chat_does_not_use(
     window.windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
     assert race.status.text() == "With tried"
     assert race.problem.text() == "", "what is said is of the chat's own drafter"
-    run(qtbot, chat, race)
+    run()
     assert chat.engine.plans[-1].cells[0].draft.drafter == "/own/tried"
     assert chat.controller.drafting.settings.drafter is None
     window.actions_.race.trigger()
     assert race.status.text() == "", "it is tried once"
 
 
-def test_both_replies_share_a_clock(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
-    run(qtbot, chat, race)
+def test_both_replies_share_a_clock(race: RaceWindow, run: Run) -> None:
+    run()
     race.playback.toggle()  # hold it
     race.playback.moved.emit(121.0)
     assert race.plain.text.toPlainText() == "Hello,"
@@ -94,8 +104,8 @@ def test_both_replies_share_a_clock(qtbot: QtBot, chat: Chat, race: RaceWindow) 
     assert race.drafted.text.toPlainText() == "Hello", "the clock can go back"
 
 
-def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
-    run(qtbot, chat, race)
+def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, race: RaceWindow, run: Run) -> None:
+    run()
     playback = race.playback
     assert (playback.playing, playback.play.text()) == (True, "Pause")
     playback.play.click()
@@ -109,11 +119,11 @@ def test_the_replay_pauses_skips_and_begins_again(qtbot: QtBot, chat: Chat, race
     qtbot.waitUntil(lambda: playback.at_end and not playback.playing)
 
 
-def test_texts_that_part_are_shown_with_their_gap(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+def test_texts_that_part_are_shown_with_their_gap(chat: Chat, race: RaceWindow, run: Run) -> None:
     parted = bench_run(1, 10, difference=Difference(0, 3, "!", "?", 0.0002))
     chat.engine.bench_events = (bench_run(0, 20), parted)
-    run(qtbot, chat, race)
-    race.playback.slider.setValue(race.playback.slider.maximum())
+    run()
+    race.playback.skip.click()
     assert "differ from token 4 on" in race.verdict.text()
     assert "rounding in float32 decided" in race.verdict.text()
 
@@ -163,7 +173,7 @@ def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, ra
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_race_on_a_busy_computer_has_no_winner(qtbot: QtBot, chat: Chat, race: RaceWindow, busy: bool) -> None:
+def test_a_race_on_a_busy_computer_has_no_winner(chat: Chat, race: RaceWindow, run: Run, busy: bool) -> None:
     """A load of 10 was told in green behind "Same text", below "0.50 times as fast"."""
     plain = bench_run(0, 10)
     share = 0.8 if busy else 0.01
@@ -171,7 +181,7 @@ def test_a_race_on_a_busy_computer_has_no_winner(qtbot: QtBot, chat: Chat, race:
         replace(plain, statistics=replace(plain.statistics, others_share=share)),
         bench_run(1, 20),
     )
-    run(qtbot, chat, race)
+    run()
     usual = ": slower, about 0.5 times as fast at writing."
     hindered = ": no verdict. The computer was busy with other work."
     assert race.speed_up.text().endswith(hindered if busy else usual)
@@ -239,10 +249,10 @@ def test_the_race_takes_the_mode_of_the_chat(chat: Chat, window: MainWindow) -> 
     )
 
 
-def test_everything_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
+def test_everything_fits_into_the_smallest_window(race: RaceWindow, run: Run) -> None:
     race.resize(race.minimumSize())
-    run(qtbot, chat, race)
-    race.playback.slider.setValue(race.playback.slider.maximum())
+    run()
+    race.playback.skip.click()
     assert race.size() == race.minimumSize()
     for part in (race.start, race.plain, race.drafted, race.playback, race.verdict):
         corner = part.mapTo(race, QPoint(part.width(), part.height()))
@@ -251,10 +261,10 @@ def test_everything_fits_into_the_smallest_window(qtbot: QtBot, chat: Chat, race
 
 
 def test_a_race_that_was_seen_is_still_there_when_the_window_is_opened_again(
-    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
+    window: MainWindow, race: RaceWindow, run: Run
 ) -> None:
-    run(qtbot, chat, race)
-    race.playback.slider.setValue(race.playback.slider.maximum())
+    run()
+    race.playback.skip.click()
     race.close()
     window.actions_.race.trigger()
     assert race.plain.text.toPlainText() == "Hello, you!"
@@ -262,8 +272,8 @@ def test_a_race_that_was_seen_is_still_there_when_the_window_is_opened_again(
     assert race.playback.isEnabled()
 
 
-def test_nothing_plays_in_a_closed_window(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
-    run(qtbot, chat, race)
+def test_nothing_plays_in_a_closed_window(race: RaceWindow, run: Run) -> None:
+    run()
     assert race.playback.playing
     race.close()
     assert not race.playback.playing
@@ -292,10 +302,3 @@ def test_no_race_begins_while_a_model_is_loading(chat: Chat, race: RaceWindow) -
     chat.engine.load_gate.open()
     chat.wait_for(EngineState.IDLE)
     assert race.start.isEnabled()
-
-
-def test_a_reply_of_one_token_is_counted_as_one(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
-    chat.engine.bench_events = (bench_run(0, 20, pieces=("Hi",)), bench_run(1, 10, pieces=("Hi",)))
-    run(qtbot, chat, race)
-    race.playback.slider.setValue(race.playback.slider.maximum())
-    assert race.plain.state.text() == "1 token, 0.10 s with reading"

@@ -1,5 +1,6 @@
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,9 +40,18 @@ def bench(qtbot: QtBot, chat: Chat, window: MainWindow) -> BenchmarkWindow:
     return window.windows.benchmark_window
 
 
-def run(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
-    with qtbot.waitSignal(chat.controller.benchmark.ended):
-        bench.start.click()
+type Run = Callable[[], None]
+
+
+@pytest.fixture
+def run(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> Run:
+    """Run a benchmark to its end, or stop the one that runs."""
+
+    def run() -> None:
+        with qtbot.waitSignal(chat.controller.benchmark.ended):
+            bench.start.click()
+
+    return run
 
 
 def row(table: QAbstractItemModel, number: int) -> dict[str, str]:
@@ -132,18 +142,18 @@ def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: B
     assert {cell.draft.mode for cell in bench.form.plan().cells} == {Mode.LOOKUP}
 
 
-def test_a_benchmark_says_that_the_computer_was_busy(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
-    run(qtbot, chat, bench)
+def test_a_benchmark_says_that_the_computer_was_busy(chat: Chat, bench: BenchmarkWindow, run: Run) -> None:
+    run()
     assert bench.status.text() == "Done: 2 replies."
     runs = [event for event in chat.engine.bench_events if isinstance(event, BenchRun)]
     busy = replace(runs[0], statistics=replace(runs[0].statistics, others_share=0.6))
     chat.engine.bench_events = (busy, *runs[1:])
-    run(qtbot, chat, bench)
+    run()
     assert bench.status.text() == "Done: 2 replies. The computer was busy with other work in 1 of 2 replies."
 
 
-def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
-    run(qtbot, chat, bench)
+def test_results_are_shown_by_setting_and_by_group(chat: Chat, bench: BenchmarkWindow, run: Run) -> None:
+    run()
     assert chat.engine.plans[0] == bench.form.plan()
     assert bench.status.text().startswith("Done: 2 replies")
     plain = row(bench.results.results.model(), 0)
@@ -159,7 +169,7 @@ def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, ben
 
 
 def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, run: Run, tmp_path: Path
 ) -> None:
     chat.engine.gate.shut()
     bench.start.click()
@@ -172,8 +182,7 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     benchmark.progress = replace(benchmark.progress, done=0)
     benchmark.progressed.emit()
     assert bench.progress.maximum() == 0, "nothing is done yet: it moves"
-    with qtbot.waitSignal(chat.controller.benchmark.ended):
-        bench.start.click()
+    run()
     assert bench.status.text() == "Stopped after 1 of 54 replies."
     bench.save_benchmark(str(tmp_path / "bench.json"))
     assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["complete"] is False
@@ -194,9 +203,9 @@ def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: Bench
     assert not bench.isVisible()
 
 
-def test_it_is_exported(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
+def test_it_is_exported(bench: BenchmarkWindow, run: Run, tmp_path: Path) -> None:
     assert not bench.export.isEnabled()
-    run(qtbot, chat, bench)
+    run()
     for kind in ("csv", "json", "png", "pdf"):
         bench.save_benchmark(str(tmp_path / f"bench.{kind}"))
         assert bench.status.text() == f"Saved as bench.{kind}"
@@ -208,11 +217,11 @@ def test_it_is_exported(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_pa
         assert [row["mode"] for row in csv.DictReader(file)] == ["off", "lookup"]
 
 
-def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
+def test_files_that_cannot_be_are_told(bench: BenchmarkWindow, run: Run, tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text("{broken\n", encoding="utf-8")
     bench.form.source.read_prompts(str(tmp_path / "prompts.jsonl"))
     assert bench.status.text().startswith("Line 1 of")
-    run(qtbot, chat, bench)
+    run()
     bench.save_benchmark(str(tmp_path / "missing" / "bench.csv"))
     assert "cannot be written" in bench.status.text()
     bench.save_benchmark(str(tmp_path / "x.txt"))
@@ -264,10 +273,8 @@ def test_what_is_looked_at_stays_while_results_come(qtbot: QtBot, chat: Chat, be
 
 
 @pytest.mark.slow
-def test_what_came_of_it_is_told_until_something_else_is_chosen(
-    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow
-) -> None:
-    run(qtbot, chat, bench)
+def test_what_came_of_it_is_told_until_something_else_is_chosen(chat: Chat, bench: BenchmarkWindow, run: Run) -> None:
+    run()
     chat.say("Hello")
     chat.controller.drafting.changed.emit()
     assert bench.status.text().startswith("Done: 2 replies")
@@ -349,9 +356,9 @@ def test_how_long_it_takes_is_told_before_it_starts(chat: Chat, bench: Benchmark
 
 
 @pytest.mark.slow
-def test_the_tables_take_another_appearance(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, theme: Theme) -> None:
+def test_the_tables_take_another_appearance(qtbot: QtBot, bench: BenchmarkWindow, run: Run, theme: Theme) -> None:
     """They stayed white in the dark."""
-    run(qtbot, chat, bench)
+    run()
     for scheme in (Qt.ColorScheme.Dark, Qt.ColorScheme.Light):
         theme.set_scheme(scheme)
         qtbot.waitUntil(lambda: bench.results.results.palette().base().color() == theme.colors.surface)

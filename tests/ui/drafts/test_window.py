@@ -1,6 +1,6 @@
 """The window of a reply's tokens, used with keys and the pointer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,9 @@ def window(qtbot: QtBot, theme: Theme, traces: TraceRecorder) -> DraftsWindow:
     return window
 
 
+type Show = Callable[[list[TokenEvent]], None]
+
+
 @pytest.fixture
 def finished(window: DraftsWindow, traces: TraceRecorder, qtbot: QtBot) -> DraftsWindow:
     """The window with a reply of forty rounds; the cursor stands on the first token that was drafted."""
@@ -52,6 +55,18 @@ def finished(window: DraftsWindow, traces: TraceRecorder, qtbot: QtBot) -> Draft
     with qtbot.waitExposed(window):
         window.show_reply(REPLY)
     return window
+
+
+@pytest.fixture
+def show(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> Show:
+    """Record tokens of the reply, and show it."""
+
+    def show(events: list[TokenEvent]) -> None:
+        traces.append_tokens(REPLY, events)
+        with qtbot.waitExposed(window):
+            window.show_reply(REPLY)
+
+    return show
 
 
 def whole(traces: TraceRecorder) -> ReplyTrace:
@@ -153,12 +168,10 @@ def test_alternatives_are_told_to_screen_readers(finished: DraftsWindow) -> None
 
 
 def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
-    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder, show: Show
 ) -> None:
     events = drafted_events(ROUNDS)
-    traces.append_tokens(REPLY, events[:1])
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
+    show(events[:1])
     for start in range(1, len(events), 7):
         traces.append_tokens(REPLY, events[start : start + 7])
     qtbot.waitUntil(lambda: window.tokens.current == len(events) - 1)
@@ -170,12 +183,8 @@ def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
     assert window.tokens.current == 0  # a reader who looks at something else is left alone
 
 
-def test_what_a_stop_string_cuts_disappears_at_the_end(
-    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
-) -> None:
-    traces.append_tokens(REPLY, drafted_events(4))
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
+def test_what_a_stop_string_cuts_disappears_at_the_end(window: DraftsWindow, traces: TraceRecorder, show: Show) -> None:
+    show(drafted_events(4))
     traces.end_trace(REPLY, 5)
     assert window.tokens.current == 4
     assert window.tokens.accessibleDescription().startswith("Token 5 of 5")
@@ -188,23 +197,20 @@ def test_a_reply_without_a_trace_says_so(qtbot: QtBot, window: DraftsWindow) -> 
     assert window.note.isVisible()
 
 
-def test_unrecorded_characters_are_mentioned(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
-    traces.begin_trace(REPLY, 1234)
-    traces.append_tokens(REPLY, drafted_events(1))
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
-    assert window.note.text() == "1,234 characters were not recorded"
+@pytest.mark.parametrize(("missing", "note"), [(1234, "1,234 characters were"), (1, "1 character was")])
+def test_unrecorded_characters_are_mentioned(
+    window: DraftsWindow, traces: TraceRecorder, show: Show, missing: int, note: str
+) -> None:
+    traces.begin_trace(REPLY, missing)
+    show(drafted_events(1))
+    assert window.note.text() == f"{note} not recorded"
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_drafted_tokens_have_their_drafters_colour(
-    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder, theme: Theme, dark: bool
-) -> None:
+def test_drafted_tokens_have_their_drafters_colour(window: DraftsWindow, show: Show, theme: Theme, dark: bool) -> None:
     theme.set_scheme(Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light)
     colors = DARK if dark else LIGHT
-    traces.append_tokens(REPLY, [TokenEvent(1, 0, 0, "MMMM", "lookup", 1), TokenEvent(1, 1, 1, "MMMM")])
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
+    show([TokenEvent(1, 0, 0, "MMMM", "lookup", 1), TokenEvent(1, 1, 1, "MMMM")])
     seen = _colors(window.tokens.viewport().grab().toImage())
     assert colors.lookup.rgb() in seen
     assert theme.colors.text.rgb() in seen
@@ -218,12 +224,10 @@ def _colors(image: QImage) -> set[int]:
 
 
 def test_a_reader_who_scrolled_away_is_left_alone_when_the_reply_ends(
-    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+    window: DraftsWindow, traces: TraceRecorder, show: Show
 ) -> None:
     window.resize(480, 380)
-    traces.append_tokens(REPLY, drafted_events(ROUNDS))
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
+    show(drafted_events(ROUNDS))
     bar = window.tokens.verticalScrollBar()
     assert bar.value() == bar.maximum() > 0
     bar.setValue(0)
@@ -234,12 +238,10 @@ def test_a_reader_who_scrolled_away_is_left_alone_when_the_reply_ends(
 
 
 def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_grows(
-    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder
+    qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder, show: Show
 ) -> None:
     window.resize(480, 380)
-    traces.append_tokens(REPLY, drafted_events(4))
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
+    show(drafted_events(4))
     window.tokens.move_to(whole(traces).rounds[2].first)
     bar = window.tree.horizontalScrollBar()
     bar.setValue(bar.maximum())
@@ -251,13 +253,11 @@ def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_gr
 
 
 @pytest.mark.slow
-def test_every_token_can_be_pointed_at(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
+def test_every_token_can_be_pointed_at(window: DraftsWindow, show: Show) -> None:
     """A token that was a carriage return alone once had no place to be looked for."""
     seen = ("a", "\r", "", "\r\n", " b", "\t", "\N{GRINNING FACE}", "\u2029", "\ufdd0\ufdd1", "\u05d0\u05d1", " ", " c")
     texts = (*seen, "\u200b", "\u0301", "\u2028", "\ufffc", "end")
-    traces.append_tokens(REPLY, [TokenEvent(1, at, at, text, "lookup", 1) for at, text in enumerate(texts)])
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
+    show([TokenEvent(1, at, at, text, "lookup", 1) for at, text in enumerate(texts)])
     for token in range(len(seen)):
         point_at(window, token)
     press(window, Qt.Key.Key_Home)
@@ -279,22 +279,12 @@ def test_the_keyboard_reaches_each_part_and_it_shows(qtbot: QtBot, finished: Dra
     assert view.grab().toImage() != without
 
 
-def test_an_alternative_that_is_cut_is_told_whole(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
+def test_an_alternative_that_is_cut_is_told_whole(window: DraftsWindow, show: Show) -> None:
     long = " incomprehensibilities" * 3
-    traces.append_tokens(REPLY, events_of_round(1, 0, round_tree([long], " b", ["x"])))
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
+    show(events_of_round(1, 0, round_tree([long], " b", ["x"])))
     press(window, Qt.Key.Key_Home)
     tips = [row.toolTip() for row in window.details.alternatives]
     assert any(long.replace(" ", "␣") in tip for tip in tips)
-
-
-def test_a_single_character_is_counted_as_one(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
-    traces.begin_trace(REPLY, 1)
-    traces.append_tokens(REPLY, drafted_events(1))
-    with qtbot.waitExposed(window):
-        window.show_reply(REPLY)
-    assert window.note.text() == "1 character was not recorded"
 
 
 def test_a_window_that_is_closed_keeps_no_trace(finished: DraftsWindow) -> None:

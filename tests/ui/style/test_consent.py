@@ -78,10 +78,6 @@ def server_sheet(window: QWidget, theme: Theme) -> Question:
     return Question(sheet, button)
 
 
-asks = pytest.mark.parametrize("make", [call_card, dialog, server_sheet])
-Make = Callable[[QWidget, Theme], Question]
-
-
 @pytest.fixture
 def window(qtbot: QtBot) -> QWidget:
     window = QWidget()
@@ -90,6 +86,14 @@ def window(qtbot: QtBot) -> QWidget:
     window.show()
     qtbot.waitExposed(window)
     return window
+
+
+@pytest.fixture(params=[call_card, dialog, server_sheet])
+def question(request: pytest.FixtureRequest, clock: ManualClock, window: QWidget, theme: Theme) -> Question:
+    """What asks just now."""
+    made: Question = request.param(window, theme)
+    made.button.setFocus()
+    return made
 
 
 def click(button: QPushButton) -> None:
@@ -120,13 +124,8 @@ PRESSES: dict[str, Callable[[QPushButton], None]] = {
 }
 
 
-@asks
 @pytest.mark.parametrize("how", PRESSES)
-def test_presses_count_only_after_the_pause(
-    clock: ManualClock, window: QWidget, theme: Theme, make: Make, how: str
-) -> None:
-    question = make(window, theme)
-    question.button.setFocus()
+def test_presses_count_only_after_the_pause(clock: ManualClock, question: Question, how: str) -> None:
     for passed in (0.0, 0.3, 0.19):
         clock.now += passed
         PRESSES[how](question.button)
@@ -138,11 +137,7 @@ def test_presses_count_only_after_the_pause(
     assert question.answered
 
 
-@asks
-def test_a_click_that_began_in_the_pause_does_not_count(
-    clock: ManualClock, window: QWidget, theme: Theme, make: Make
-) -> None:
-    question = make(window, theme)
+def test_a_click_that_began_in_the_pause_does_not_count(clock: ManualClock, question: Question) -> None:
     QTest.mousePress(question.button, LEFT)
     QApplication.sendEvent(question.button, QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Space, NONE))
     clock.now += 2
@@ -151,13 +146,8 @@ def test_a_click_that_began_in_the_pause_does_not_count(
     assert not question.agreed
 
 
-@asks
 @pytest.mark.parametrize("which", [Qt.Key.Key_Return, Qt.Key.Key_Space])
-def test_a_key_that_repeats_never_counts(
-    clock: ManualClock, window: QWidget, theme: Theme, make: Make, which: Qt.Key
-) -> None:
-    question = make(window, theme)
-    question.button.setFocus()
+def test_a_key_that_repeats_never_counts(clock: ManualClock, question: Question, which: Qt.Key) -> None:
     clock.now += 100
     key(which, question.button, repeated=True)
     assert not question.answered
@@ -165,11 +155,9 @@ def test_a_key_that_repeats_never_counts(
     assert question.answered
 
 
-@asks
 def test_the_press_of_a_screen_reader_counts_only_after_the_pause(
-    qtbot: QtBot, clock: ManualClock, window: QWidget, theme: Theme, make: Make
+    qtbot: QtBot, clock: ManualClock, question: Question
 ) -> None:
-    question = make(window, theme)
     screen_reader(question.button)
     assert question.button.isDown(), "Qt clicks in a moment"
     qtbot.waitUntil(lambda: not question.button.isDown())
@@ -293,22 +281,16 @@ def test_a_widget_above_that_goes_or_a_new_parent_begins_the_pause_anew(
     question = call_card(place, theme)
     QApplication.processEvents()
 
-    def hide() -> None:
-        above.hide()
-
     def move_to_another_parent() -> None:
         question.shown.setParent(new_place)
         question.shown.show()
 
-    def move_its_new_parent() -> None:
-        new_place.move(new_place.pos() + QPoint(0, 7))
-
-    for change in (hide, move_to_another_parent, move_its_new_parent):
+    for change in (above.hide, move_to_another_parent, lambda: new_place.move(new_place.pos() + QPoint(0, 7))):
         clock.now += 60
         change()
         QApplication.processEvents()
         click(question.button)
-        assert not question.agreed, change.__name__
+        assert not question.agreed
 
 
 def test_return_counts_only_after_the_pause_when_a_dialog_comes_to_the_front(
@@ -342,26 +324,24 @@ def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the
     bar.setValue(bar.maximum())
     QApplication.processEvents()
 
-    def scroll() -> None:
-        bar.setValue(bar.value() - 3)
-
-    def resize() -> None:
-        window.resize(window.width() + 90, window.height() + 40)
-
     def wheel() -> None:
         middle = QPointF(area.viewport().rect().center())
         down, buttons = QPoint(0, 120), Qt.MouseButton.NoButton
         turn = QWheelEvent(middle, area.viewport().mapToGlobal(middle), down, down, buttons, NONE, _PHASE, False)
         QApplication.sendEvent(area.viewport(), turn)
 
-    for change in (scroll, resize, wheel):
+    for change in (
+        lambda: bar.setValue(bar.value() - 3),
+        lambda: window.resize(window.width() + 90, window.height() + 40),
+        wheel,
+    ):
         clock.now += 60
         before, agreed = question.button.mapToGlobal(QPoint(0, 0)), question.agreed
         change()
         QApplication.processEvents()
-        assert question.button.mapToGlobal(QPoint(0, 0)) != before, change.__name__
+        assert question.button.mapToGlobal(QPoint(0, 0)) != before
         click(question.button)
-        assert question.agreed == agreed, change.__name__
+        assert question.agreed == agreed
         clock.now += PAUSE_S
         click(question.button)
-        assert question.agreed == agreed + 1, change.__name__
+        assert question.agreed == agreed + 1
