@@ -320,7 +320,7 @@ class Replies(QObject):
         self.ended.emit(live.message)
 
     def _fail(self, live: Reply, failure: Failure | None) -> None:
-        error = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
+        error = str(failure) if failure else "No model is loaded."
         self.traces.end_trace(live.message.id)
         live.break_off(MessageStatus.FAILED, error)
         self.recorder.save_texts()

@@ -64,6 +64,9 @@ class Failure:
     refused: bool = False
     too_long: bool = False
 
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:

@@ -260,19 +260,16 @@ class BenchmarkWindow(SideWindow):
         self._outcome: tuple[str, str] | None = None
         self.form = PlanForm(controller.drafting, theme)
         self.results = ResultsView(theme)
-        self._build_bar(theme)
-        self._lay_out(theme)
-        self._throttle = Throttle(self, self._show_runs)
-        self._connect()
-        controller.drafting.changed.connect(self._show_state)  # The form is connected first.
-        self._show_state()
-
-    def _build_bar(self, theme: Theme) -> None:
         self.status = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.progress = ThinBar("Progress of the benchmark")
         self.export = push_button("Export…", "Save as CSV, JSON, PNG or PDF", self._choose_file)
         self.start = push_button("Run Benchmark", _START_TIP, self._press)
         self.start.setDefault(True)
+        self._lay_out(theme)
+        self._throttle = Throttle(self, self._show_runs)
+        self._connect()
+        controller.drafting.changed.connect(self._show_state)  # The form is connected first.
+        self._show_state()
 
     def _lay_out(self, theme: Theme) -> None:
         side = scrolled(self.form)
@@ -298,7 +295,7 @@ class BenchmarkWindow(SideWindow):
         benchmark.progressed.connect(self._show_progress)
         benchmark.runs_made.connect(self._throttle.note)
         benchmark.ended.connect(self._on_ended)
-        benchmark.failed.connect(lambda failure: self._end(f"{failure.message} {failure.hint}".strip(), "danger"))
+        benchmark.failed.connect(lambda failure: self._end(str(failure), "danger"))
         follow_obstacles(self._controller, self._show_state)
 
     def show_result(self, result: BenchResult) -> None:

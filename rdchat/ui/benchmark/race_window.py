@@ -282,7 +282,7 @@ class RaceWindow(SideWindow):
         race.piece_written.connect(self._show_piece)
         race.finished.connect(self.show_result)
         race.stopped.connect(lambda: self._show_verdict("The race was stopped.", "muted"))
-        race.failed.connect(lambda failure: self._show_verdict(f"{failure.message} {failure.hint}".strip(), "danger"))
+        race.failed.connect(lambda failure: self._show_verdict(str(failure), "danger"))
         follow_obstacles(self._controller, self._show_state)
         self._seconds.timeout.connect(self._show_state)
         race.progressed.connect(self._show_step)

@@ -264,7 +264,7 @@ class Notices(QObject):
 
     def _show_failure(self, failure: Failure) -> None:
         slot = self._controller.model_slot
-        detail = f"{failure.message} {failure.hint}".strip()
+        detail = str(failure)
         actions: list[Action] = [("Choose Another Model…", self.choose_model_requested.emit)]
         if slot.chosen is not None:
             actions.append(("Use the Default Model", lambda: slot.load_model(None)))

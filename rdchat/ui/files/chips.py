@@ -203,7 +203,7 @@ class FileChip(Chip):
         super().__init__(theme, parent)
         self._ground = ground
         self._copy: SmallCopy | None = None
-        self._name = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
+        self._name = ElidedLabel(theme, middle=True)
         self._detail = ElidedLabel(theme, "", "muted")
         self._detail.setFont(control_font(-1, tabular=True))
         self._bar = ThinBar("Read", 2)

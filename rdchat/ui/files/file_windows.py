@@ -110,7 +110,7 @@ class ImageWindow(SideWindow):
         self._seen_size = seen_size
         self._seen = ""
         self.view = PictureView(theme, self.copy)
-        self.name = ElidedLabel(theme, bold=True, mode=Qt.TextElideMode.ElideMiddle)
+        self.name = ElidedLabel(theme, bold=True, middle=True)
         self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
         self.previous = IconButton("previous", "Previous image", theme, act=lambda: self.show_other(-1))
         self.next = IconButton("next", "Next image", theme, act=lambda: self.show_other(1))

@@ -124,8 +124,8 @@ class DetailsPane(QStackedWidget):
         self._address = ""
         label = partial(ThemedLabel, theme, wraps=True, selectable=True)
         self.notice = NoticeView(links, theme, models.details.retry, links.discover_requested.emit)
-        self.name = ElidedLabel(theme, "", points_more=5, bold=True, mode=Qt.TextElideMode.ElideMiddle)
-        self.source = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
+        self.name = ElidedLabel(theme, "", points_more=5, bold=True, middle=True)
+        self.source = ElidedLabel(theme, "", "muted", middle=True)
         self.name.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.page = TextButton("Open Web Page", theme, lambda: open_page(self._address))
         self.problem = label(color="warning")
@@ -290,7 +290,7 @@ class DetailsPane(QStackedWidget):
 
     def _show_card(self, model: ModelDetails) -> None:
         if model.card_trouble is not None:
-            text = f"The model card could not be loaded. {model.card_trouble.message} {model.card_trouble.hint}".strip()
+            text = f"The model card could not be loaded. {model.card_trouble}"
         elif model.card is None:
             text = "" if model.trouble else "Loading the model card…"
         else:

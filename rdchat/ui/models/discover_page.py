@@ -125,7 +125,7 @@ class DiscoverPage(QWidget):
 
     def _connect(self) -> None:
         models = self._models
-        search = self._models.search
+        search = models.search
         self.bar.changed.connect(self._search)
         self.bar.field.returnPressed.connect(lambda: search.search(self.bar.query, at_once=True))
         self.bar.field.results_requested.connect(self.list.choose_first)
@@ -205,7 +205,7 @@ class DiscoverPage(QWidget):
     def _foot_text(self) -> str:
         """Return the number of models that are shown, or which server a search asks."""
         state = self._models.search.state
-        count = len(self._models.search.state.results)
+        count = len(state.results)
         if count and state.trouble is not None:
             return state.trouble.message
         if count and state.asking:

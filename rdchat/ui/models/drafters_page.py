@@ -223,7 +223,7 @@ class DraftersPage(QWidget):
     def _show_models(self) -> None:
         """List the loaded model and the others."""
         library = self._library
-        chosen = self._library.chosen
+        chosen = library.chosen
         models = [*([library.loaded] if library.loaded else []), *library.others]
         named = ((f"{each.name} (loaded)" if each.is_loaded else each.name, each) for each in models)
         name = chosen.model if chosen is not None else None
@@ -249,7 +249,7 @@ class DraftersPage(QWidget):
 
     def _show_installed(self) -> None:
         library = self._library
-        chosen = self._library.chosen
+        chosen = library.chosen
         drafters = self._models.drafters
         self.list.show_models(drafters)
         if chosen is None:

@@ -103,7 +103,7 @@ class InstalledResults(ResultLine):
 
     def _on_load_failed(self, failure: Failure) -> None:
         link = "Load Anyway" if failure.can_load_anyway else ""
-        self.show_text(f"{failure.message} {failure.hint}".strip(), "danger", link, self._models.slot.load_anyway)
+        self.show_text(str(failure), "danger", link, self._models.slot.load_anyway)
 
     def _on_unloaded(self, freed: int) -> None:
         self.show_text(f"Unloaded. {gigabytes(freed)} of memory is free again." if freed else "Unloaded.", "success")
@@ -138,20 +138,17 @@ class InstalledPage(QWidget):
         self.details.follow.clicked.connect(self._follow_advice)
         self.details.vision.clicked.connect(lambda: self.get_vision(self.current))
         self.result = InstalledResults(models, theme)
-        self._lay_out()
-        self._connect()
-        self._show_list()
-
-    def _lay_out(self) -> None:
         top = row((self.search, 1), self.sort, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         left = (top, (self.list, 1), self.count, TIGHT)
         result = column(self.result, margins=(LARGE, SMALL, LARGE, SMALL))
-        self.splitter = two_columns(self._theme, left, [(self.details, 1), result])
+        self.splitter = two_columns(theme, left, [(self.details, 1), result])
         column(self.splitter, within=self)
+        self._connect()
+        self._show_list()
 
     def _connect(self) -> None:
         models = self._models
-        slot = self._models.slot
+        slot = models.slot
         for changed in (models.library.changed, self.search.textChanged, self.sort.activated):
             changed.connect(self._show_list)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
@@ -204,7 +201,7 @@ class InstalledPage(QWidget):
 
     def _count_text(self) -> str:
         library = self._models.library
-        models = self._models.library.models
+        models = library.models
         if library.problem:
             return library.problem
         if not library.looked:

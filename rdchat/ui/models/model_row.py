@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
 from shiboken6 import isValid
@@ -57,7 +56,7 @@ class ModelRow(QWidget):
         # Once the download has stopped, the person is asked whether to remove its files.
         self._cancelled = False
         self._start_problem = ""
-        self.name = ElidedLabel(theme, "", bold=True, mode=Qt.TextElideMode.ElideMiddle)
+        self.name = ElidedLabel(theme, "", bold=True, middle=True)
         self.badge = ThemedLabel(theme, "", "success", -1)
         self.facts, self.figures, self.state = (small_text(theme, tabular=True) for _ in range(3))
         self.problem, self.hint = (small_text(theme, tabular=True, selectable=True) for _ in range(2))
@@ -171,7 +170,7 @@ class ModelRow(QWidget):
     def _show_progress(self) -> None:
         model = self._model
         download = self._download
-        state = self._model.state
+        state = model.state
         running = state is ModelState.DOWNLOADING
         failed = download.state is DownloadState.FAILED
         has_bytes = state is ModelState.STOPPED and download.done_bytes > 0

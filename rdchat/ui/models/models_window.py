@@ -136,7 +136,7 @@ class TokenSheet(Sheet):
 
     def _show(self) -> None:
         account = self._account
-        source = self._account.source
+        source = account.source
         self.title.setText(f"Token for {account.host}")
         known = f"The token of {account.name} is in use." if account.name else "A token is in use."
         self.status.setText(account.busy or (_NONE if source is None else known))

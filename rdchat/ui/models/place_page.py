@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
 from shiboken6 import isValid
@@ -73,8 +72,8 @@ class PlacePage(QWidget):
         self.list = ModelList(theme, texts[0])
         self.notice = NoticeView(links, theme, None, self.open_sheet)
         self.add = push_button(texts[-1], "", self.open_sheet)
-        self.name = ElidedLabel(theme, "", points_more=5, bold=True, mode=Qt.TextElideMode.ElideMiddle)
-        self.source = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
+        self.name = ElidedLabel(theme, "", points_more=5, bold=True, middle=True)
+        self.source = ElidedLabel(theme, "", "muted", middle=True)
         self.state = ThemedLabel(theme, "", "muted", wraps=True, selectable=True)
         self.heading = ThemedLabel(theme, "Models", "muted", -1, bold=True)
         self.rows = RowList(lambda: ModelRow(models, links, theme))

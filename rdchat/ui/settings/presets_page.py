@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer
-from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidget, QListWidgetItem
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidgetItem
 
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
 from rdchat.chat.settings import Settings
@@ -16,7 +16,7 @@ from rdchat.ui.settings.settings_pages import SettingsPage
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import counted, listed
 from rdchat.ui.style.labels import button_text, set_tip
-from rdchat.ui.style.layouts import replace_text, row, text_field
+from rdchat.ui.style.layouts import replace_text, text_field
 from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_content
 from rdchat.ui.style.theme import Theme, control_font
 
@@ -40,10 +40,6 @@ class PresetsPage(SettingsPage):
         self._entries: list[Preset | SavedPrompt | str] = []
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(lambda: self._save(self._entries))
-        self.list = QListWidget()
-        self.list.setAccessibleName("Presets and prompts")
-        self.list.setFixedHeight(190)
-        self.list.setSpacing(2)
         self.text = text_field(4, _TEXT, "Text of the prompt")
         self.default = QCheckBox()
         self.default.setAccessibleName("Use for the model")
@@ -53,11 +49,11 @@ class PresetsPage(SettingsPage):
         read = push_button("Import…", "Read presets of rdchat or LM Studio", self._ask_for_files)
         self.write = push_button("Export…", "Write all presets and prompts to a file", self._ask_where)
         self.add_note(_NOTE)
-        self.add_line(self.list, "Saved")
-        self.add_line(row(self.rename, self.delete, new, None))
+        self.list = self.add_list("Saved", "Presets and prompts")
+        self.add_line(self.rename, self.delete, new, None)
         self.add_line(self.default)
         self.add_line(self.text)
-        self.add_line(row(read, self.write, None))
+        self.add_line(read, self.write, None)
         self.result = self.add_note()
         self.list.currentRowChanged.connect(self.save_text)
         self.list.currentRowChanged.connect(self._show_item)
@@ -183,7 +179,7 @@ class PresetsPage(SettingsPage):
             try:
                 presets, prompts, not_understood = read_presets(path)
             except StorageError as error:
-                problems.append(f"{error.message} {error.hint}")
+                problems.append(str(error))
                 continue
             new: list[Preset | SavedPrompt] = [*presets, *prompts]
             names = unused_names([each.name for each in new], items)

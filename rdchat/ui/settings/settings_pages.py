@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
-from PySide6.QtCore import QSignalBlocker, Qt, Slot
+from PySide6.QtCore import QSignalBlocker, Slot
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QPlainTextEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QListWidget, QPlainTextEdit, QSpinBox, QWidget
 
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
@@ -20,7 +20,7 @@ from rdchat.server.server_settings import host_names
 from rdchat.services.server_control import ServerControl
 from rdchat.ui.style.buttons import CopyButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, small_text
-from rdchat.ui.style.layouts import add_row, choice_box, column, form_layout, row, text_field
+from rdchat.ui.style.layouts import Part, add_row, choice_box, column, form_layout, row, text_field
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
@@ -120,9 +120,19 @@ class SettingsPage(QWidget):
         """Add a row with a field; see `add_row`."""
         add_row(self._form, name, field, explanation, line)
 
-    def add_line(self, content: QWidget | QLayout, name: str = "") -> None:
-        """Add a row without a tooltip."""
-        self._form.addRow(name, content)
+    def add_line(self, *parts: Part, name: str = "") -> None:
+        """Add a row of parts without a tooltip."""
+        content = parts[0]
+        self._form.addRow(name, content if isinstance(content, QWidget) and len(parts) == 1 else row(*parts))
+
+    def add_list(self, name: str, spoken: str) -> QListWidget:
+        """Add a list; `spoken` is its name for screen readers."""
+        entries = QListWidget()
+        entries.setAccessibleName(spoken)
+        entries.setFixedHeight(190)
+        entries.setSpacing(2)
+        self.add_line(entries, name=name)
+        return entries
 
     def add_note(self, text: str = "", color: str = "muted") -> ThemedLabel:
         """Add a small text as wide as the fields; without a text it is hidden."""
@@ -186,13 +196,13 @@ class ServerPage(SettingsPage):
         self.add_note(_PURPOSE)
         self.address = ThemedLabel(theme)
         self.copy_address = CopyButton("Copy the address", theme, self.address.text)
-        self.add_line(row(self.address, self.copy_address, None), "Address")
+        self.add_line(self.address, self.copy_address, None, name="Address")
         self.add_note(_PATHS)
         self.key = ThemedLabel(theme)
         self.copy_key = CopyButton("Copy the key", theme, lambda: server.key)
         self.new_key = push_button("New Key…", _NEW_KEY_MEANS, self._ask_for_new_key)
-        self.add_line(row(self.key, self.copy_key, None, self.new_key), "Key")
-        self.model = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.add_line(self.key, self.copy_key, None, self.new_key, name="Key")
+        self.model = ElidedLabel(theme, middle=True)
         self.copy_model = CopyButton("Copy the model's name", theme, self.model.text)
         self.add_field("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
         self.agents = AgentSetup(theme)

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer
+from PySide6.QtCore import QEvent, QObject, QSignalBlocker, QTimer
 from PySide6.QtGui import QCloseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
@@ -179,7 +179,7 @@ class SettingsWindow(SideWindow):
         page.add_field("Text size", self.text_size, "Size of the text in chats.")
         page.add_field("Titles", self.titles, _TITLES)
         page.add_field("Speed", self.earlier, _EARLIER)
-        page.add_line(row(self.clear_earlier, self.earlier_size, None))
+        page.add_line(self.clear_earlier, self.earlier_size, None)
         self.menu_bar = page.check_box(f"Show rdchat in the {_BAR}", "menu_bar_item")
         self.stays = page.check_box("Keep running when the window is closed", "stays_open")
         page.add_field(
@@ -191,7 +191,7 @@ class SettingsWindow(SideWindow):
         if self._hot_key.available:
             page.add_field("Quick window", self.keys, _SHORTCUT)
         else:
-            page.add_line(ThemedLabel(self._theme, _DESKTOP), "Quick window")
+            page.add_line(ThemedLabel(self._theme, _DESKTOP), name="Quick window")
         self.keys_problem = page.add_note(color="danger")
         if address := updates_address():
             page.add_field("Updates", self.updates, f"Asks {address}. Nothing is installed.")
@@ -213,19 +213,19 @@ class SettingsWindow(SideWindow):
         page.add_field("System prompt", self.prompt, "Instructions that the model reads before each chat.")
         page.add_field("Seed", self.seed, _SEED)
         self.seed_problem = page.add_note(color="danger")
-        page.add_line(self.form, "Sampling")
-        page.add_line(row(push_button("Use the Model's Sampling", act=self._restore_sampling), None))
+        page.add_line(self.form, name="Sampling")
+        page.add_line(push_button("Use the Model's Sampling", act=self._restore_sampling), None)
         page.add_note("This does not change chats that have their own options.")
         return page
 
     def _build_model(self) -> SettingsPage:
         page = self._page()
-        self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.model = ElidedLabel(self._theme, middle=True)
         self.choose_model = push_button("Choose…")
         self.choose_models_folder = push_button("Choose…")
         self.use_default = push_button("Use Default Model", act=lambda: self._slot.load_model(None))
         self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.retry)
-        self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.models_folder = ElidedLabel(self._theme, middle=True)
         self.cache_limit = QDoubleSpinBox(decimals=1, maximum=_MAX_CACHE_GB, singleStep=0.5, suffix=" GB")
         self.cache_limit.setKeyboardTracking(False)
         self.cache_limit.valueChanged.connect(
@@ -233,7 +233,7 @@ class SettingsWindow(SideWindow):
         )
         self.cache_size = ThemedLabel(self._theme, "", "muted", -1)
         page.add_field("Model", self.model, "rdchat loads this model when it starts.")
-        page.add_line(row(self.choose_model, self.use_default, None))
+        page.add_line(self.choose_model, self.use_default, None)
         page.add_field("Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
         page.add_note("Changes here load the model again.")
         page.add_field("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
@@ -246,7 +246,7 @@ class SettingsWindow(SideWindow):
         self.kept_limit.setAccessibleName("Disk for chats")
         set_tip(self.kept_limit, _KEPT_LIMIT)
         page.add_field("Disk for chats", self.keep_caches, _KEPT)
-        page.add_line(row(self.kept_limit, self.kept_size, None, self.clear_kept))
+        page.add_line(self.kept_limit, self.kept_size, None, self.clear_kept)
         page.add_note(_KEPT)
         self.image_cap = page.choice("image_cap", _IMAGE_CAPS)
         page.add_field("Images", self.image_cap, _IMAGE_COST)
@@ -255,7 +255,7 @@ class SettingsWindow(SideWindow):
         page.add_field("Unload when idle", self.unloaded_after, _UNLOADING)
         page.add_note(_AUTOMATIC)
         page.add_field("Models folder", self.models_folder, _MODELS_FOLDER)
-        page.add_line(row(self.choose_models_folder, None))
+        page.add_line(self.choose_models_folder, None)
         page.add_note(_MODELS_FOLDER)
         return page
 
@@ -277,7 +277,7 @@ class SettingsWindow(SideWindow):
         self.token = push_button("Hugging Face Token…")
         at_once = "How many models are downloaded at the same time."
         page.add_field("Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
-        page.add_line(row(self.token, None), "Access")
+        page.add_line(self.token, None, name="Access")
         page.add_note("Only gated and private models need a token.")
         return page
 
@@ -285,10 +285,10 @@ class SettingsWindow(SideWindow):
         page = self._page()
         for name, find, note in _FILES:
             path = find()
-            label = ElidedLabel(self._theme, str(path), mode=Qt.TextElideMode.ElideMiddle)
+            label = ElidedLabel(self._theme, str(path), middle=True)
             button = push_button(SHOW_FOLDER, act=partial(show_folder, path))
             button.setAccessibleName(f"{SHOW_FOLDER}: {name}")
-            page.add_line(row((label, 1), button), name)
+            page.add_line((label, 1), button, name=name)
             page.add_note(note)
         return page
 

@@ -12,7 +12,7 @@ from textwrap import shorten
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLineEdit, QListWidget, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtWidgets import QLineEdit, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.files.foreign_files import opened
@@ -149,11 +149,7 @@ class ToolsPage(SettingsPage):
     def __init__(self, theme: Theme, change: Change, servers: ToolServers) -> None:
         super().__init__(theme, change)
         self._servers = servers
-        self.list = QListWidget()
-        self.list.setAccessibleName("Tools")
-        self.list.setFixedHeight(190)
-        self.list.setSpacing(2)
-        self.target = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
+        self.target = ElidedLabel(theme, "", "muted", middle=True)
         self.choose = push_button("Choose…", "Choose the folder that models may read", self._choose_folder)
         self.edit = push_button("Edit…", act=lambda: self._open_sheet(self._chosen))
         self.remove = push_button("Remove…", act=self._ask_to_remove)
@@ -161,11 +157,11 @@ class ToolsPage(SettingsPage):
         add = push_button("Add Tools…", act=partial(self._open_sheet, None))
         read = push_button("Import…", "Read a list of Claude Desktop or LM Studio", self._ask_for_file)
         self.add_note(_NOTE)
-        self.add_line(self.list, "Tools")
+        self.list = self.add_list("Tools", "Tools")
         self.add_line(self.target)
         self.problem = self.add_note(color="danger")
-        self.add_line(row(self.choose, self.edit, self.remove, self.output, None))
-        self.add_line(row(add, read, None))
+        self.add_line(self.choose, self.edit, self.remove, self.output, None)
+        self.add_line(add, read, None)
         self.result = self.add_note()
         self.path = self.add_note()
         self.list.currentRowChanged.connect(self._show_server)

@@ -147,7 +147,14 @@ class SpeedPanel(QScrollArea):
         self.sections: tuple[Section, ...] = (self.time, self.drafting, self.server, *self._figures)
         self._column = self._build_column(theme)
         scrolled(self._column, self)
-        self._connect()
+        controller.replies.state_changed.connect(self._show_state)
+        controller.model_slot.load_progressed.connect(self.status.show_load)
+        controller.replies.prefill_progressed.connect(self.status.show_prefill)
+        controller.replies.statistics_changed.connect(self._note_statistics)
+        controller.chat.message_changed.connect(self._note_message)
+        self._context.summary_progressed.connect(self.status.show_summary)
+        self._context.changed.connect(self._show_state)
+        controller.server.changed.connect(self._show_server)
         self._show_state()
         self._show_server()
         self.show_last_reply()
@@ -191,17 +198,6 @@ class SpeedPanel(QScrollArea):
 
     def sizeHint(self) -> QSize:
         return QSize(PANEL_WIDTH, 600)
-
-    def _connect(self) -> None:
-        controller = self._controller
-        controller.replies.state_changed.connect(self._show_state)
-        controller.model_slot.load_progressed.connect(self.status.show_load)
-        controller.replies.prefill_progressed.connect(self.status.show_prefill)
-        controller.replies.statistics_changed.connect(self._note_statistics)
-        controller.chat.message_changed.connect(self._note_message)
-        self._context.summary_progressed.connect(self.status.show_summary)
-        self._context.changed.connect(self._show_state)
-        controller.server.changed.connect(self._show_server)
 
     def _show_server(self) -> None:
         for part in (self._server_line, self.server):

@@ -229,7 +229,7 @@ def small_text(
 
 
 class ElidedLabel(ThemedLabel):
-    """One line that is cut where it does not fit; the tooltip then shows the full text."""
+    """One line that is cut at its end or in its middle where it does not fit; the tooltip then shows the full text."""
 
     def __init__(
         self,
@@ -239,10 +239,10 @@ class ElidedLabel(ThemedLabel):
         points_more: float = 0,
         *,
         bold: bool = False,
-        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
+        middle: bool = False,
     ) -> None:
         super().__init__(theme, text, color, points_more, bold=bold)
-        self._mode = mode
+        self._mode = Qt.TextElideMode.ElideMiddle if middle else Qt.TextElideMode.ElideRight
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
 
     def setText(self, text: str) -> None:

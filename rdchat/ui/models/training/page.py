@@ -371,7 +371,7 @@ class TrainingPage(QWidget):
 
     def _show_progress(self) -> None:
         training = self._training
-        progress = self._training.progress
+        progress = training.progress
         assert training.order is not None
         running = self._state is TrainingState.TRAINING
         active = self._state.is_active
@@ -396,7 +396,7 @@ class TrainingPage(QWidget):
 
     def _show_result(self, result: Comparison) -> None:
         training = self._training
-        order = self._training.order
+        order = training.order
         assert order is not None
         self.title.show_text(result_title(result))
         tokens = counted(order.tokens, "token")
