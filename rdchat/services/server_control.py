@@ -120,7 +120,7 @@ class SharedEngine(QObject):
 
 def _error_of(failure: Failure) -> ApiError:
     code = CONTEXT_FULL if failure.too_long else ""
-    return ApiError(400 if failure.refused else 500, f"{failure.message} {failure.hint}".strip(), code=code)
+    return ApiError(400 if failure.refused else 500, str(failure), code=code)
 
 
 _LOG = logging.getLogger(__name__)
