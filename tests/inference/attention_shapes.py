@@ -55,12 +55,6 @@ class Shape(NamedTuple):
         fits = self.rows * (self.heads // self.kv_heads) <= 32
         return Kernel.VECTOR if known and fits else Kernel.UNFUSED
 
-    @property
-    def rows_of_part(self) -> int:
-        """Rows that the vector kernel takes at most; 0 where it takes none."""
-        fused = [n for n in range(1, MAX_VECTOR_ROWS + 1) if self._replace(rows=n).kernel is Kernel.VECTOR]
-        return max(fused, default=0)
-
 
 def _heads(heads: int, kv_heads: int, size: int) -> dict[str, Any]:
     sizes = {"num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": size}
@@ -156,8 +150,8 @@ def _noted() -> Iterator[set[Shape]]:
 def table() -> str:
     """Return the table, as Markdown."""
     lines = [
-        "| family | model | query/KV heads | head size | unfused rows of 1 to 8 | above 8 rows | rows of a part |",
-        "|---|---|---|---|---|---|---|",
+        "| family | model | query/KV heads | head size | unfused rows of 1 to 8 | above 8 rows |",
+        "|---|---|---|---|---|---|",
     ]
     for family, models in MODELS.items():
         for model, sizes in models.items():
@@ -168,17 +162,14 @@ def table() -> str:
 def _cells(family: str, sizes: dict[str, Any]) -> list[str]:
     by_rows = shapes_of(family, sizes)
     if not any(by_rows.values()):
-        return ["", "", "its own operations", "its own operations", ""]
+        return ["", "", "its own operations", "its own operations"]
     slow = [rows for rows, shapes in by_rows.items() if Kernel.UNFUSED in {shape.kernel for shape in shapes}]
     shapes = {shape for found in by_rows.values() for shape in found}
     heads = sorted({f"{shape.heads}/{shape.kv_heads}" for shape in shapes})
     size = sorted({_size(shape) for shape in shapes})
     few = [rows for rows in slow if rows <= MAX_VECTOR_ROWS]
     words = "none" if not few else f"{few[0]}" if len(few) == 1 else f"{few[0]} to {few[-1]}"
-    # A part has several rows, so the shape of one row does not count.
-    largest = {shape.rows_of_part for rows, found in by_rows.items() for shape in found if rows > 1}
-    parts = ", ".join(str(rows) if rows else "none" for rows in sorted(largest))
-    return [", ".join(heads), ", ".join(size), words, "unfused" if ROWS[-1] in slow else "tiled", parts]
+    return [", ".join(heads), ", ".join(size), words, "unfused" if ROWS[-1] in slow else "tiled"]
 
 
 def _size(shape: Shape) -> str:

@@ -33,8 +33,6 @@ MEASUREMENTS = 3
 _MAX_BYTES = 2**20
 # Version of the file and of the method of measuring.
 _FORMAT = 4
-# Attention in parts is used where a call is measured to be at least this share cheaper: less may be noise.
-_PARTS_GAIN = 0.05
 
 # A measured cost counts as this many real calls.
 _MEASURED = 8
@@ -70,7 +68,7 @@ class Part(StrEnum):
         READINGS: The two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds.
         BEAMS: Width and length of a head's draft.
         DRAFT_MODEL: Rows that the draft model is fed, and 0.
-        DEEP_CALLS: As `CALLS`, further into a text; minus as many rows for a call with attention in parts.
+        DEEP_CALLS: As `CALLS`, further into a text.
     """
 
     PLAIN = "plain steps"
@@ -85,10 +83,8 @@ def usable(part: Part, costs: Costs) -> bool:
     """Return whether costs contain what predictions need; those of a damaged file may not."""
     match part:
         case Part.CALLS | Part.DEEP_CALLS:
-            fewest = 0 if part is Part.CALLS else -MAX_ROWS
             return bool(costs) and all(
-                {(PLAIN_STEP, depth), (abs(rows), depth)} <= costs.keys() and fewest <= rows <= MAX_ROWS and depth > 0
-                for rows, depth in costs
+                (PLAIN_STEP, depth) in costs and 0 <= rows <= MAX_ROWS and depth > 0 for rows, depth in costs
             )
         case Part.PLAIN | Part.BEAMS | Part.READINGS:
             return bool(costs)
@@ -156,8 +152,6 @@ class CostModel:
         self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._calls: dict[Part, Costs] = {}
         self._curve: CallCurve | None = None
-        # The same with attention in parts; None where that was not measured.
-        self._in_parts: CallCurve | None = None
         # Geometric mean of the plain steps seen, where nothing was measured.
         self._met_plain = 0.0
         self._beams: Costs = {}
@@ -183,11 +177,7 @@ class CostModel:
                 self._calls[part] = costs
                 near = self._calls.get(Part.CALLS)
                 deep = self._calls.get(Part.DEEP_CALLS) or {}
-                costs = {**near, **deep} if near else {}
-                undivided = {key: ms for key, ms in costs.items() if key[0] >= 0}
-                in_parts = {(-rows, depth): ms for (rows, depth), ms in costs.items() if rows < 0}
-                self._curve = CallCurve(undivided) if near else None
-                self._in_parts = CallCurve(undivided | in_parts) if in_parts else None
+                self._curve = CallCurve({**near, **deep}) if near else None
                 self._scale = dict.fromkeys(Mode, 0.0)
                 self._seen = Counter(dict.fromkeys(Mode, _MEASURED if near else 0))
             case Part.BEAMS:
@@ -220,17 +210,7 @@ class CostModel:
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
         """Return the cost of a round's call by rows, host time included; entry 0 has no meaning."""
         calls = self._curve.calls_ms(depth) if self._curve else self._guessed_calls * self._met_plain
-        if self._in_parts is not None:
-            split = self._in_parts.calls_ms(depth)
-            calls = np.where(split <= (1 - _PARTS_GAIN) * calls, split, calls)
         return calls * exp(self._scale[mode])
-
-    def in_parts(self, rows: int, depth: int) -> bool:
-        """Return whether a call of so many rows is cheaper with attention in parts."""
-        if self._curve is None or self._in_parts is None or rows > MAX_ROWS:
-            return False
-        undivided, split = (curve.calls_ms(depth)[rows] for curve in (self._curve, self._in_parts))
-        return bool(split <= (1 - _PARTS_GAIN) * undivided)
 
     def beams_ms(self, width: int) -> Floats:
         """Return the cost of a head's drafts of a width, (lengths,)."""

@@ -35,8 +35,7 @@ DEEP = (1024, 4096)
 # After 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may use other kernels for quantised weights: the next tile of 5
 # rows begins there, or the chip's limit for the vector kernel lies there.
 NEAR_ROWS = (*range(1, 17), 20, 24, 28, MAX_ROWS)
-# Fused attention ends after 8 rows, or earlier: after 32 divided by the number of queries that share a key. Where that
-# is so, these calls are also measured with attention in parts.
+# Fused attention ends after 8 rows, or earlier: after 32 divided by the number of queries that share a key.
 DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MAX_ROWS)
 # Tokens that the context must have left, for a call's rows and for plain steps.
 _ROOM = 2 * MAX_ROWS
@@ -103,9 +102,6 @@ def depths_of(context_length: int) -> Sequence[int]:
 def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int], others: OtherPrograms) -> Measurement:
     """Measure plain steps, and rounds' calls by rows, at ascending depths, as far as the context allows.
 
-    From 1,024 tokens on, calls that attention in parts may make cheaper are measured so too, as calls of minus as many
-    rows. Before, attention is a small part of a call.
-
     A depth that takes more than a minute to reach is left out, and so are those after it. For a model that cannot
     verify drafts only plain steps are measured.
     """
@@ -120,8 +116,6 @@ def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int]
         trees = scratch.trees(rows, kind) if kind is not DraftKind.NONE else {}
         yield
         works: _Works = {(count, depth): partial(scratch.call_ms, tree) for count, tree in trees.items()}
-        split = [count for count in trees if depth > NEAR and model.hooks.attention.may_pay(count)]
-        works |= {(-count, depth): partial(scratch.call_ms, trees[count], in_parts=True) for count in split}
         at_depth = yield from _in_turns({(PLAIN_STEP, depth): scratch.plain_step, **works}, others)
         measured = Measured({**measured.costs, **at_depth.costs}, measured.quiet and at_depth.quiet)
     return measured
@@ -321,11 +315,10 @@ class TimingCache:
         mx.eval(*self._drafter.draft_in_shape(self._following[len(self._text)], shape, MAX_ROWS // 2).tree.arrays)
         return (perf_counter() - began) * 1000
 
-    def call_ms(self, tree: PackedTree, in_parts: bool = False) -> float:
-        """Return the milliseconds of a round's call, with attention in parts or not; it is then rolled back."""
-        with self._model.hooks.attention.fixed(in_parts):
-            began = perf_counter()
-            verified = self._verifier.verify(tree)
+    def call_ms(self, tree: PackedTree) -> float:
+        """Return the milliseconds of a round's call, which is then rolled back."""
+        began = perf_counter()
+        verified = self._verifier.verify(tree)
         start = len(self._cache.tokens) + 1
         mx.eval(*self._chooser.choose_quickly(verified.logits, start, tree.depths, tree.deepest), verified.hidden)
         ended = perf_counter()

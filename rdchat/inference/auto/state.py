@@ -81,7 +81,6 @@ class AutoState:
         self._others = OtherPrograms()
         self.has_replied = False
         self.costs = CostModel(reads_weights_by_row(model.info))
-        model.hooks.attention.chosen = self.costs.in_parts
         # A padded chain is never accepted whole, so recurrent state would be computed once more.
         self.planner = Planner(self.costs, padding=not KVCache(model.network).has_state)
 

@@ -189,10 +189,10 @@ class Leader:
     """The calls of a network that other ranks repeat on caches of their own.
 
     A call's message has the cache's number, its length before the call, the number of tokens, whether they have
-    positions of their own, whether they are a tree, whether attention is computed in parts, whether the state layers
-    record, the tree's deepest and leaves, and the operations on caches since the last call, each as its number, the
-    cache's, the number of its arguments, and these. The tokens follow, then their positions, then their parents. These
-    may be lazy, so rank 0 waits for nothing that it would not wait for alone.
+    positions of their own, whether they are a tree, whether the state layers record, the tree's deepest and leaves,
+    and the operations on caches since the last call, each as its number, the cache's, the number of its arguments, and
+    these. The tokens follow, then their positions, then their parents. These may be lazy, so rank 0 waits for nothing
+    that it would not wait for alone.
 
     All ranks must evaluate the same sums in the same order. So each call's trunk is evaluated at once, whether rank 0
     uses the result or not, and the message before it. While a prompt is read rank 0 waits for the message first: its
@@ -255,7 +255,7 @@ class Leader:
         if hooks.depths is not None:
             arrays.append(hooks.depths)
         arrays += tree
-        flags = hooks.depths is not None, bool(tree), hooks.attention.in_parts, hooks.states.recorded
+        flags = hooks.depths is not None, bool(tree), hooks.states.recorded
         operations = self._operations[:]
         del self._operations[: len(operations)]
         numbers = [
@@ -341,8 +341,8 @@ class Follower:
         Raises:
             RanksError: If the cache does not have the length that rank 0's has.
         """
-        number, length, count, has_positions, is_tree, in_parts, records, deepest, leaves, queued = numbers[:10]
-        rest = self._operate(numbers[10:], queued)
+        number, length, count, has_positions, is_tree, records, deepest, leaves, queued = numbers[:9]
+        rest = self._operate(numbers[9:], queued)
         tokens = rest[:count]
         positions = rest[count : count + count * has_positions]
         parents = rest[-count:]
@@ -359,8 +359,7 @@ class Follower:
             depths = ancestors.sum(axis=1, dtype=np.int32) - 1
             cache.open_round(mx.array(depths), mx.array(ancestors), deepest, leaves)
         hooks.states.recorded = bool(records)
-        packed = hooks.packed(mx.array(positions, mx.int32) if has_positions else None)
-        with packed, hooks.attention.fixed(bool(in_parts)), hooks.attention.call(count, length):
+        with hooks.packed(mx.array(positions, mx.int32) if has_positions else None):
             try:
                 output = self._network(mx.array([tokens], mx.int32), cache=layers)
             except Exception:

@@ -1,9 +1,9 @@
-"""The hooks by which an unmodified mlx-lm model verifies a tree: rope modules, trunk, layers with state, attention.
+"""The hooks by which an unmodified mlx-lm model verifies a tree: rope modules, trunk, layers with state.
 
 Masks come from the caches (`round_cache`). Positions come from each layer's `rope`, which is called with the cache's
 offset; `mx.fast.rope` takes an array of offsets, one for each batch row, so with the token axis moved to the batch axis
 every packed token gets its own position. The hidden states come from a wrapper around the trunk, in the same call.
-Layers with recurrent or convolutional state are in `state_layers`, attention in parts is in `attention_parts`.
+Layers with recurrent or convolutional state are in `state_layers`.
 
 Each hooked object gets a subclass of its own class, so the model's structure and weights stay unchanged. These
 subclasses refer to the hooks, which must not refer to the network: classes are only freed by Python's cycle collector,
@@ -21,7 +21,6 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
-from rdchat.inference.verification.attention_parts import AttentionParts
 from rdchat.inference.verification.state_layers import StateLayers, wrap_call
 
 # Names of the trunk; families with Mamba layers call it `backbone`.
@@ -53,7 +52,6 @@ class ModelHooks:
         network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
 
     Attributes:
-        attention: The attention of verify calls.
         states: The layers with recurrent or convolutional state.
         gives_positions: Whether there are rope modules.
         hidden: (1, n, width): the hidden states of the last call, as `record_states` requested; at first the trunk's
@@ -76,8 +74,6 @@ class ModelHooks:
         self.hidden: mx.array | None = None
         self.gives_trunk = False
         self.trunk: mx.array | None = None
-        # Before all wrappers, which hide the methods that call attention.
-        self.attention = AttentionParts(network)
         self.states = StateLayers(network)
         self.gives_positions = False
         for name, module in network.named_modules():

@@ -276,8 +276,7 @@ class Verifier:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
         hooks = self._model.hooks
-        depth = len(self._cache.tokens)
-        with hooks.packed(None if chain else tree.depths), hooks.attention.call(self._fed, depth):
+        with hooks.packed(None if chain else tree.depths):
             logits = self._model.network(tokens[None], cache=self._cache.layers)
         hidden = hooks.hidden
         meant = slice(pending, pending + nodes)

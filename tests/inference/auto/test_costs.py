@@ -73,23 +73,6 @@ def test_a_step_between_rows_that_only_deep_calls_have_is_kept() -> None:
     assert model.calls_ms(Mode.LOOKUP, 4100)[9] == pytest.approx(18)
 
 
-def test_attention_in_parts_is_chosen_where_it_was_measured_to_be_clearly_cheaper() -> None:
-    near = {(PLAIN_STEP, 100): 10.0, (1, 100): 10.0, (8, 100): 17.0, (32, 100): 41.0}
-    deep = {(PLAIN_STEP, 4100): 12.0, (1, 4100): 12.0, (4, 4100): 15.0, (5, 4100): 40.0, (8, 4100): 43.0,
-            (9, 4100): 60.0, (32, 4100): 80.0}  # fmt: skip
-    model = measured(near)
-    assert not model.in_parts(8, 4100)
-    model.use(Part.DEEP_CALLS, deep | {(-5, 4100): 19.0, (-8, 4100): 22.0, (-9, 4100): 58.0, (-32, 4100): 90.0})
-    assert [rows for rows in range(1, 41) if model.in_parts(rows, 4100)] == [5, 6, 7, 8], "a gain of 3 % may be noise"
-    assert model.calls_ms(Mode.LOOKUP, 4100)[[1, 4, 5, 8, 9, 32]] == pytest.approx([12, 15, 19, 22, 60, 80])
-    assert model.plain_ms(4100) == 12
-    assert not model.in_parts(8, 100)
-    assert model.in_parts(8, 2100), "half of the gain"
-    assert model.calls_ms(Mode.LOOKUP, 2100)[8] == pytest.approx((17 + 22) / 2)
-    model.use(Part.DEEP_CALLS, {})
-    assert not model.in_parts(8, 4100)
-
-
 def test_deep_calls_alone_are_no_beginning() -> None:
     model = CostModel()
     model.use(Part.DEEP_CALLS, DEEPER)
@@ -283,7 +266,6 @@ def test_of_several_measurements_the_shortest_times_count(file: CostFile) -> Non
         (Part.DEEP_CALLS, DEEPER, True),
         (Part.DEEP_CALLS, DEEPER | {(4, -100): 64.0, (PLAIN_STEP, -100): 64.0}, False),
         (Part.DEEP_CALLS, {(1, 1100): 44.0}, False),
-        (Part.DEEP_CALLS, DEEPER | {(-16, 1100): 64.0}, True),
         (Part.DEEP_CALLS, DEEPER | {(-8, 1100): 64.0}, False),
         (Part.BEAMS, {(1, 2): 2.0}, True),
         (Part.BEAMS, {}, False),

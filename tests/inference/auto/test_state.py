@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -34,10 +33,7 @@ from rdchat.inference.auto.state import AutoState, AvailableDrafters, reads_weig
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import attention_parts
-from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.measurements import finished
@@ -71,40 +67,6 @@ def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> No
     assert {depth for _, depth in deep} == {1024}
     assert {PLAIN_STEP, 1, 4, 5, 6, 8, 9, MAX_ROWS} < {rows for rows, _ in deep}
     assert all(0 < ms < 1000 for ms in (near | deep).values())
-
-
-@pytest.mark.slow
-def test_deep_calls_are_also_measured_with_attention_in_parts_where_that_may_pay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = tiny_llama(context_length=1200)
-    state, shapes = AutoState(model), list[tuple[bool, int]]()
-    assert not any(rows < 0 for rows, _ in deep_calls(model).costs), "on a CPU they are not tried"
-    monkeypatch.setattr(model.hooks.attention, "may_pay", lambda rows: rows > 4)
-    attend = attention_parts._attention
-
-    def noted(queries: mx.array, *others: object) -> mx.array:
-        shapes.append((model.hooks.attention.in_parts, queries.shape[2]))
-        result: mx.array = attend(queries, *others)
-        return result
-
-    monkeypatch.setattr(attention_parts, "_attention", noted)
-    monkeypatch.setattr(attention_parts, "_rows_of_part", lambda *_: 4)
-    costs = deep_calls(model).costs
-    assert {rows for rows, _ in costs if rows < 0} == {-rows for rows in DEEP_ROWS if rows > 4}
-    assert {rows for split, rows in shapes if split} == {2, 3, 4}
-    assert not any(rows < 0 for rows, _ in near_calls(model).costs)
-    near = {(PLAIN_STEP, NEAR): 1.0, (1, NEAR): 1.0, (MAX_ROWS, NEAR): 1.0}
-    state.costs.use(Part.CALLS, near)
-    state.costs.use(Part.DEEP_CALLS, costs | {(rows, depth): 0.5 for rows, depth in costs if rows < 0})
-    shapes.clear()
-    cache = KVCache(model.network)
-    cache.tokens = [1] * 1024
-    for rows, split in ((4, {4}), (5, {2, 3})):
-        Verifier(model, cache).verify(PackedTree.chain(mx.arange(rows)))
-        cache.rollback()
-        assert {n for _, n in shapes} == split
-        shapes.clear()
 
 
 @pytest.mark.parametrize(
