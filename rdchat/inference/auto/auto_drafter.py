@@ -1,20 +1,22 @@
 """The drafter of the automatic mode: makes the drafts that the reply's controller plans."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import override
 
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.controller import Controller
+from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.planner import Source, draft_model_source, head_source
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource
-from rdchat.inference.decoding.ledger import TimedPolicy
+from rdchat.inference.decoding.ledger import Ledger, TimedPolicy
+from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.verification.verifier import Verified
 
@@ -64,40 +66,59 @@ class AutoDrafter(Drafter):
         return [part for part in (self._head, self._draft_model) if part]
 
     @override
-    def propose(self, root: int, limit: int) -> Draft:
-        """See `Drafter`; follows the controller's plan."""
-        plan = self.controller.plan
-        model = self._draft_model
-        head = self._head
-        self.usual = True
-        if plan.mode is Mode.SPECULATIVE:
-            assert model is not None
-            self.usual = model.unread <= _MAX_UNREAD
-            model.take_shape(DraftShape.of_size(plan.length - 1, plan.nodes))
-            draft = model.propose(root, limit)
-            # The draft model's context is nearly full.
-            if draft.tree.deepest + 1 < plan.length:
-                return replace(draft, drafter=plan.mode.value)
-        elif plan.mode is Mode.DRAFTER:
-            assert head is not None
-            draft = head.draft_in_shape(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
-        else:
-            with self._ledger.stage(Stage.LOOKUP):
-                draft = lookup_draft(root, self.controller.looked_up.cut(plan.nodes - 1))
-                if self.controller.is_forced:
-                    draft = replace(draft, sources=[NodeSource.SHAPE] * len(draft.tree))
-        return replace(draft, rows=plan.rows, drafter=plan.mode.value)
-
-    @override
-    def drafts_ahead(self, limit: int) -> bool:
-        return self._head is not None and self.controller.begins_ahead(limit)
-
-    @override
-    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
-        assert self._head is not None
-        plan = self.controller.plan
-        self._head.search_ahead(path, verified, BeamShape(plan.width, plan.length))
+    def planned(self, plan: RoundPlan) -> Drafter:
+        assert isinstance(plan, ChosenRound)
+        mode = plan.choice.plan.mode
+        drafter = self._head if mode is Mode.DRAFTER else self._draft_model if mode is Mode.SPECULATIVE else None
+        return _PlannedDrafter(plan, self.controller, self._ledger, drafter)
 
     @override
     def stop_source(self, source: str) -> None:
         self.controller.stop_drafter(Mode(source))
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedDrafter(Drafter):
+    """Makes the draft of one round.
+
+    Attributes:
+        chosen: The round's plan.
+        controller: Says whether the next draft begins ahead.
+        ledger: Takes the time of prompt lookup.
+        drafter: Drafts; None for prompt lookup.
+    """
+
+    chosen: ChosenRound
+    controller: Controller
+    ledger: Ledger
+    drafter: HeadDrafter | DraftModelDrafter | None
+
+    @override
+    def propose(self, root: int, limit: int) -> Draft:
+        plan = self.chosen.choice.plan
+        rows = plan.rows
+        usual = True
+        match self.drafter:
+            case HeadDrafter() as head:
+                draft = head.draft_in_shape(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
+            case DraftModelDrafter() as model:
+                usual = model.unread <= _MAX_UNREAD
+                draft = model.draft_in_shape(root, limit, DraftShape.of_size(plan.length - 1, plan.nodes))
+                # Fewer are drafted where the draft model's context is nearly full.
+                rows = rows if draft.tree.deepest + 1 >= plan.length else 0
+            case None:
+                with self.ledger.stage(Stage.LOOKUP):
+                    draft = lookup_draft(root, self.chosen.looked_up.cut(plan.nodes - 1))
+                    if self.chosen.is_forced:
+                        draft = replace(draft, sources=[NodeSource.SHAPE] * len(draft.tree))
+        return replace(draft, rows=rows, drafter=plan.mode.value, usual=usual)
+
+    @override
+    def drafts_ahead(self, limit: int) -> bool:
+        return self.controller.begins_ahead(self.chosen.choice.plan, limit)
+
+    @override
+    def draft_ahead(self, path: LazyPath, verified: Verified) -> None:
+        assert isinstance(self.drafter, HeadDrafter)
+        plan = self.chosen.choice.plan
+        self.drafter.search_ahead(path, verified, BeamShape(plan.width, plan.length))

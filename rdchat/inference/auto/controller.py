@@ -4,12 +4,13 @@ Nothing here depends on MLX, a clock or a network.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import EarlierReplies, Mode
-from rdchat.inference.auto.plan import MAX_ROWS, PLAIN, Choice
+from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, Source, explanation, lookup_drafts
-from rdchat.inference.decoding.loop import Call, CallResult
+from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 
 # After this many rounds plain steps are timed again, unless rounds are surely faster.
@@ -40,6 +41,23 @@ _COMPARING = "Timing plain decoding for a moment, to compare."
 _HELD_UP = 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChosenRound(RoundPlan):
+    """The plan of a round of the automatic mode.
+
+    Attributes:
+        choice: What to draft, and what is expected of it.
+        looked_up: What prompt lookup expects to come next, or what the answer's shape forces.
+        is_forced: Whether the answer's shape forces it.
+        is_trial: Whether it is made to learn, although a plain step looks better.
+    """
+
+    choice: Choice
+    looked_up: LookupTree
+    is_forced: bool = False
+    is_trial: bool = False
+
+
 class Controller:
     """The automatic mode of one reply: the third policy of the loop.
 
@@ -53,9 +71,6 @@ class Controller:
 
     Attributes:
         text: Token ids of the prompt and the reply so far.
-        looked_up: What prompt lookup expects to come next, or what the answer's shape forces.
-        is_forced: Whether the answer's shape forces it.
-        plan: The plan of the current call.
         forced: Returns the tokens that the answer's shape leaves no choice for, at most as many as its argument.
     """
 
@@ -71,9 +86,6 @@ class Controller:
     ) -> None:
         estimates.keep_share(_OTHER_TEXT)
         self.text = list(prompt)
-        self.looked_up = LookupTree()
-        self.plan = PLAIN
-        self.is_forced = False
         self._index = LookupIndex(prompt, estimates.lookup, earlier)
         self._trees = trees
         self.forced: Callable[[int], Sequence[int]] = lambda _limit: ()
@@ -81,13 +93,14 @@ class Controller:
         self._costs = planner.costs
         self._estimates = estimates
         self._sources = list(sources)
+        # The best draft at the last decision, and whether the last call was a round.
         self._choice: Choice | None = None
+        self._drafts = False
         self._budget = _GRANT
         # Rounds since the last plain step.
         self._rounds = 0
         # Plain steps to come before the next round.
         self._plain_steps = 0
-        self._is_trial = False
         # Whether a draft was made in this reply.
         self._drafted = False
         # Whether a plain step is queued, and how many calls, from the next one on, have times that are ignored.
@@ -97,9 +110,8 @@ class Controller:
     @property
     def status(self) -> AutoChoice:
         """The current decision, with its expected gain or the reason why nothing is drafted."""
-        plan = self.plan
         choice = self._choice
-        if plan == PLAIN or choice is None:
+        if choice is None or not self._drafts:
             known = self._costs.measured or self._drafted
             # No plain step was timed yet.
             undecided = known and choice is None and self._sources
@@ -107,26 +119,26 @@ class Controller:
             speedup = round(choice.speedup, 3) if choice else 1.0
             return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, text, speedup if self._costs.measured else None)
         text = explanation(choice, True, True)
+        plan = choice.plan
         return AutoChoice(plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, text)
 
     # Decisions
 
-    def wants_round(self, room: int) -> bool:
-        """See `Policy`; sets `plan`."""
-        choice = self._choose(room, self._look_up(room))
+    def plan_round(self, room: int) -> ChosenRound | None:
+        """See `Policy`."""
+        forced = self.forced(room)
+        looked_up = self._look_up(room, forced)
+        choice = self._choose(room, looked_up)
         self._choice = choice
         if choice is None:
-            return False
+            return None
         if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
             self._plain_steps = _PLAIN_STEPS
-            return False
+            return None
         loses = choice.gain <= -self._switch / 4
-        self._is_trial = loses and self._may_try(choice)
-        if loses and not self._is_trial:
-            return False
-        self.plan = choice.plan
-        self._rounds += 1
-        return True
+        if loses and not self._may_try(choice):
+            return None
+        return ChosenRound(choice, looked_up, is_forced=bool(forced), is_trial=loses)
 
     def wants_queue(self, room: int) -> bool:
         """See `Policy`; nothing is queued where a round may be better."""
@@ -136,22 +148,23 @@ class Controller:
         if room < 2 or self._plain_steps:
             return True
         # The first token that prompt lookup finds is the one being computed: drafts begin after it.
-        choice = self._choose(room - 1, self._look_up(room).first_subtree())
+        choice = self._choose(room - 1, self._look_up(room, self.forced(room)).first_subtree())
         self._choice = choice
         if choice is None:
             return True
         # Several rounds will follow, so a part of the cost of switching is enough.
         return choice.gain <= self._switch / 4 + _MARGIN * choice.cost and not self._may_try(choice)
 
-    def begins_ahead(self, limit: int) -> bool:
+    def begins_ahead(self, plan: Plan, limit: int) -> bool:
         """Return whether to begin the next draft of a head before the host has read this round's result.
 
         It saves about as much as a single call takes longer than a queued one.
 
         Args:
+            plan: The round's.
             limit: Tokens that may be drafted below the round's last token.
         """
-        return self.plan.mode is Mode.DRAFTER and self.plan.length <= 1 + limit and self._switch > 0
+        return plan.mode is Mode.DRAFTER and plan.length <= 1 + limit and self._switch > 0
 
     def stop_drafter(self, mode: Mode) -> None:
         """Stop using a drafter in this reply."""
@@ -170,31 +183,35 @@ class Controller:
         usual = done.usual and not self._unusual and (is_round or done.queued)
         self._queued = done.queued
         self._unusual = max(self._unusual - 1, 0)
-        if is_round:
-            self.record_round(done.tokens, done.ms, usual, done.ended)
+        if isinstance(done.plan, ChosenRound):
+            self.record_round(done.plan, done.tokens, done.ms, usual, done.ended)
         elif done.call is Call.STEP:
             self.record_step(done.tokens[0], done.ms, usual)
         else:
             self.add_tokens(done.tokens)
 
-    def record_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
+    def record_round(
+        self, planned: ChosenRound, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False
+    ) -> None:
         """Record a round.
 
         Args:
+            planned: Its plan.
             tokens: Tokens that it added, the target's own last.
             ms: Its time in milliseconds.
             usual: Whether its time is typical of its plan.
             ended: Whether the reply ended with it.
         """
-        plan = self.plan
-        choice = self._choice
-        assert choice is not None
+        choice = planned.choice
+        plan = choice.plan
+        self._rounds += 1
+        self._drafts = True
         self._drafted = True
         for source in self._sources:
             if source.mode is plan.mode:
                 source.estimate.learn(plan.length - 1, plan.nodes, len(tokens) - 1, ended)
         # The budget pays half of the expected loss and half of the actual one.
-        if self._is_trial:
+        if planned.is_trial:
             self._spend(self._switch - choice.gain + (choice.tokens - len(tokens)) / 2)
         self.add_tokens(tokens)
         if usual:
@@ -204,7 +221,7 @@ class Controller:
         """Record a plain step; arguments as for `record_round`."""
         if usual:
             self._costs.learn_plain(len(self.text), ms)
-        self.plan = PLAIN
+        self._drafts = False
         self._rounds = 0
         self._estimates.keep_share(_AFTER_STEP)
         self.add_tokens([token])
@@ -225,16 +242,13 @@ class Controller:
             looked_up: What prompt lookup can draft.
         """
         limit = min(limit, MAX_ROWS - 1)
-        self.looked_up = looked_up.cut(MAX_ROWS - 1)
         drafts = [source.drafts(limit) for source in self._sources]
         if looked_up.tokens:
-            drafts.append(lookup_drafts(self.looked_up))
+            drafts.append(lookup_drafts(looked_up.cut(MAX_ROWS - 1)))
         return self._planner.best_draft(len(self.text), drafts)
 
-    def _look_up(self, limit: int) -> LookupTree:
+    def _look_up(self, limit: int, forced: Sequence[int]) -> LookupTree:
         """Return what prompt lookup expects to come next, up to `limit` deep, or what the answer's shape forces."""
-        forced = self.forced(limit)
-        self.is_forced = bool(forced)
         if forced:
             return LookupTree.chain(forced, _FORCED)
         return self._index.draft_tree(MAX_ROWS, limit, _MIN, chain=not self._trees)

@@ -41,9 +41,6 @@ class Plan:
     rows: int = 1
 
 
-PLAIN = Plan()
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A plan and its expected result.

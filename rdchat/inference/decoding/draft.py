@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import DraftSettings
-from rdchat.inference.decoding.loop import AlwaysDraft, Policy
+from rdchat.inference.decoding.loop import AlwaysDraft, Policy, RoundPlan
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
@@ -138,6 +138,7 @@ class Draft:
         rows: Rows of the target call, if padding makes it cheaper; 0 uses the measured costs.
         drafter: Who drafted it, if the reply's drafter combines several; empty for the drafter's own name.
         finite: () bool, perhaps lazy: whether the draft's scores are finite. Otherwise the draft is dropped.
+        usual: Whether its time is typical of its kind.
     """
 
     tree: PackedTree
@@ -145,6 +146,7 @@ class Draft:
     rows: int = 0
     drafter: str = ""
     finite: mx.array | bool = True
+    usual: bool = True
 
     @property
     def lazy_sources(self) -> mx.array | None:
@@ -163,12 +165,10 @@ class Drafter:
 
     Attributes:
         policy: Decides when it drafts.
-        usual: Whether the last draft's time is typical of its kind.
     """
 
     name: str
     policy: Policy = AlwaysDraft()
-    usual = True
 
     @property
     def parts(self) -> Sequence["Drafter"]:
@@ -201,6 +201,11 @@ class Drafter:
 
     def take_settings(self, settings: DraftSettings) -> None:
         """Take other settings from the next round on, as far as they concern this drafter."""
+
+    def planned(self, plan: RoundPlan) -> "Drafter":
+        """Return what drafts in a round with a plan of `policy`."""
+        del plan
+        return self
 
     def propose(self, root: int, limit: int) -> Draft:
         """Return a tree at most `limit` deep below `root`, the last token; it may be the root alone."""

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 import mlx.core as mx
 
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, AutoChoice, LedgerEntry, Spent, Stage
-from rdchat.inference.decoding.loop import CallResult, Policy
+from rdchat.inference.decoding.loop import CallResult, Policy, RoundPlan
 
 # Parts of a draft that are computed on the device. With exact times, the wait for a part is that part's own time.
 _DRAFT_WORK = {Stage.BEAM_SEARCH, Stage.SELECT_NODES, Stage.FEED, Stage.RANK}
@@ -151,9 +151,9 @@ class TimedPolicy:
     def status(self) -> AutoChoice | None:
         return self._policy.status
 
-    def wants_round(self, room: int) -> bool:
+    def plan_round(self, room: int) -> RoundPlan | None:
         with self._ledger.stage(Stage.PLAN):
-            return self._policy.wants_round(room)
+            return self._policy.plan_round(room)
 
     def wants_queue(self, room: int) -> bool:
         with self._ledger.stage(Stage.PLAN):

@@ -14,12 +14,14 @@ def decode[Event](calls: "Calls[Event]", policy: "Policy") -> Iterator[Event]:
     policy.saw(done)
     yield from done.events
     while (room := calls.room) is not None:
-        if not done.queued and policy.wants_round(room):
-            done = calls.round()
-        else:
-            done = calls.step(queue=policy.wants_queue(room))
+        plan = None if done.queued else policy.plan_round(room)
+        done = calls.round(plan) if plan else calls.step(queue=policy.wants_queue(room))
         policy.saw(done)
         yield from done.events
+
+
+class RoundPlan:
+    """What a policy plans for a round: its drafter follows it, and `saw` gets it back. This one plans nothing."""
 
 
 class AlwaysPlain:
@@ -27,8 +29,8 @@ class AlwaysPlain:
 
     status: AutoChoice | None = None
 
-    def wants_round(self, _room: int) -> bool:
-        return False
+    def plan_round(self, _room: int) -> RoundPlan | None:
+        return None
 
     def wants_queue(self, room: int) -> bool:
         return room > 0
@@ -40,8 +42,8 @@ class AlwaysPlain:
 class AlwaysDraft(AlwaysPlain):
     """The policy of a fixed drafter: only rounds."""
 
-    def wants_round(self, _room: int) -> bool:
-        return True
+    def plan_round(self, _room: int) -> RoundPlan | None:
+        return RoundPlan()
 
 
 class Call(Enum):
@@ -64,6 +66,7 @@ class CallResult[Event]:
             paused.
         usual: Whether its time is typical of its plan.
         ended: Whether the reply ended with it.
+        plan: The plan of a round.
     """
 
     call: Call
@@ -74,6 +77,7 @@ class CallResult[Event]:
     held_up: bool = False
     usual: bool = True
     ended: bool = False
+    plan: RoundPlan | None = None
 
 
 class Calls[Event](Protocol):
@@ -89,8 +93,8 @@ class Calls[Event](Protocol):
     def step(self, queue: bool) -> CallResult[Event]:
         """Make a plain step; with `queue`, queue the call for its token before waiting for it."""
 
-    def round(self) -> CallResult[Event]:
-        """Make a round: one call with a draft."""
+    def round(self, plan: RoundPlan) -> CallResult[Event]:
+        """Make a round: one call with a draft that follows the plan."""
 
 
 class Policy(Protocol):
@@ -100,8 +104,8 @@ class Policy(Protocol):
     def status(self) -> AutoChoice | None:
         """The current action, with its reason if it was a choice."""
 
-    def wants_round(self, room: int, /) -> bool:
-        """Return whether the next call, for which nothing is queued, should be a round.
+    def plan_round(self, room: int, /) -> RoundPlan | None:
+        """Return the plan of a round; None where the next call, for which nothing is queued, should be a plain step.
 
         Args:
             room: Tokens that may be drafted.

@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.loop import AlwaysPlain, Call, CallResult, decode
+from rdchat.inference.decoding.loop import AlwaysPlain, Call, CallResult, RoundPlan, decode
 from rdchat.inference.decoding.reductions import check_finite
 from rdchat.inference.decoding.reply import Reply, ReplyJob, thought_end
 from rdchat.inference.decoding.rounds import Rounds
@@ -204,14 +204,19 @@ class ReplyIterator:
             self._rounds.observe_plain(step)
         return done
 
-    def round(self) -> CallResult[TokenEvent]:
+    def round(self, plan: RoundPlan) -> CallResult[TokenEvent]:
         assert self._rounds is not None
         with self._ledger.stage(Stage.ROUND):
-            events = self._rounds.make_round()
-        return self._result(Call.ROUND, events, usual=self._rounds.usual and not self._resumed)
+            events, usual = self._rounds.make_round(plan)
+        return self._result(Call.ROUND, events, usual=usual and not self._resumed, plan=plan)
 
     def _result(
-        self, call: Call, events: list[TokenEvent], held_up: bool = False, usual: bool = True
+        self,
+        call: Call,
+        events: list[TokenEvent],
+        held_up: bool = False,
+        usual: bool = True,
+        plan: RoundPlan | None = None,
     ) -> CallResult[TokenEvent]:
         now = perf_counter_ns()
         tokens = self._reply.token_ids[-len(events) :]
@@ -221,7 +226,7 @@ class ReplyIterator:
         usual = usual and not self._ledger.exact
         queued = self._step is not None
         ended = self.room is None
-        return CallResult(call, events, tokens, ms, queued=queued, held_up=held_up, usual=usual, ended=ended)
+        return CallResult(call, events, tokens, ms, queued=queued, held_up=held_up, usual=usual, ended=ended, plan=plan)
 
     def _run(self) -> Generator[GenerationEvent]:
         in_order = False

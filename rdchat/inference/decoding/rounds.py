@@ -19,6 +19,7 @@ from rdchat.inference.api.reply_statistics import RoundStatistics, Stage
 from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE, Mode
 from rdchat.inference.decoding.autoregressive import LikelyTokens, Step, TreeLogProbs, likely_tokens, round_tree
 from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource, accepted_path, seen_on_paths
+from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser, masked
@@ -40,7 +41,7 @@ class _Round:
     Attributes:
         tree: The draft.
         drafted: Depth of the draft; 0 if it was dropped.
-        path: The accepted nodes, the root first.
+        path: The accepted nodes, the root first; none where the root's row has no numbers to choose from.
         drafters: (nodes,) name of the drafter of each node.
         verified: The target's output for the draft, evaluated.
         chosen: (nodes,) the token chosen after each node; off the accepted path a quick choice may be wrong.
@@ -66,9 +67,6 @@ class Rounds:
         reply: Takes the tokens.
         chooser: Chooses them.
         drafter: Proposes trees.
-
-    Attributes:
-        usual: Whether the last round's time is typical of its draft.
     """
 
     def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser, drafter: Drafter) -> None:
@@ -86,17 +84,25 @@ class Rounds:
         self._rows_for = job.rows_for
         # Dropped drafts, by drafter.
         self._dropped = Counter[str]()
-        # (nodes, vocabulary) bool: what the matcher allows after each node of the draft; None for any text
-        self._mask: mx.array | None = None
-        self.usual = True
 
-    def make_round(self) -> list[TokenEvent]:
-        """Make one target call with a draft; return an event for each token that it adds."""
-        draft = self._draft()
-        checked = self._verify(draft)
+    def make_round(self, plan: RoundPlan) -> tuple[list[TokenEvent], bool]:
+        """Make one target call with a draft.
+
+        Returns:
+            An event for each token that it adds, and whether its time is typical of its plan.
+        """
+        drafter = self._drafter.planned(plan)
+        draft, mask = self._draft(drafter)
+        checked = self._verify(draft, mask, drafter)
+        if not checked.path and len(checked.tree) > 1:
+            # A drafted token can spoil the rows before it: zero times a number that is not finite is none.
+            self._verifier.rollback()
+            root = Draft(PackedTree.chain(draft.tree.tokens[:1]))
+            checked = self._verify(root, None if mask is None else mask[:1], drafter)
+        check_finite(checked.path, self._model)
         path, events = self._accept(checked)
         self._commit(checked, path)
-        return events
+        return events, draft.usual
 
     def catch_up(self) -> None:
         """Prepare the cache for a plain step."""
@@ -115,34 +121,33 @@ class Rounds:
         """Whether the drafter is still in use in this reply."""
         return self._dropped[self._drafter.name] < _MAX_DROPPED
 
-    def _draft(self) -> Draft:
-        """Offer tokens that may follow the last one."""
+    def _draft(self, drafter: Drafter) -> tuple[Draft, mx.array | None]:
+        """Offer tokens that may follow the last one.
+
+        Returns:
+            The draft; and what the matcher allows after each node, (nodes, vocabulary) bool, or None for any text.
+        """
         reply = self._reply
         root = reply.token_ids[-1]
+        mask = None
         with self._ledger.stage(Stage.DRAFT):
-            if self._drafts:
-                draft = self._drafter.propose(root, reply.room)
-            else:
-                draft = Draft(PackedTree.chain(mx.array([root])))
+            draft = drafter.propose(root, reply.room) if self._drafts else Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
-            self._mask = None
-            self.usual = self._drafter.usual
             if reply.matcher is not None and not reply.matcher.is_free(draft.tree.deepest):
-                draft = self._within(reply.matcher, draft)
+                draft, mask = self._within(reply.matcher, draft)
             lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
             # The device drafts while the host builds the target's graph.
             self._ledger.queue(*lazy)
-            return draft
+            return draft, mask
 
-    def _within(self, matcher: "ReplyMatcher", draft: Draft) -> Draft:
-        """Return the part of a draft that the matcher allows, with its forced tokens; keep the masks."""
+    def _within(self, matcher: "ReplyMatcher", draft: Draft) -> tuple[Draft, mx.array]:
+        """Return the part of a draft that the matcher allows, with its forced tokens, and the mask of each node."""
         with self._ledger.stage(Stage.SHAPE), self._ledger.waiting():
             trees = self._model.capability.kind is DraftKind.TREE
-            allowed, self._mask = matcher.within(draft, self._reply.room, trees=trees)
-        self.usual = self.usual and allowed is draft
-        return allowed
+            allowed, mask = matcher.within(draft, self._reply.room, trees=trees)
+        return replace(allowed, usual=draft.usual and allowed is draft), mask
 
-    def _verify(self, draft: Draft) -> _Round:
+    def _verify(self, draft: Draft, mask: mx.array | None, drafter: Drafter) -> _Round:
         """Have the target choose the token after each of them, in one call."""
         packed = draft.tree
         start = self._verifier.position + 1
@@ -152,7 +157,7 @@ class Rounds:
             before = self._reply.seen
             seen = None if before is None else seen_on_paths(before, packed)
         with self._ledger.stage(Stage.CHOOSE):
-            logits = masked(verified.logits, self._mask)
+            logits = masked(verified.logits, mask)
             traces = self._reply.trace or self._listed is not None
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
             log_probs = TreeLogProbs.build(verified.logits, packed, chosen) if traces else None
@@ -162,7 +167,7 @@ class Rounds:
             finite = mx.array(draft.finite)
             sound = finite_rows(verified.logits)
             results = [*shape, chosen, sure, sound, finite, verified.hidden, draft.lazy_sources, *traced]
-            results += self._draft_ahead(packed, verified, chosen, results)
+            results += self._draft_ahead(drafter, packed, verified, chosen, results)
             with self._ledger.waiting():
                 *nodes, quick, certain, readable = fetch(*shape, chosen, sure, sound, besides=results)
             self._reply.count(host_syncs=1)
@@ -171,29 +176,23 @@ class Rounds:
             counts = bool(finite) and tree.is_sound
             path = accepted_path(tree, tokens) if counts else [0]
             while unsure := [node for node in path if not certain[node]]:
-                # Each row costs a sort of the vocabulary, so only the path's rows are chosen again.
+                # Each row costs a sort of the vocabulary, so only the path's rows are chosen exactly.
                 rows = mx.array(unsure)
                 exact = self._chooser.choose(
                     logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
                 with self._ledger.waiting():
                     tokens[unsure] = fetch(exact)
-                    certain[unsure] = True
+                certain[unsure] = True
                 self._reply.count(host_syncs=1)
                 path = accepted_path(tree, tokens) if counts else [0]
             if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.build(verified.logits, packed, mx.array(tokens))
                 self._ledger.wait(*log_probs)
-            if not readable[0] and len(tree) > 1:
-                # A drafted token can spoil the rows before it: zero times a number that is not finite is none.
-                self._verifier.rollback()
-                self._mask = None if self._mask is None else self._mask[:1]
-                return self._verify(Draft(PackedTree.chain(packed.tokens[:1])))
-            check_finite(readable[0], self._model)
             # The next round begins where plain decoding would end.
             path = list(takewhile(lambda node: readable[node], path))
             name = draft.drafter or self._drafter.name
-            if not counts:
+            if path and not counts:
                 self._drop(name)
             drafted = int(tree.depths.max()) if counts else 0
             return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs, likely)
@@ -211,7 +210,12 @@ class Rounds:
             )
 
     def _draft_ahead(
-        self, tree: PackedTree, verified: Verified, chosen: mx.array, results: Sequence[mx.array | None]
+        self,
+        drafter: Drafter,
+        tree: PackedTree,
+        verified: Verified,
+        chosen: mx.array,
+        results: Sequence[mx.array | None],
     ) -> Sequence[mx.array]:
         """Queue the round, and behind it the next draft if the drafter can begin it now.
 
@@ -222,12 +226,12 @@ class Rounds:
             Arrays to wait for besides `results`.
         """
         limit = self._reply.room - 1
-        if limit < 1 or self._ledger.exact or not self._drafts or not self._drafter.drafts_ahead(limit):
+        if limit < 1 or self._ledger.exact or not self._drafts or not drafter.drafts_ahead(limit):
             return ()
         path = LazyPath.accepted(tree, chosen, self._verifier.position + 1)
         self._ledger.queue(*results, path.last, path.token)
         with self._ledger.stage(Stage.DRAFT_AHEAD):
-            self._drafter.draft_ahead(path, verified)
+            drafter.draft_ahead(path, verified)
         return [path.last, path.token]
 
     def _accept(self, checked: _Round) -> tuple[list[int], list[TokenEvent]]:

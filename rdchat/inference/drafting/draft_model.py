@@ -185,28 +185,28 @@ class DraftModelDrafter(Drafter):
 
     @override
     def take_settings(self, settings: DraftSettings) -> None:
-        self.take_shape(self._shape_of(settings.draft_tokens))
-
-    def take_shape(self, shape: DraftShape) -> None:
-        """Draft in another shape from the next round on."""
-        self._shape = shape
+        self._shape = self._shape_of(settings.draft_tokens)
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
+        return self.draft_in_shape(root, limit, self._shape)
+
+    def draft_in_shape(self, root: int, limit: int, shape: DraftShape) -> Draft:
+        """Do `propose` in a given shape."""
         self._fed = []
         self._open = False
         self._finite = []
-        count = max(min(self._shape.draft_tokens, limit, self._room), 0)
+        count = max(min(shape.draft_tokens, limit, self._room), 0)
         if count == 0:
             return Draft(pack(root, []))
         seen = self._with_tokens(self._seen, mx.array([root]))
-        ranked = [self._rank(self._feed_certain(root), 0, seen)]
+        ranked = [self._rank(self._feed_certain(root), 0, shape.candidates(0), seen)]
         self._cache.open_round()
         self._open = True
         for step in range(1, count):
             token = ranked[-1][:1]
             seen = self._with_tokens(seen, token)
-            ranked.append(self._rank(self._feed(token), step, seen))
+            ranked.append(self._rank(self._feed(token), step, shape.candidates(step), seen))
             self._fed.append(token)
             self._cache.mark_state()
         return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
@@ -257,10 +257,10 @@ class DraftModelDrafter(Drafter):
             self._ledger.synchronize(logits)
         return logits[:, -1]
 
-    def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
+    def _rank(self, logits: mx.array, step: int, candidates: int, seen: mx.array | None) -> mx.array:
         position = len(self._committed) + 1 + step
         with self._ledger.stage(Stage.RANK):
-            ranked, finite = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
+            ranked, finite = self._ranker.rank(logits, position, candidates, seen)
             self._finite.append(finite)
             # The device computes it while the host builds the next step's graph.
             self._ledger.queue(ranked)

@@ -6,11 +6,11 @@ from typing import Any, cast
 import numpy as np
 
 from rdchat.inference.api.requests import BeamShape, Mode
-from rdchat.inference.auto.controller import Controller
+from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate, Planner, Source, head_source
-from rdchat.inference.decoding.loop import Call, CallResult, decode
+from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan, decode
 from rdchat.inference.drafting.beam_search import NodePool
 from tests.inference.auto.chips import STEP_MS, Chip
 
@@ -118,6 +118,9 @@ class Simulation:
         chip: The machine.
         drafting: How well drafts do; may be changed at any time.
         estimates: What is known of that before; None for nothing.
+
+    Attributes:
+        last: What was done last.
     """
 
     room, controls = MAX_ROWS, Controller
@@ -128,12 +131,8 @@ class Simulation:
         self._costs, self.estimates = chip.costs(), estimates or AcceptanceEstimates()
         self.rng = np.random.default_rng(0)
         self.tokens, self.ms, self.rounds = 0, 0.0, 0
+        self.last = Plan()
         self.begin_text(drafting)
-
-    @property
-    def last(self) -> Plan:
-        """What was done last."""
-        return self.controller.plan
 
     def begin_text(self, drafting: Drafting) -> None:
         """Begin another reply."""
@@ -155,20 +154,23 @@ class Simulation:
         """See `Calls`."""
         return replace(self.step(queue=False), call=Call.FIRST)
 
-    def round(self) -> CallResult[None]:
+    def round(self, plan: RoundPlan) -> CallResult[None]:
         """See `Calls`."""
-        controller, place = self.controller, len(self.controller.text)
-        shape = BeamShape(controller.plan.width, controller.plan.length)
+        assert isinstance(plan, ChosenRound)
+        drafted, place = plan.choice.plan, len(self.controller.text)
+        self.last = drafted
+        shape = BeamShape(drafted.width, drafted.length)
         pool = self.drafting.draw(shape.width, shape.length, place)
         text = self.drafting.text(self.rng, place)
-        right = accepted(pool, controller.plan.nodes, text)
-        ms = (self.chip.beams(shape.width, shape.length) + self._calls[controller.plan.rows]) * STEP_MS
+        right = accepted(pool, drafted.nodes, text)
+        ms = (self.chip.beams(shape.width, shape.length) + self._calls[drafted.rows]) * STEP_MS
         self.rounds += 1
         self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
-        return CallResult(Call.ROUND, (None,), text[: 1 + right], ms)
+        return CallResult(Call.ROUND, (None,), text[: 1 + right], ms, plan=plan)
 
     def step(self, queue: bool) -> CallResult[None]:
         """See `Calls`."""
+        self.last = Plan()
         ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
         self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
         return CallResult(Call.STEP, (None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)

@@ -13,7 +13,7 @@ import pytest
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.controller import Controller
+from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LONGEST, MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Drafts, Planner, draft_model_source
@@ -176,9 +176,11 @@ class _Watched(Controller):
         self.laps.append(("step", usual))
         super().record_step(token, ms, usual)
 
-    def record_round(self, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False) -> None:
+    def record_round(
+        self, planned: ChosenRound, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False
+    ) -> None:
         self.laps.append(("round", usual))
-        super().record_round(tokens, ms, usual, ended)
+        super().record_round(planned, tokens, ms, usual, ended)
 
 
 def watched(

@@ -19,13 +19,10 @@ def controller(lone_call_ms: float) -> Controller:
 
 def test_a_draft_is_begun_ahead_where_another_as_long_may_follow() -> None:
     chosen = controller(12.0)
-    assert not chosen.begins_ahead(20), "it is a plain step"
-    chosen.plan = ROUND
-    assert chosen.begins_ahead(20)
-    assert not chosen.begins_ahead(3), "no room for one as long"
+    assert not chosen.begins_ahead(Plan(Mode.LOOKUP, 1, 5, 8, 8), 20), "it needs the text that the round brings"
+    assert chosen.begins_ahead(ROUND, 20)
+    assert not chosen.begins_ahead(ROUND, 3), "no room for one as long"
 
 
 def test_where_the_host_costs_nothing_there_is_nothing_to_save() -> None:
-    chosen = controller(10.0)
-    chosen.plan = ROUND
-    assert not chosen.begins_ahead(20)
+    assert not controller(10.0).begins_ahead(ROUND, 20)

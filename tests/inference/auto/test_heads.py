@@ -8,12 +8,14 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.controller import ChosenRound
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.measuring import measure_beams
-from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan
+from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Choice, Plan
 from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.drafting.lookup_index import LookupTree
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.machine import OtherPrograms
 from tests.grids import grid
@@ -112,10 +114,11 @@ def test_a_head_is_begun_ahead_where_that_saves_time(remembers: bool) -> None:
     state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 20.0, (MAX_ROWS, NEAR): 21.0})
     state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
     drafter = AutoDrafter(state, ReplyJob.fresh(model, [1, 2, 3], request))
-    drafter.controller.plan = Plan(Mode.DRAFTER, 4, 5, 8, 8)
-    assert drafter.drafts_ahead(8)
+    choice = Choice(Plan(Mode.DRAFTER, 4, 5, 8, 8), 2.0, 20.0, 10.0, 0.1)
+    planned = drafter.planned(ChosenRound(choice, LookupTree()))
+    assert planned.drafts_ahead(8)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 10.0, (MAX_ROWS, NEAR): 21.0})
-    assert not drafter.drafts_ahead(8)
+    assert not planned.drafts_ahead(8)
 
 
 def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:

@@ -1,12 +1,13 @@
 """The loop of every reply: what it asks its policy, and what it does with the answers."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdchat.inference.decoding.loop import AlwaysDraft, AlwaysPlain, Call, CallResult, decode
+from rdchat.inference.decoding.loop import AlwaysDraft, AlwaysPlain, Call, CallResult, RoundPlan, decode
 
 
 class ScriptedCalls:
@@ -35,9 +36,9 @@ class ScriptedCalls:
         self._queued = queue and not next(self._refused)
         return self._result(Call.STEP, 1)
 
-    def round(self) -> CallResult[int]:
+    def round(self, plan: RoundPlan) -> CallResult[int]:
         assert not self._queued, "the token of a queued step would be computed twice"
-        return self._result(Call.ROUND, min(next(self._rounds), self._left + 1))
+        return replace(self._result(Call.ROUND, min(next(self._rounds), self._left + 1)), plan=plan)
 
     def _result(self, call: Call, tokens: int) -> CallResult[int]:
         self._left -= tokens
@@ -52,9 +53,13 @@ class RandomPolicy(AlwaysPlain):
     def __init__(self, answers: Iterator[bool]) -> None:
         self._answers = answers
         self.seen = list[CallResult[object]]()
+        self.planned = list[RoundPlan]()
 
-    def wants_round(self, _room: int) -> bool:
-        return next(self._answers)
+    def plan_round(self, _room: int) -> RoundPlan | None:
+        if not next(self._answers):
+            return None
+        self.planned.append(RoundPlan())
+        return self.planned[-1]
 
     def wants_queue(self, room: int) -> bool:
         return room > 0 and next(self._answers)
@@ -83,6 +88,7 @@ def test_every_call_is_seen_and_no_round_follows_a_queued_step(calls: ScriptedCa
     assert len(events) == tokens
     assert events == [event for done in policy.seen for event in done.events]
     assert [done.call for done in policy.seen] == [call for call, _ in calls.made]
+    assert [done.plan for done in policy.seen if done.call is Call.ROUND] == policy.planned
     assert [done.ended for done in policy.seen] == [False] * (len(policy.seen) - 1) + [True]
     assert calls.made[0] == (Call.FIRST, False), "on a CPU a read waits for all that is queued"
 
