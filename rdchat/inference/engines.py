@@ -1,13 +1,14 @@
 """The engine that runs the chosen model: on this machine, on a remote server, or over several hosts."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
-from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.messages import ChatImage
+from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.messages import ChatImage, ChatMessage
 from rdchat.inference.api.model_facts import ranked_model, remote_model
-from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.protocol import Engine, TokenIterator
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import shared_images
@@ -22,14 +23,14 @@ def chosen_engine(
         remote_servers: Returns the remote servers that the person added.
         hosts: Returns the Macs that the person added.
     """
-    return cast("Engine", _ChosenEngine(remote_servers, hosts))
+    return _ChosenEngine(remote_servers, hosts)
 
 
 def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
     return shared_images().scale_image(image.path, size, name=image.name)
 
 
-class _ChosenEngine:
+class _ChosenEngine(Engine):
     """Chooses an engine in `load`, to which all other calls go; before the first load they go to this machine's engine.
 
     An engine is imported and made at its first use, on the thread of the calls, and kept without its model while
@@ -60,8 +61,42 @@ class _ChosenEngine:
         while self._engines:
             self._engines.popitem()[1].close()
 
-    def __getattr__(self, method: str) -> Any:
-        return getattr(self._used or self._engine_for(None), method)
+    def unload(self) -> int:
+        return self._current.unload()
+
+    def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
+        return self._current.generate(request, stopped)
+
+    def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
+        return self._current.draft_options(settings, drafters)
+
+    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        self._current.load_drafters(settings, on_progress)
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        return self._current.prefix_caches(limit_bytes)
+
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        return self._current.count_tokens(prompt)
+
+    def idle(self, *, hidden: bool = False) -> bool:
+        return self._current.idle(hidden=hidden)
+
+    def rest(self) -> None:
+        self._current.rest()
+
+    def sleep(self) -> None:
+        self._current.sleep()
+
+    def wake(self) -> None:
+        self._current.wake()
+
+    def benchmark(self, plan: BenchPlan) -> BenchRunner:
+        return self._current.benchmark(plan)
+
+    @property
+    def _current(self) -> Engine:
+        return self._used or self._engine_for(None)
 
     def _engine_for(self, model: str | None) -> Engine:
         if remote_model(model):
