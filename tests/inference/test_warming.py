@@ -264,7 +264,7 @@ def test_few_kernels_are_compiled_in_a_slice(monkeypatch: pytest.MonkeyPatch, tm
     kernels, wait = set[str](), Ledger.wait
 
     def compiling(ledger: Ledger, *arrays: mx.array | None) -> None:
-        kernels.add(ledger._path)
+        kernels.add(ledger.open.path)
         wait(ledger, *arrays)
 
     monkeypatch.setattr(Ledger, "wait", compiling)

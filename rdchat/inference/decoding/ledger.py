@@ -1,7 +1,6 @@
 """The time ledger: how a reply spent its time, as a tree of named stages."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
 
 import mlx.core as mx
@@ -18,6 +17,36 @@ _WAITS: dict[str, Stage] = {
 }
 
 
+class StageTime:
+    """The calls and nanoseconds of a stage inside the stages around it; as a context, times the block as a call.
+
+    Args:
+        ledger: Keeps it.
+        name: Of the stage; empty for the whole reply.
+        outer: The stage around it; None for the whole reply.
+    """
+
+    def __init__(self, ledger: "Ledger", name: str, outer: "StageTime | None" = None) -> None:
+        self.name = name
+        self.path: str = f"{outer.path}{PATH_SEPARATOR}{name}" if outer and outer.path else name
+        self.calls = 0
+        self.nanoseconds = 0
+        self.inner: dict[str, StageTime] = {}
+        self.is_draft_work = name in _DRAFT_WORK
+        self._ledger = ledger
+        self._outer = outer or self
+        self._start = 0
+
+    def __enter__(self) -> None:
+        self._ledger.open = self
+        self._start = perf_counter_ns()
+
+    def __exit__(self, *_error: object) -> None:
+        self.nanoseconds += perf_counter_ns() - self._start
+        self.calls += 1
+        self._ledger.open = self._outer
+
+
 class Ledger:
     """Counts calls and nanoseconds per stage, nested as the stages are.
 
@@ -27,45 +56,37 @@ class Ledger:
 
     Attributes:
         exact: Whether `synchronize` waits: the setting `profile`. It may change at any time.
+        open: The open stage; set by the stages.
     """
 
     def __init__(self) -> None:
         self.exact = False
         self._began = perf_counter_ns()
-        # Calls and nanoseconds of each path.
-        self._totals: dict[str, list[int]] = {}
-        # Path of the open stage.
-        self._path = ""
+        # All stages, in the order in which they were first opened.
+        self._stages: list[StageTime] = []
+        self.open = StageTime(self, "")
+        self._hand_over = self._add(Stage.HAND_OVER)
         # Whether a draft is queued that nobody has waited for.
         self._draft_queued = False
         # When the reader of the reply got the last event; 0 while the next one is made.
         self._handed_over = 0
         self._waits = 0
 
-    @property
-    def _open(self) -> str:
-        """Name of the open stage."""
-        return self._path.rpartition(PATH_SEPARATOR)[2]
+    def stage(self, name: str) -> StageTime:
+        """Return a context that times the block as one call of a stage, inside the open stage."""
+        return self.open.inner.get(name) or self._add(name)
 
-    @contextmanager
-    def stage(self, stage: Stage) -> Iterator[None]:
-        """Time the block as one call of a stage, inside the open stage."""
-        outer = self._path
-        self._path = f"{outer}{PATH_SEPARATOR}{stage}" if outer else stage
-        total = self._totals.setdefault(self._path, [0, 0])
-        start = perf_counter_ns()
-        try:
-            yield
-        finally:
-            total[0] += 1
-            total[1] += perf_counter_ns() - start
-            self._path = outer
+    def _add(self, name: str) -> StageTime:
+        stage = StageTime(self, name, self.open)
+        self.open.inner[name] = stage
+        self._stages.append(stage)
+        return stage
 
     def synchronize(self, *arrays: mx.array | None) -> None:
         """Evaluate the open stage's results where `exact` is set, so that their time counts for it."""
         if self.exact:
             self.wait(*arrays)
-        elif self._open in _DRAFT_WORK:
+        elif self.open.is_draft_work:
             self._draft_queued = True
 
     def wait(self, *arrays: mx.array | None) -> None:
@@ -74,23 +95,23 @@ class Ledger:
             mx.eval(*arrays)
         self._waits += 1
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Time the block as a wait for the device."""
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context that times the block as a wait for the device."""
         usual = Stage.CHOICE_WAIT if self.exact else Stage.WAIT_WITH_DRAFT if self._draft_queued else Stage.WAIT
-        with nullcontext() if self._open in _DRAFT_WORK else self.stage(_WAITS.get(self._open, usual)):
-            yield
         self._draft_queued = False
+        return nullcontext() if self.open.is_draft_work else self.stage(_WAITS.get(self.open.name, usual))
 
     def queue(self, *arrays: mx.array | None) -> None:
         """Start computing the open stage's results on the device, or wait for them where `exact` is set.
 
         Where the device's queue is full, this waits for room.
         """
-        if not self.exact:
-            with self.stage(_WAITS.get(self._open, Stage.QUEUE)):
-                mx.async_eval(*arrays)
-        self.synchronize(*arrays)
+        if self.exact:
+            self.wait(*arrays)
+            return
+        with self.stage(_WAITS.get(self.open.name, Stage.QUEUE)):
+            mx.async_eval(*arrays)
+        self._draft_queued |= self.open.is_draft_work
 
     def add_waits(self, waits: int) -> None:
         """Count waits that were made outside of this ledger's stages."""
@@ -108,9 +129,8 @@ class Ledger:
 
     def take_back(self) -> None:
         if self._handed_over:
-            total = self._totals.setdefault(Stage.HAND_OVER, [0, 0])
-            total[0] += 1
-            total[1] += perf_counter_ns() - self._handed_over
+            self._hand_over.calls += 1
+            self._hand_over.nanoseconds += perf_counter_ns() - self._handed_over
             self._handed_over = 0
 
     def leave_out(self, nanoseconds: int) -> None:
@@ -127,16 +147,17 @@ class Ledger:
         Args:
             until: A moment of `perf_counter_ns` at which no stage is open.
         """
-        totals = dict(self._totals)
+        totals = {stage.path: (stage.calls, stage.nanoseconds) for stage in self._stages}
         if 0 < self._handed_over < until:
-            calls, nanoseconds = totals.get(Stage.HAND_OVER, (0, 0))
-            totals[Stage.HAND_OVER] = [calls + 1, nanoseconds + until - self._handed_over]
+            calls, nanoseconds = totals[Stage.HAND_OVER]
+            totals[Stage.HAND_OVER] = (calls + 1, nanoseconds + until - self._handed_over)
         known = sum(nanoseconds for path, (_, nanoseconds) in totals.items() if PATH_SEPARATOR not in path)
-        totals[Stage.NOT_MEASURED] = [1, max(until - self._began - known, 0)]
+        totals[Stage.NOT_MEASURED] = (1, max(until - self._began - known, 0))
         return tuple(
             LedgerEntry(name, parent, calls, nanoseconds / 1e6)
             for path, (calls, nanoseconds) in totals.items()
             for parent, _, name in [str(path).rpartition(PATH_SEPARATOR)]
+            if calls
         )
 
 

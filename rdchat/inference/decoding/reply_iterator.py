@@ -135,8 +135,7 @@ class ReplyIterator:
         self._ledger.take_back()
         self._model.hooks.timed = partial(self._ledger.stage, Stage.LINK) if self._ledger.exact else None
         try:
-            with device_errors("for this reply"):
-                return next(self._events)
+            return next(self._events)
         finally:
             self._model.hooks.timed = None
             self._ledger.hand_over()
@@ -230,19 +229,20 @@ class ReplyIterator:
 
     def _run(self) -> Generator[GenerationEvent]:
         in_order = False
-        try:
-            yield from self._prefill()
-            if not self._cancel.is_set():
-                yield from decode(self, self._policy)
-            self._reply.finish_reason = self._reply.finish_reason or FinishReason.CANCELLED
-            yield self._reply.closing_event()
-            in_order = True
-        except GeneratorExit:
-            in_order = True
-            raise
-        finally:
-            self._trim_cache(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
-            self._end(failed=not in_order)
+        with device_errors("for this reply"):
+            try:
+                yield from self._prefill()
+                if not self._cancel.is_set():
+                    yield from decode(self, self._policy)
+                self._reply.finish_reason = self._reply.finish_reason or FinishReason.CANCELLED
+                yield self._reply.closing_event()
+                in_order = True
+            except GeneratorExit:
+                in_order = True
+                raise
+            finally:
+                self._trim_cache(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
+                self._end(failed=not in_order)
 
     def _trim_cache(self, length: int) -> None:
         """Keep at most the first `length` tokens in the cache; with 0, none."""

@@ -227,10 +227,12 @@ class AttentionRows:
             (N, visible rows + N) bool; where they mean the same, "causal", or None for a single row.
         """
         window = window_size or self._window
-        start = self._first_visible()
-        held = self.length - self._first_visible()
-        depths = self._depths
         ancestors = self._ancestors
+        if N == 1 and window is None and ancestors is None and self.blocks is None:
+            return None
+        start = self._first_visible()
+        held = self.length - start
+        depths = self._depths
         if self.blocks is not None:
             depths = mx.arange(N)
             same = self.blocks[:, None] == self.blocks
