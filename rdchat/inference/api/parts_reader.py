@@ -139,7 +139,8 @@ class PartsReader:
         if text.isspace() and not self._plain:
             self._blanks.append(text)
             return ()
-        text = self._take_blanks() + text
+        if self._blanks:
+            text = self._take_blanks() + text
         self._text += text
         if self._has_call or not text:
             return ()
@@ -182,7 +183,7 @@ class PartsReader:
             behind_mark = inside or (start > 0 and not self._has_answer)
             self._give(pieces, text[self._given : first + blanks * behind_mark], inside, is_mark=True)
         body = text[self._given : end]
-        if not inside:
+        if self._call_marks and not inside:
             at, self._has_call = self._call_in(body)
             body = body[:at] if is_last or self._has_call else body
         if is_last or inside or self._has_call or not (self._has_answer or body.strip()):

@@ -26,7 +26,6 @@ class Detokenizer:
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
-        new_control_offsets: Offsets in the text of the control tokens that the last `add_token` found.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Detokenizer:
         self._ends: list[int] = []
         self._cut: int | None = None
         self.stop = ""
-        self.new_control_offsets: list[int] = []
 
     @property
     def text(self) -> str:
@@ -83,20 +81,18 @@ class Detokenizer:
             self._fresh = False
         waiting, _ = self._decoder.getstate()
         self._ends.append(len(self._text) + bool(waiting))
-        self._find_control(token_id)
-        self._find_stop(before, may_stop)
+        if self._stop:
+            self._find_stop(before, may_stop)
         return self._release()
 
     def last_text(self) -> str:
         """Return the characters still held back; a character that is not complete has no text."""
         return self.text[self._released :]
 
-    def _find_control(self, token_id: int) -> None:
-        """Find a control token at the text's end; one that the decoder spells differently is left out."""
-        self.new_control_offsets = []
+    def control_offsets(self, token_id: int) -> list[int]:
+        """Return the offset in the text of its last token, if that is a control token spelled as the decoder does."""
         spelled = self._control.get(token_id)
-        if spelled is not None and self._text.endswith(spelled):
-            self.new_control_offsets.append(len(self._text) - len(spelled))
+        return [len(self._text) - len(spelled)] if spelled is not None and self._text.endswith(spelled) else []
 
     def _find_stop(self, before: int, may_stop: MayStop) -> None:
         for stop in self._stop:
@@ -108,7 +104,8 @@ class Detokenizer:
                 self.stop = stop
 
     def _release(self) -> str:
-        end = len(self.text) if self.stopped else len(self._text) - self._possible_stop_length()
+        held = self._possible_stop_length() if self._stop else 0
+        end = len(self._text) - held if self._cut is None else self._cut
         released = self._text[self._released : end]
         self._released = end
         return released

@@ -241,7 +241,7 @@ class Reply:
         else:
             with self._ledger.stage(Stage.DETOKENIZE):
                 text = self._text.add_token(token_id, self._may_stop)
-            control = self._text.new_control_offsets
+            control = self._text.control_offsets(token_id)
             if self._text.stopped:
                 # One of the model's own ends it as an end token does.
                 is_asked = self._text.stop in self.request.sampling.stop
@@ -264,11 +264,10 @@ class Reply:
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
         now = self.clock.last_token
-        tokens = len(self.token_ids)
         since = self._sampled[0] or self.clock.first_token
-        before = self._sampled[1]
         if now - since >= _SPEED_NS:
-            self._speeds.append((tokens - before) / (now - since) * 1e9)
+            tokens = len(self.token_ids)
+            self._speeds.append((tokens - self._sampled[1]) / (now - since) * 1e9)
             self._sampled = now, tokens
 
     def leave_out(self, nanoseconds: int) -> None:

@@ -224,7 +224,7 @@ class ReplyIterator:
         self._resumed = False
         usual = usual and not self._ledger.exact
         queued = self._step is not None
-        ended = self.room is None
+        ended = self._reply.finish_reason is not None
         return CallResult(call, events, tokens, ms, queued=queued, held_up=held_up, usual=usual, ended=ended, plan=plan)
 
     def _run(self) -> Generator[GenerationEvent]:

@@ -129,9 +129,9 @@ class ModelHooks:
 
     def _give_positions(self, module: nn.Module) -> None:
         def call(plain: Callable[..., Any], x: mx.array, *arguments: Any, **options: Any) -> Any:
-            depths = self.depths
-            if depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != depths.shape[0]:
+            if self.depths is None or x.ndim != 4 or x.shape[0] != 1 or x.shape[2] != self.depths.shape[0]:
                 return plain(x, *arguments, **options)
+            depths = self.depths
             if "offset" in options:
                 options["offset"] = options["offset"] + depths
             elif arguments:
@@ -150,6 +150,8 @@ class ModelHooks:
 
     def _hidden_of(self, trunk: mx.array) -> mx.array:
         reads = self._reads
+        if reads.trunk and not reads.layers:
+            return trunk
         outputs = [self._outputs[layer] for layer in reads.layers]
         if reads.normalised:
             outputs = [mx.fast.rms_norm(output, None, _EPSILON) for output in outputs]

@@ -95,9 +95,9 @@ class RowBuffer:
 
 def take_waits(buffers: Iterable[RowBuffer]) -> int:
     """Return the waits of buffers since the last call."""
-    waits = 0
-    for buffer in buffers:
-        waits = waits + buffer.waits
+    grown = [buffer for buffer in buffers if buffer.waits]
+    waits = sum(buffer.waits for buffer in grown)
+    for buffer in grown:
         buffer.waits = 0
     return waits
 
@@ -204,7 +204,7 @@ class AttentionRows:
         if self._open:
             self._round_rows = parts
         self._view_start = self._first_visible()
-        self.buffer.append_rows(parts, self._first_visible(self._base if self._open else None))
+        self.buffer.append_rows(parts, self._first_visible(self._base) if self._open else self._view_start)
         self.length = self.buffer.first + self.buffer.rows
         return self.keys_and_values()
 

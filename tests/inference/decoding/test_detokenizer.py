@@ -133,7 +133,7 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
     found = []
     for token in tokens:
         stream.add_token(token)
-        found += stream.new_control_offsets
+        found += stream.control_offsets(token)
         if stream.stopped:
             break
     begins = [sum(len(texts[token]) for token in tokens[:place]) for place, t in enumerate(tokens) if t == 0]
@@ -144,7 +144,7 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
 
 def test_a_space_that_a_fresh_reply_drops_is_counted_off() -> None:
     stream = Detokenizer(pieces(" ", "<t>"), control={1: "<t>"})
-    found = [stream.new_control_offsets for token in (0, 1, 0, 1) if stream.add_token(token) is not None]
+    found = [stream.control_offsets(token) for token in (0, 1, 0, 1) if stream.add_token(token) is not None]
     assert (stream.text, found) == ("<t> <t>", [[], [0], [], [4]])
 
 
