@@ -13,11 +13,11 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, request
 from tests.inference.plain_replies import plain
+from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 
@@ -68,7 +68,7 @@ def test_a_packed_trees_logits_are_each_branchs_own(model: LoadedModel) -> None:
         chunk = prompt[start : start + model.prefill_chunk]
         model.network(mx.array([chunk]), cache=cache.layers)
         cache.tokens += chunk
-    tree = PrefixTree.from_beams([[504, 6376, 314, 4461], [504, 6376, 282, 260], [504, 980, 314, 253]])
+    tree = tree_of_beams([[504, 6376, 314, 4461], [504, 6376, 282, 260], [504, 980, 314, 253]])
     packed = np.array(Verifier(model, cache).verify(PackedTree.pack(tree)).logits)
     stock = make_prompt_cache(model.network)
     model.network(mx.array([prompt]), cache=stock)

@@ -18,9 +18,9 @@ import mlx.core as mx
 
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.families import CHAINS, COMMON, TREES
+from tests.inference.prefix_trees import tree_of_beams
 
 MAX_VECTOR_ROWS = 8
 ROWS = range(1, MAX_VECTOR_ROWS + 2)
@@ -130,7 +130,7 @@ def _tree(rows: int) -> PackedTree:
     """Return a root with as many leaves."""
     if rows < 3:
         return PackedTree.chain(mx.zeros(rows, mx.int32))
-    return PackedTree.pack(PrefixTree.from_beams([[0, leaf] for leaf in range(1, rows)]))
+    return PackedTree.pack(tree_of_beams([[0, leaf] for leaf in range(1, rows)]))
 
 
 @contextmanager

@@ -31,10 +31,10 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel, PrefillPace, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
+from tests.inference.prefix_trees import tree_of_beams
 from tests.inference.stored_heads import StoredDrafter
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
@@ -208,7 +208,7 @@ class ScriptedDrafter(Drafter):
             right = self._rng.integers(0, length + 1)
             wrong = self._rng.integers(1, len(ALPHABET), size=length)
             beams.append([root, *truth[:right], *wrong[right:]])
-        return Draft(PackedTree.pack(PrefixTree.from_beams(beams)))
+        return Draft(PackedTree.pack(tree_of_beams(beams)))
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._done += len(tokens)

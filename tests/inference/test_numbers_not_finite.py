@@ -19,12 +19,12 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, chains_only, loaded
 from tests.inference.plain_replies import plain, unended
+from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = pytest.mark.across_rows
 WORDS = "tiny computed numbers that are not finite"
@@ -66,7 +66,7 @@ class _Spoiling(Drafter):
 
     def propose(self, root: int, limit: int) -> Draft:
         beams = [[root, *beam][: 1 + limit] for beam in self._beams]
-        return Draft(PackedTree.pack(PrefixTree.from_beams(beams)))
+        return Draft(PackedTree.pack(tree_of_beams(beams)))
 
 
 def ways(model: LoadedModel, request: GenerationRequest, script: list[int]) -> dict[str, Iterator[GenerationEvent]]:

@@ -21,13 +21,13 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.capability import median_error, rounding_limit, row_errors
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import share
 from tests.inference.fakes import lenient, shared_family, shared_llama
 from tests.inference.families import TREES, network_of
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
+from tests.inference.prefix_trees import tree_of_beams
 from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
 
 ROWS = (1, 2, 5, 6, 16)
@@ -113,7 +113,7 @@ def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding
     for number in range(3):
         root, a, b, c, d = (1 + (7 * number + step) % 29 for step in range(5))
         trees = model.capability.reason == ""
-        tree = PrefixTree.from_beams([[root, a, b], [root, c, d]] if trees else [[root, c, d]])
+        tree = tree_of_beams([[root, a, b], [root, c, d]] if trees else [[root, c, d]])
         path = [0, 3, 4] if trees else [0, 1, 2]
         cache, alone = (KVCache(model.network) for _ in range(2))
         for held in (cache, alone):

@@ -1,6 +1,5 @@
 """The prefix tree of a draft: beams with common prefixes merged, one node for each token the target must verify."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,25 +30,6 @@ class PrefixTree:
         """Return the tree of token ids, (nodes,), with these parents, (nodes,); -1 for the root."""
         tree = cls(*(np.array(values, np.int32) for values in (tokens, parents, parents)))
         return replace(tree, depths=tree.ancestors().sum(axis=1, dtype=np.int32) - 1)
-
-    @classmethod
-    def from_beams(cls, beams: Sequence[Sequence[int]]) -> "PrefixTree":
-        """Merge beams of token ids, which all begin with the root's; nodes are numbered beam by beam."""
-        # Nodes by parent and token.
-        numbers: dict[tuple[int, int], int] = {}
-        tokens: list[int] = []
-        parents: list[int] = []
-        depths: list[int] = []
-        for beam in beams:
-            parent = -1
-            for depth, token in enumerate(beam):
-                node = numbers.setdefault((parent, token), len(tokens))
-                if node == len(tokens):
-                    tokens.append(token)
-                    parents.append(parent)
-                    depths.append(depth)
-                parent = node
-        return cls(*(np.array(values, np.int32) for values in (tokens, parents, depths)))
 
     def __len__(self) -> int:
         return len(self.tokens)

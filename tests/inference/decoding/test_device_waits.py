@@ -23,7 +23,6 @@ from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.verification import round_cache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
@@ -41,6 +40,7 @@ from tests.inference.fakes import (
     with_beams,
 )
 from tests.inference.plain_replies import plain
+from tests.inference.prefix_trees import tree_of_beams
 
 SLOW = DeviceTimes().scaled(100)  # so that the host is always ahead of the device
 SAMPLINGS = [{"temperature": 0}, {"temperature": 1.0}, {"temperature": 0.7, "repetition_penalty": 1.3}]
@@ -267,7 +267,7 @@ def test_the_path_that_is_walked_on_the_device_is_the_accepted_one() -> None:
     for _ in range(60):
         beams = rng.integers(1, 4, (int(rng.integers(1, 5)), int(rng.integers(1, 6))))
         beams[:, 0] = 7
-        tree = PrefixTree.from_beams(beams)
+        tree = tree_of_beams(beams)
         chosen = rng.integers(1, 4, len(tree)).astype(np.uint32)
         path = accepted_path(tree, chosen)
         lazy = LazyPath.accepted(PackedTree.pack(tree), mx.array(chosen), 100)

@@ -17,12 +17,12 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import pairs, share
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, cancelling, check_same, drafted, plain
+from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = pytest.mark.across_rows
 
@@ -141,9 +141,7 @@ def test_a_perfect_drafter_needs_the_fewest_calls() -> None:
 
     class Perfect(ScriptedDrafter):
         def propose(self, root: int, limit: int) -> Draft:
-            return Draft(
-                PackedTree.pack(PrefixTree.from_beams([[root, *reply[self._done : self._done + min(4, limit)]]]))
-            )
+            return Draft(PackedTree.pack(tree_of_beams([[root, *reply[self._done : self._done + min(4, limit)]]])))
 
     (*_, end), _ = drafted(model, request, Perfect(reply, 1, 5))
     assert isinstance(end, ReplyEnd)

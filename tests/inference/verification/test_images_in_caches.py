@@ -14,12 +14,12 @@ from rdchat.errors import ModelError
 from rdchat.inference.verification import prefix_caches
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_caches import PrefixCaches
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.round_cache import RoundKVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.inference.fakes import shared_family, shared_llama
 from tests.inference.image_prompts import Image, ImagePrompt, alone, fresh, prompts, read
+from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = pytest.mark.across_rows
 
@@ -122,7 +122,7 @@ def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePr
     read(model, cache, prompt, len(prompt))
     verifier = Verifier(model, cache)
     assert verifier.position == len(prompt), "noise and drafters count tokens"
-    tree = PrefixTree.from_beams([[3, *rng.integers(1, 30, 3).tolist()] for _ in range(3)])
+    tree = tree_of_beams([[3, *rng.integers(1, 30, 3).tolist()] for _ in range(3)])
     logits = verifier.verify(PackedTree.pack(tree)).logits
     for node, ancestors in enumerate(tree.ancestors()):
         path = np.flatnonzero(ancestors).tolist()

@@ -6,9 +6,9 @@ import pytest
 
 from rdchat.inference.decoding.draft import accepted_path
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.inference.fakes import tiny_llama
+from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = pytest.mark.across_rows
 
@@ -17,7 +17,7 @@ TREES = {"tree": [[3, 4, 5], [3, 4, 6], [3, 7, 8]], "chain": [[3, 4, 5, 6]]}
 
 
 def test_the_worked_example_of_padded() -> None:
-    padded = PackedTree.pack(PrefixTree.from_beams([[5, 7], [5, 8]])).padded(5)
+    padded = PackedTree.pack(tree_of_beams([[5, 7], [5, 8]])).padded(5)
     assert padded.tokens.tolist() == [5, 7, 8, 5, 5]
     assert padded.parents.tolist() == [-1, 0, 0, -1, -1]
     assert padded.depths.tolist() == [0, 1, 1, 0, 0]
@@ -36,7 +36,7 @@ def test_the_worked_example_of_padded() -> None:
 @pytest.mark.parametrize("window", [None, 8])
 @pytest.mark.parametrize("beams", TREES.values(), ids=TREES.keys())
 def test_logits_and_cache_are_those_of_the_tree_alone(beams: list[list[int]], window: int | None) -> None:
-    model, tree = tiny_llama(sliding_window=window), PrefixTree.from_beams(beams)
+    model, tree = tiny_llama(sliding_window=window), tree_of_beams(beams)
     found = []
     for rows in (0, len(tree), 16):
         cache = KVCache(model.network)
@@ -58,7 +58,7 @@ def test_logits_and_cache_are_those_of_the_tree_alone(beams: list[list[int]], wi
 
 def test_no_padding_row_is_ever_accepted() -> None:
     """It holds the root's token and stands at the root's depth, as a child of nothing."""
-    packed = PackedTree.pack(PrefixTree.from_beams(TREES["tree"])).padded(12)
+    packed = PackedTree.pack(tree_of_beams(TREES["tree"])).padded(12)
     host = packed.fetch()
     assert len(host) == 12
     for token in range(20):

@@ -22,6 +22,7 @@ from rdchat.inference.verification.round_cache import (
     round_cache,
 )
 from tests.grids import share
+from tests.inference.prefix_trees import tree_of_beams
 
 HEADS, WIDTH, WINDOW = 2, 64, 16
 MAKERS = {
@@ -60,7 +61,7 @@ def expected(make: object, tokens: list[int]) -> list[np.ndarray]:
 
 
 def tree(*beams: list[int]) -> tuple[PrefixTree, tuple[mx.array, mx.array | None]]:
-    packed = PrefixTree.from_beams(list(beams))
+    packed = tree_of_beams(list(beams))
     ancestors = None if packed.is_chain else mx.array(packed.ancestors())
     return packed, (mx.array(packed.depths), ancestors)
 

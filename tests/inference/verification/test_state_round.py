@@ -26,11 +26,12 @@ from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.families import HYBRIDS, VOCABULARY, network_of
 from tests.inference.launches import launches
+from tests.inference.prefix_trees import tree_of_beams
 
 PROMPT = [5, 9, 17, 3, 8, 21, 2]
 BEAMS = [[4, 7, 9, 11], [4, 7, 12, 6], [4, 8, 13, 14], [4, 8, 13, 15]]
-TREE = PrefixTree.from_beams(BEAMS)
-CHAIN = PrefixTree.from_beams([[4, 7, 9, 11, 12]])
+TREE = tree_of_beams(BEAMS)
+CHAIN = tree_of_beams([[4, 7, 9, 11, 12]])
 
 
 def after_prompt(network: nn.Module) -> KVCache:
@@ -167,7 +168,7 @@ def test_a_round_is_the_first_call_of_a_cache_in_any_precision(name: str, dtype:
 @pytest.mark.parametrize("name", share(["qwen3_5", "nemotron_h", "lfm2"]))
 def test_the_memory_of_a_round(name: str) -> None:
     """Of a tree's paths no state is kept, and after the end no inputs, nor the state before a step that was certain."""
-    network, tree = wide(name), PackedTree.pack(PrefixTree.from_beams([[4, n, n + 1, n + 2] for n in range(5, 21)]))
+    network, tree = wide(name), PackedTree.pack(tree_of_beams([[4, n, n + 1, n + 2] for n in range(5, 21)]))
     hooks, cache = ModelHooks(network), after_prompt(network)
 
     def grown() -> float:

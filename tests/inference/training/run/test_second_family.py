@@ -20,11 +20,11 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.training.data.data_maker import ShardFolder
 from rdchat.inference.training.heads.samples import Answers
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.fakes import ALPHABET, ask, with_beams
 from tests.inference.plain_replies import drafted
+from tests.inference.prefix_trees import tree_of_beams
 from tests.inference.training.small_language import fitted_model, training
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ class FrequentNext(Drafter):
         chain = [root]
         for _ in range(min(4, limit)):
             chain.append(int(self._following[chain[-1]]))
-        return Draft(PackedTree.pack(PrefixTree.from_beams([chain])))
+        return Draft(PackedTree.pack(tree_of_beams([chain])))
 
 
 def next_tokens(cache: Path) -> dict[str, np.ndarray]:
