@@ -24,8 +24,8 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
+from rdchat.inference.api.events import Engine
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard, Part
-from rdchat.inference.api.protocol import Engine
 from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
 from rdchat.services.app.single_instance import SingleInstance

@@ -137,4 +137,4 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
                 continue
             assert "host.child_command(" in source, path
             assert "env=os.environ" in source or "env=environment" in source, path  # MLX's TMPDIR is not for children
-    assert found == {"child_run.py", "default_model.py", "loading.py", "mac_desktop.py"}
+    assert found == {"child_process.py", "default_model.py", "loading.py", "mac_desktop.py"}

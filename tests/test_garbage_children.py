@@ -28,8 +28,7 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.vision.image_process import ImageProcess
 from rdchat.services.models.training_control import TrainingControl, TrainingState
 from rdchat.work import served
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildLimitError, Limits
+from rdchat.work.child_process import ChildLimitError, ChildProcess, Limits
 from tests.garbage_children import KINDS, put_in_place
 from tests.grids import grid, share
 from tests.hub.downloads.downloading import LIMITS

@@ -11,8 +11,14 @@ from typing import Any
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.files.foreign_files import read_object
 from rdchat.files.plain_data import from_plain, plain
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.requests import DraftSettings, SamplingParams, ThinkingChoice, check_thinking_tokens
+from rdchat.inference.api.requests import (
+    AnswerShape,
+    DraftSettings,
+    SamplingParams,
+    ShapeKind,
+    ThinkingChoice,
+    check_thinking_tokens,
+)
 
 PLACEHOLDER = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
 """A part of a saved prompt that is asked for when it is inserted."""

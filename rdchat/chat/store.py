@@ -14,13 +14,13 @@ from rdchat.chat.conversation import (
     Conversation,
     MadeWith,
     Message,
+    MessagePath,
     MessageStatus,
     Notice,
     ReadingPosition,
     Thinking,
 )
 from rdchat.chat.listing import ChatSpans
-from rdchat.chat.message_path import MessagePath
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.reply_tokens import ReplyTokens
 from rdchat.chat.storage.database import Database

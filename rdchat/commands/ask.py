@@ -16,21 +16,29 @@ from rdchat.commands import terminal
 from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import (
+    UNKNOWN_LENGTH,
+    FinishReason,
+    LoadProgress,
+    ModelInfo,
+    ReplyEnd,
+    TokenEvent,
+    TokenIterator,
+)
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
 from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
 from rdchat.inference.api.model_facts import remote_model
-from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
     DRAFTERS,
+    AnswerShape,
     DraftSettings,
     Dtype,
     GenerationRequest,
     Mode,
     SamplingDefaults,
     SamplingParams,
+    ShapeKind,
     ThinkingChoice,
     check_seed,
     fresh_seed,

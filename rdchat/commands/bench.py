@@ -25,9 +25,8 @@ from rdchat.inference.api.bench_plan import (
     read_prompts,
     read_replies,
 )
-from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api.events import Engine, LoadProgress
 from rdchat.inference.api.model_facts import remote_model
-from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.events import DraftOptions, Engine, LoadProgress, ModelInfo, PrefixCacheFacts, TokenIterator
 from rdchat.inference.api.messages import ChatImage, ChatMessage
 from rdchat.inference.api.model_facts import ranked_model, remote_model
-from rdchat.inference.api.protocol import Engine, TokenIterator
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer

@@ -10,9 +10,8 @@ from functools import partial
 import mlx.core as mx
 
 from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts, TokenIterator, no_model
 from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
@@ -38,7 +37,7 @@ class _Chosen:
 
 
 class LocalEngine:
-    """Implements `api.protocol.Engine` in this process. All calls belong to one thread (MLX's rule).
+    """Implements `api.events.Engine` in this process. All calls belong to one thread (MLX's rule).
 
     Args:
         group: The ranks that compute a model together, of which this is the first; None computes it here. The others

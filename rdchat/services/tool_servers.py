@@ -17,8 +17,7 @@ from rdchat.keychain import FAILED, ask_keychain
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.tools.built_in import BUILT_IN_SERVERS, with_own_name
 from rdchat.tools.definitions import ImportedServers, ServerLimits, ToolDefinition, ToolResult, ToolServer, read_servers
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import Limits
+from rdchat.work.child_process import ChildProcess, Limits
 from rdchat.work.job import Job
 
 _KEYCHAIN = "rdchat: tool server"

@@ -1,17 +1,371 @@
 """A watched child process, `rdchat --child NAME`, started by the first request and again after it ended.
 
-Each request has its own thread, which sends it, waits for the answer, and enforces the request's limits.
+Each request has its own thread, which sends it, waits for the answer, and enforces the request's limits. A run of the
+process ends with it: its requests, and the threads that read its answers and its log.
 """
 
+import itertools
+import logging
+import os
+import select
+import signal
+import subprocess
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO, cast
 
-from rdchat.work.child_run import ChildClosedError, ChildError, ChildRun, Limits, Request
-from rdchat.work.job import Job, outcome_of
-from rdchat.work.served import Message
+import psutil
+
+from rdchat import errors, host, machine
+from rdchat.errors import RdchatError
+from rdchat.work.job import CancelledError, Job, StopWork, outcome_of
+from rdchat.work.served import FrameError, Message, packed, read_message
+
+_LOG = logging.getLogger(__name__)
+_TICK_S = 0.02
+# Importing transformers takes one second, on a cold and busy machine twenty.
+_START_S = 60.0
+# Another program or the system sends these signals.
+_KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
+_EXIT_S = 1.0
+_PIECE = 2**16
+_LOG_LINE = 1000
+_NO_ANSWER = object()
+
+
+class ChildError(RdchatError):
+    """The child ended, or was ended at a limit.
+
+    Attributes:
+        reason: What happened to the work, as the end of a sentence whose subject is the work.
+        interrupted: Whether the child was killed or stopped by another program, or by the system when memory is short,
+            so that its work is not at fault.
+    """
+
+    interrupted = False
+
+    def __init__(self, reason: str, hint: str = "Try again.") -> None:
+        super().__init__(f"This {reason}.", hint)
+        self.reason = reason
+
+
+class ChildLimitError(ChildError):
+    """The child took more time or memory than the request allows."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"took {limit}, so it was ended")
+
+
+class ChildEndedError(ChildError):
+    """The child ended by itself, gave an invalid answer, or could not be started.
+
+    Attributes:
+        what: What happened to the process, as the end of a sentence whose subject is the process.
+        status: Its exit status; None if it did not end by itself.
+    """
+
+    def __init__(self, what: str, *, interrupted: bool = False, status: int | None = None) -> None:
+        super().__init__(f"could not be done: the process for it {what}")
+        self.what = what
+        self.interrupted = interrupted
+        self.status = status
+
+
+class ChildClosedError(ChildEndedError):
+    """The app closed the child before it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one request. macOS does not enforce memory limits, so the parent checks.
+
+    Attributes:
+        memory_bytes: Resident memory in addition to what the child has at the start; None for no limit.
+    """
+
+    # From the request, or the last progress, to the next progress or the answer; None for no limit.
+    seconds: float | None = None
+    memory_bytes: int | None = None
+    # Time to stop in good order after cancelling; then the child is killed. None never kills it.
+    cancel_s: float | None = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request to the child. `deadline` and `memory_limit` are set when the child gets it.
+
+    Attributes:
+        woken: Set at the outcome and when cancelled.
+        sent: Set when it was sent, and when it ended without being sent.
+    """
+
+    job: Job[Any]
+    do: str
+    arguments: Message
+    limits: Limits
+    read: Callable[[Any], Any]
+    woken: threading.Event = field(default_factory=threading.Event)
+    sent: threading.Event = field(default_factory=threading.Event)
+    outcome: Any = _NO_ANSWER
+    deadline: float | None = None
+    memory_limit: int | None = None
+
+
+class ChildRun:
+    """One run of a child.
+
+    Attributes:
+        error: The reason for its end; None while it runs.
+        last_log: The last line that it wrote to standard error.
+    """
+
+    def __init__(self, name: str, umask: int, idle_s: float | None, command: Sequence[str] = ()) -> None:
+        self._name = name
+        self._idle_s = idle_s
+        self._is_group = bool(command)
+        pipe = subprocess.PIPE
+        try:
+            self.process = subprocess.Popen(  # noqa: S603  our own program
+                command or host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ, umask=umask,
+                # Ctrl-C in a terminal would end ssh.
+                start_new_session=self._is_group,
+            )  # fmt: skip
+        except OSError as error:
+            raise ChildEndedError(f"could not be started ({error.strerror})") from error
+        self._input = cast("BinaryIO", self.process.stdin)
+        self._output = cast("BinaryIO", self.process.stdout)
+        os.set_blocking(self._input.fileno(), False)
+        self.error: ChildError | None = None
+        self.last_log = ""
+        self._is_ready = False
+        self._ready_or_ended = threading.Event()
+        self._guard = threading.Lock()
+        self._writing = threading.RLock()
+        self._requests: dict[int, Request] = {}
+        self._numbers = itertools.count(1)
+        self._idle_timer: threading.Timer | None = None
+        self._reader = threading.Thread(target=self._read, name=f"{name} child", daemon=True)
+        self._log_reader = threading.Thread(target=self._pass_on_log, name=f"{name} log", daemon=True)
+        self._log_reader.start()
+        self._reader.start()
+
+    def ask(self, request: Request) -> bool:
+        """Send a request and wait for its outcome; return False if the child ended before it got the request.
+
+        Raises:
+            RdchatError: If the request cannot be sent, or the child did not become ready.
+        """
+        if not self._ready_or_ended.wait(_START_S):
+            self.kill(ChildLimitError(f"longer than {_START_S:.0f} seconds to start"))
+        with self._guard:
+            if self.error is not None:
+                if self._is_ready:
+                    return False
+                raise self.error
+            self._set_idle_timer(None)
+            number = next(self._numbers)
+            self._requests[number] = request
+        try:
+            self._send_and_wait(number, request)
+        finally:
+            with self._guard:
+                del self._requests[number]
+                if not self._requests:
+                    self._set_idle_timer(self._idle_s)
+        return True
+
+    def _send_and_wait(self, number: int, request: Request) -> None:
+        limits = request.limits
+        message = {"id": number, "do": request.do, "arguments": request.arguments, "seconds": limits.seconds}
+        frame = packed(message)
+        request.job.when_cancelled(request.woken.set)
+        request.job.on_hold = request.woken.set
+        if limits.seconds is not None:
+            request.deadline = time.monotonic() + limits.seconds
+        if limits.memory_bytes is not None:
+            request.memory_limit = _memory_bytes(self.process.pid) + limits.memory_bytes
+        self._send(frame, request)
+        request.sent.set()
+        is_cancelled = False
+        is_held = False
+        while request.outcome is _NO_ANSWER:
+            if request.job.cancelled and not is_cancelled:
+                is_cancelled = True
+                if limits.cancel_s is not None:
+                    request.deadline = time.monotonic() + limits.cancel_s
+                self._send(packed({"cancel": number}), request)
+            if request.job.held is not is_held:
+                is_held = not is_held
+                self._send(packed({"hold": number, "on": is_held}), request)
+            request.woken.wait(_TICK_S if request.deadline or request.memory_limit else None)
+            request.woken.clear()
+            self._check_limits(request)
+
+    def _send(self, frame: bytes, request: Request) -> None:
+        """Write a frame and check the limits meanwhile: a stuck child reads nothing."""
+        left = memoryview(frame)
+        poll = select.poll()
+        # The reader notices the end of the child.
+        with self._writing, suppress(BrokenPipeError, ValueError):
+            poll.register(self._input.fileno(), select.POLLOUT)
+            while left and self.error is None:
+                if poll.poll(_TICK_S * 1000):
+                    left = left[os.write(self._input.fileno(), left[:_PIECE]) :]
+                elif request.job.cancelled and request.limits.cancel_s is not None:
+                    self.kill(ChildEndedError("was ended"))
+                self._check_limits(request)
+
+    def _check_limits(self, request: Request) -> None:
+        """Kill the child if an unanswered request exceeds its limits."""
+        limits = request.limits
+        pid = self.process.pid
+        if request.outcome is not _NO_ANSWER:
+            return
+        if request.deadline is not None and time.monotonic() > request.deadline:
+            late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
+            self.kill(ChildEndedError("was stopped", interrupted=True) if _is_stopped(pid) else late)
+        elif request.memory_limit is not None and _memory_bytes(pid) > request.memory_limit:
+            self.kill(ChildLimitError(f"more than {(limits.memory_bytes or 0) / 1e9:.1f} GB of memory"))
+
+    def kill(self, error: ChildError) -> None:
+        """Kill the child and end its requests with this error; only the first call counts."""
+        with self._guard:
+            if self.error is not None:
+                return
+            self.error = error
+            self._set_idle_timer(None)
+            requests = list(self._requests.values())
+        self.process.kill()
+        if self._is_group:
+            # Others that it started would hold the pipes.
+            with suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        # Its callbacks for progress come before the end.
+        self._join_reader()
+        with self._writing:
+            self._input.close()
+        for request in requests:
+            if request.outcome is _NO_ANSWER:
+                request.outcome = CancelledError() if request.job.cancelled else error
+            request.woken.set()
+        self._ready_or_ended.set()
+
+    def close_child(self, grace_s: float) -> None:
+        """Close the child's input, and kill it after `grace_s`."""
+        if self._writing.acquire(timeout=_TICK_S):
+            self._input.close()
+            self._writing.release()
+        # A stopped child would not notice that.
+        self.process.send_signal(signal.SIGCONT)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(grace_s)
+        self.kill(ChildClosedError("was ended"))
+        self._join_reader()
+
+    def _join_reader(self) -> None:
+        if self._reader is not threading.current_thread():
+            self._reader.join()
+
+    def _set_idle_timer(self, seconds: float | None) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if seconds is not None and self.error is None:
+            self._idle_timer = threading.Timer(seconds, self.kill, [ChildEndedError("had nothing to do")])
+            self._idle_timer.daemon = True
+            self._idle_timer.start()
+
+    # On the reading threads
+
+    def _read(self) -> None:
+        """Read the child's messages until it ends."""
+        error: ChildError = ChildEndedError("ended unexpectedly")
+        try:
+            while self.error is None and (message := read_message(self._output)) is not None:
+                self._take(message)
+            with suppress(subprocess.TimeoutExpired):
+                error = _ended(self.process.wait(_EXIT_S))
+            self._log_reader.join(_EXIT_S)
+        except FrameError:
+            error = ChildEndedError("sent an answer that could not be read")
+        except Exception:
+            _LOG.exception("Following the child %s failed", self._name)
+        self.kill(error)
+        self._output.close()
+
+    def _take(self, message: Message) -> None:
+        if "ready" in message:
+            self._is_ready = True
+            self._ready_or_ended.set()
+            return
+        request = self._requests.get(message.get("id", 0))
+        if request is None or request.outcome is not _NO_ANSWER:
+            raise FrameError("A process answered a request that it did not get.")
+        try:
+            if "progress" in message:
+                if request.limits.seconds is not None and not request.job.cancelled:
+                    request.deadline = time.monotonic() + request.limits.seconds
+                with suppress(StopWork):
+                    request.job.report_progress(message["progress"])
+                return
+            request.outcome = _outcome(message, request.read)
+        except (LookupError, TypeError, ValueError) as error:
+            raise FrameError("A process sent an answer of an unexpected shape.") from error
+        # The end comes from this thread, so that it keeps its order with the progress of other requests.
+        request.job.set_outcome(request.outcome)
+        request.woken.set()
+
+    def _pass_on_log(self) -> None:
+        with cast("BinaryIO", self.process.stderr) as log:
+            for line in iter(partial(log.readline, _LOG_LINE), b""):
+                self.last_log = line.decode(errors="replace").strip() or self.last_log
+                _LOG.warning("%s: %s", self._name, self.last_log)
+
+
+def _ended(status: int) -> ChildEndedError:
+    """Return the error for a child that ended by itself with this exit status."""
+    if -status in _KILLED:
+        return ChildEndedError("was killed. Perhaps memory is short", interrupted=True)
+    return ChildEndedError(f"ended unexpectedly (status {status})", status=status)
+
+
+def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
+    """Return the result or error in a child's answer; raise FrameError if it has neither."""
+    if "result" in message:
+        try:
+            return read(message["result"])
+        except RdchatError as refusal:
+            return refusal
+    if "error" in message:
+        error = message["error"]
+        kind = getattr(errors, str(error["kind"]), None)
+        if not (isinstance(kind, type) and issubclass(kind, RdchatError)):
+            # The error's class is in a module that the parent may not have.
+            kind = RdchatError
+        return kind(str(error["message"]), str(error["hint"]))
+    if message.get("cancelled") is True:
+        return CancelledError()
+    raise FrameError("A process gave no answer.")
+
+
+def _is_stopped(pid: int) -> bool:
+    with suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
+def _memory_bytes(pid: int) -> int:
+    """Return a child's memory, on a Mac its physical footprint; 0 if it has just ended."""
+    try:
+        return machine.physical_footprint(pid) or int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 class ChildProcess:
@@ -75,7 +429,7 @@ class ChildProcess:
         self,
         do: str,
         arguments: Message,
-        limits: Limits = Limits(),  # noqa: B008  frozen
+        limits: Limits = Limits(),
         *,
         read: Callable[[Any], Any] = lambda answer: answer,
         on_progress: Callable[[Any], object] | None = None,

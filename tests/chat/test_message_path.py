@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath, cut_of, from_cut, uncut
+from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
 from rdchat.chat.storage.message_tree import MessageTree
 from rdchat.chat.storage.whole_chat import MessageReader

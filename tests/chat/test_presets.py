@@ -12,8 +12,15 @@ from rdchat.chat.conversation import NEW_CHAT, OwnOptions
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
 from rdchat.chat.settings import OptionOrder, Settings, SettingsStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.requests import DraftSettings, Mode, SamplingDefaults, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import (
+    AnswerShape,
+    DraftSettings,
+    Mode,
+    SamplingDefaults,
+    SamplingParams,
+    ShapeKind,
+    ThinkingChoice,
+)
 
 FULL = Preset(
     "Careful",

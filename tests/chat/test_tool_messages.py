@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import Message, MessageStatus, OwnOptions
-from rdchat.chat.message_path import results_after
+from rdchat.chat.conversation import Message, MessageStatus, OwnOptions, results_after
 from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database

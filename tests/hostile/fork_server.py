@@ -126,12 +126,12 @@ def main() -> None:
 
 def _import() -> None:
     from rdchat.inference import blas  # it picks the fast BLAS, so it goes before MLX
-    from rdchat.work import child_run
+    from rdchat.work import child_process
 
     for module in _PRELOADED.split():
         importlib.import_module(module)
     stand_in = SimpleNamespace(PIPE=subprocess.PIPE, TimeoutExpired=subprocess.TimeoutExpired, Popen=_ForkedChild)
-    child_run.subprocess = stand_in  # type: ignore[assignment,attr-defined]
+    child_process.subprocess = stand_in  # type: ignore[assignment,attr-defined]
     blas.compiled_marker = lambda kind: Path(os.devnull)  # replies draft from the first one on, as in all tests
     gc.collect()
     gc.freeze()

@@ -5,9 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.events import ReplyEnd, TokenEvent, TokenIterator
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.session import ChatSession
 from tests.grids import grid, share

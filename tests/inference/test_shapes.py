@@ -12,10 +12,17 @@ import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
-from rdchat.inference.api.answer_shape import MAX_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.requests import (
+    MAX_SOURCE_BYTES,
+    SHAPE,
+    AnswerShape,
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    ShapeKind,
+)
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob, thought_end

@@ -8,10 +8,9 @@ import jsonschema
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api.requests import AnswerShape, GenerationRequest, Mode, ShapeKind
 from rdchat.inference.api.thoughts import openings, split_thoughts
 from rdchat.inference.decoding.reply_matcher import ThoughtLimit
 from rdchat.inference.session import ChatSession

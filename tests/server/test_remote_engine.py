@@ -16,9 +16,9 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, PromptTooLongError, RdchatError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import (
     UNKNOWN_LENGTH,
+    Engine,
     FinishReason,
     GenerationEvent,
     PrefillProgress,
@@ -26,8 +26,15 @@ from rdchat.inference.api.events import (
     TokenEvent,
 )
 from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall
-from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import (
+    AnswerShape,
+    Dtype,
+    GenerationRequest,
+    Mode,
+    SamplingParams,
+    ShapeKind,
+    ThinkingChoice,
+)
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote import server_connection, server_list
 from rdchat.inference.remote.remote_engine import list_models

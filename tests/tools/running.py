@@ -11,8 +11,7 @@ from typing import Any
 import psutil
 
 from rdchat.tools.definitions import ServerLimits, ToolServer
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import Limits
+from rdchat.work.child_process import ChildProcess, Limits
 from rdchat.work.job import Job
 
 HOSTILE = Path(__file__).parent / "hostile_server.py"

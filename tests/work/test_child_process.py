@@ -13,8 +13,7 @@ import pytest
 
 from rdchat import host
 from rdchat.errors import RdchatError
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildEndedError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildEndedError, ChildLimitError, ChildProcess, Limits
 from rdchat.work.job import CancelledError
 from rdchat.work.served import MAX_BYTES, FrameError
 

@@ -21,8 +21,7 @@ from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, File
 from rdchat.chat.attachments.kinds import NO_TEXT, decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_bytes
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildError, Limits
+from rdchat.work.child_process import ChildError, ChildProcess, Limits
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import Limits
+from rdchat.work.child_process import ChildProcess, Limits
 
 UNITS = 20.0
 """Font size of the pictures, in their own pixels; rows are 3 apart."""

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions
 from rdchat.chat.storage.connections import Rows
 from rdchat.files.plain_data import from_plain, json_or_none, plain, reader_of
-from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import AnswerShape, SamplingParams, ThinkingChoice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

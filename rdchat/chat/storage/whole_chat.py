@@ -11,8 +11,7 @@ from itertools import batched
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data, printable_name
-from rdchat.chat.conversation import Conversation, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import Conversation, Message, MessagePath, MessageStatus
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import CUTS, MESSAGE, NOT_DELETED, MessageTree, messages_of

@@ -43,8 +43,7 @@ from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, f
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.foreign_files import opened
 from rdchat.files.plain_data import from_plain
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildError, ChildLimitError, ChildProcess, Limits
 from rdchat.work.job import Job
 from rdchat.work.served import FrameError, serve
 

@@ -11,8 +11,7 @@ from rdchat.files.plain_data import plain
 from rdchat.files.privacy import persons_umask
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildEndedError, Limits
+from rdchat.work.child_process import ChildEndedError, ChildProcess, Limits
 from rdchat.work.job import CancelledError, Job, SerialThread
 
 # After its input is closed, the process has this time to end by itself.

@@ -9,8 +9,7 @@ from time import perf_counter, perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, TokenEvent
-from rdchat.inference.api.protocol import StoppedError
+from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, StoppedError, TokenEvent
 from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step

@@ -33,8 +33,7 @@ from rdchat.inference.models.model_locations import (
 )
 from rdchat.inference.prompts.tokenizer_process import has_template
 from rdchat.inference.vision.families import vision_of
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildClosedError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildClosedError, ChildLimitError, ChildProcess, Limits
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

@@ -22,11 +22,9 @@ from typing import Any
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError, ShapeRefusedError
 from rdchat.files.foreign_files import check_file, opened, read_bytes, read_errors, read_object, read_text
 from rdchat.hub.known_files import TEMPLATES, TOKENIZER_FILES
-from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
-from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.inference.api.requests import SHAPE_HINT, AnswerShape, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, Marks
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildEndedError, ChildError, Limits
+from rdchat.work.child_process import ChildEndedError, ChildError, ChildProcess, Limits
 from rdchat.work.served import FrameError
 
 _FILES = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError, reason_of
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.requests import AnswerShape, ShapeKind
 from rdchat.inference.api.thoughts import PAIRS, end_of_begun, fit_opening
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS

@@ -13,8 +13,7 @@ from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_
 from rdchat.files.foreign_files import size_text
 from rdchat.host import local_network_hint
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildEndedError, ChildError, ChildLimitError, Limits
+from rdchat.work.child_process import ChildEndedError, ChildError, ChildLimitError, ChildProcess, Limits
 from rdchat.work.job import Job
 
 DEADLINE_S = 90.0

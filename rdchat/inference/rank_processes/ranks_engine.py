@@ -14,10 +14,19 @@ from pydantic import ConfigDict, TypeAdapter
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.events import (
+    DraftOptions,
+    Engine,
+    GenerationEvent,
+    LoadProgress,
+    ModelInfo,
+    PrefixCacheFacts,
+    StoppedError,
+    TokenIterator,
+    no_model,
+)
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_facts import ranked_model
-from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator, no_model
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
@@ -55,7 +64,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 class RanksEngine:
-    """Implements `api.protocol.Engine` by one child process for each Mac, which end together.
+    """Implements `api.events.Engine` by one child process for each Mac, which end together.
 
     After a rank failed, the next call that needs the model starts them again. Earlier replies are not drafted from, and
     no KV cache is kept on disk.

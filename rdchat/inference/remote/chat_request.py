@@ -7,9 +7,15 @@ from itertools import zip_longest
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
-from rdchat.inference.api.requests import SAMPLING_NUMBERS, GenerationRequest, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import (
+    SAMPLING_NUMBERS,
+    AnswerShape,
+    GenerationRequest,
+    SamplingParams,
+    ShapeKind,
+    ThinkingChoice,
+)
 
 _EFFORTS = {ThinkingChoice.OFF: "none", ThinkingChoice.ON: "medium"}
 _MAX_SEED = 2**31

@@ -11,10 +11,17 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
-from rdchat.inference.api.events import UNKNOWN_LENGTH, DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.events import (
+    UNKNOWN_LENGTH,
+    DraftOptions,
+    LoadProgress,
+    ModelInfo,
+    PrefixCacheFacts,
+    TokenIterator,
+    no_model,
+)
 from rdchat.inference.api.messages import ChatMessage, without_images
 from rdchat.inference.api.model_facts import remote_address, remote_model
-from rdchat.inference.api.protocol import TokenIterator, no_model
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
 from rdchat.inference.api.thoughts import markers_among
 from rdchat.inference.remote.chat_request import Draw
@@ -116,7 +123,7 @@ def _sees(listed: dict[str, Any]) -> bool:
 
 
 class RemoteEngine:
-    """Implements `api.protocol.Engine` with one model of a remote server.
+    """Implements `api.events.Engine` with one model of a remote server.
 
     The server drafts and keeps caches as it likes, so there is nothing to choose, to measure or to keep here.
 

@@ -172,7 +172,7 @@ def whole(text: str) -> str:
 
 
 class RemoteReply:
-    """Implements `api.protocol.TokenIterator`; the server drafts it, and goes on while it is paused here.
+    """Implements `api.events.TokenIterator`; the server drafts it, and goes on while it is paused here.
 
     Each `TokenEvent` has what came at once, without an id. A thought, which comes beside the answer, is put before it
     with the marker that ends it; `PrefillProgress` says that the reply begins with one.

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
 from rdchat.files.atomic_file import temporary_folder
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildError, Limits
+from rdchat.work.child_process import ChildError, ChildProcess, Limits
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, ToolCall, images_of
 from rdchat.inference.api.requests import (
     SAMPLING_NUMBERS,
+    AnswerShape,
     DraftSettings,
     GenerationRequest,
     SamplingParams,

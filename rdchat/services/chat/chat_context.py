@@ -8,8 +8,7 @@ from functools import partial
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Notice
-from rdchat.chat.message_path import uncut
+from rdchat.chat.conversation import ContextCut, Notice, uncut
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role

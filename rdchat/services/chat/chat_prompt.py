@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.message_path import cut_of, uncut
+from rdchat.chat.conversation import ContextCut, Message, MessageStatus, cut_of, uncut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
 

@@ -13,10 +13,11 @@ from rdchat.chat.conversation import (
     Conversation,
     MadeWith,
     Message,
+    MessagePath,
     MessageStatus,
     ReadingPosition,
+    from_cut,
 )
-from rdchat.chat.message_path import MessagePath, from_cut
 from rdchat.chat.settings import ChatValues
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt

@@ -7,8 +7,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile, image_data
-from rdchat.chat.conversation import NEW_CHAT, Conversation, MadeWith, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import NEW_CHAT, Conversation, MadeWith, Message, MessagePath, MessageStatus
 from rdchat.chat.store import ENDING, ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.inference.api.events import FinishReason

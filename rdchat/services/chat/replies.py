@@ -5,8 +5,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessageStatus, Notice
-from rdchat.chat.message_path import MessagePath, from_cut
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessagePath, MessageStatus, Notice, from_cut
 from rdchat.chat.settings import OptionOrder
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd

@@ -10,8 +10,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import Conversation, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath, call_of, results_after
+from rdchat.chat.conversation import Conversation, Message, MessagePath, MessageStatus, call_of, results_after
 from rdchat.chat.settings import ToolApproval
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError

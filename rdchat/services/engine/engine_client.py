@@ -16,9 +16,8 @@ from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 from rdchat import host, machine
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.events import LoadProgress, ModelInfo
+from rdchat.inference.api.events import Engine, LoadProgress, ModelInfo
 from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingDefaults
 from rdchat.services.engine.engine_request import (
     FINAL,

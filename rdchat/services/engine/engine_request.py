@@ -14,9 +14,9 @@ from rdchat.inference.api.events import (
     PrefillProgress,
     PrefixCacheFacts,
     ReplyEnd,
+    StoppedError,
     TokenEvent,
 )
-from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 

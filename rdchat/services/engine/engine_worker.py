@@ -20,9 +20,18 @@ from rdchat.errors import (
     TemplateRefusedError,
 )
 from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import (
+    Engine,
+    FinishReason,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+    StoppedError,
+    TokenEvent,
+    TokenIterator,
+)
 from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.log import errors_logged

@@ -31,8 +31,7 @@ from rdchat.inference.api.training import (
     event_from,
 )
 from rdchat.services.background.background_work import BackgroundWork, MainThread
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import ChildEndedError, ChildError, Limits
+from rdchat.work.child_process import ChildEndedError, ChildError, ChildProcess, Limits
 from rdchat.work.job import CancelledError, Job
 
 _RECORD = "training.json"

@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QMenu, QScrollArea, QWidget
 
 from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import Message
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import Message, MessagePath
 from rdchat.files.image_formats import FORMATS
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText

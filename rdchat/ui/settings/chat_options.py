@@ -13,8 +13,7 @@ from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPlainTextEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.inference.api.thoughts import openings
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot

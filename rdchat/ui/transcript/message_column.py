@@ -7,8 +7,7 @@ from PySide6.QtCore import QPoint, QRect, Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.chat.conversation import Message, ReadingPosition
-from rdchat.chat.message_path import MessagePath, call_of, cut_of
+from rdchat.chat.conversation import Message, MessagePath, ReadingPosition, call_of, cut_of
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role

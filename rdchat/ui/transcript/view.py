@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 
-from rdchat.chat.conversation import Message, ReadingPosition
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import Message, MessagePath, ReadingPosition
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory

@@ -16,11 +16,10 @@ from rdchat.chat.storage.whole_chat import FullChat, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files, transfer_process
 from rdchat.errors import StorageError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import AnswerShape, DraftSettings, Mode, SamplingParams, ShapeKind, ThinkingChoice
 from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer import tasks

@@ -21,8 +21,7 @@ from rdchat.inference.library.model_library import (
 )
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.models.model_locations import stamp_of, store_capability, stored_capability
-from rdchat.work.child_process import ChildProcess
-from rdchat.work.child_run import Limits
+from rdchat.work.child_process import ChildProcess, Limits
 from tests.inference.library.conftest import into_hub_cache
 from tests.processes import kill_while_asked
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
+from rdchat.inference.api.requests import AnswerShape, GenerationRequest, ShapeKind, ThinkingChoice
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import AnswerShape, GenerationRequest, SamplingParams, ShapeKind
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.prompts.tokenizers_child import TokenizerCalls

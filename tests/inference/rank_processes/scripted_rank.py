@@ -25,9 +25,9 @@ from rdchat.inference.api.events import (
     PrefillProgress,
     PrefixCacheFacts,
     ReplyEnd,
+    StoppedError,
     TokenEvent,
 )
-from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.rank_processes import rank_child

@@ -15,15 +15,22 @@ from rdchat import host
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RanksError, RdchatError
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchProgress, Prompt
-from rdchat.inference.api.events import FinishReason, LikelyToken, LoadProgress, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import (
+    FinishReason,
+    LikelyToken,
+    LoadProgress,
+    PrefillProgress,
+    ReplyEnd,
+    StoppedError,
+    TokenEvent,
+)
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ranked_address
-from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
-from rdchat.work import child_run
+from rdchat.work import child_process
 from tests.hub.downloads.downloading import small_files
 from tests.processes import python_process
 
@@ -362,7 +369,7 @@ def test_ssh_never_asks_and_gets_the_name_behind_its_options(engine, ssh):
 
 def test_an_ssh_that_hangs_is_given_up(make, ssh, monkeypatch):
     ssh("exec sleep 1000")
-    monkeypatch.setattr(child_run, "_START_S", 1.0)
+    monkeypatch.setattr(child_process, "_START_S", 1.0)
     ranks = RankProcesses(HOSTS[:1])
     with pytest.raises(ModelError, match=r"b\.test does not answer"):
         ranks.hello()

@@ -16,7 +16,7 @@ from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import receive
-from rdchat.work import child_run
+from rdchat.work import child_process
 from rdchat.work.served import MAX_BYTES, packed, read_message
 from tests.inference.rank_processes.strangers import Stranger, echo, end, garbage, silence, stranger, zeros
 from tests.inference.sharding.stand_ins import StandIn
@@ -149,7 +149,7 @@ def test_a_program_that_is_not_ssh(
     script, problem = SSH[kind]
     fake_ssh(script)
     if "does not answer" in problem:
-        monkeypatch.setattr(child_run, "_START_S", 1.0)
+        monkeypatch.setattr(child_process, "_START_S", 1.0)
     with closing(RankProcesses((Host("b.test", ("127.0.0.1",)),), DEADLINE_S)) as ranks:
         with pytest.raises(ModelError, match=problem) as caught:
             ranks.hello()

@@ -24,7 +24,7 @@ from rdchat.errors import ImageRefusedError, ModelError
 from rdchat.inference.vision import pixels_child
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.inference.vision.processors import PROCESSORS
-from rdchat.work.child_run import Limits
+from rdchat.work.child_process import Limits
 from rdchat.work.job import Job
 from tests.inference.vision.pictures import drawn, encoded, photo, pixels_of, png_of, profile, stored
 from tests.time_limits import at_most

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.requests import ThinkingChoice, reply_seed
+from rdchat.inference.api.requests import AnswerShape, ShapeKind, ThinkingChoice, reply_seed
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server import Server
 from tests.late_module import LateModule

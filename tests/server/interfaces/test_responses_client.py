@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import TypeAdapter
 
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.inference.api.requests import AnswerShape, ShapeKind, ThinkingChoice
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule

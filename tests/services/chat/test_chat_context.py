@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus
-from rdchat.chat.message_path import cut_of
+from rdchat.chat.conversation import ContextCut, MessageStatus, cut_of
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import ChatMessage, Role

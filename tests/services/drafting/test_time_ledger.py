@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import Drafting, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import Drafting, Message, MessagePath, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.ledger_view import added_up
 from rdchat.inference.api.messages import Role

@@ -3,9 +3,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.chat_options import COMMON, ChatOptions
 from rdchat.ui.style.theme import Theme

@@ -9,8 +9,7 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Drafting, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import Drafting, Message, MessagePath, MessageStatus
 from rdchat.inference.api.ledger_view import grouped_entries, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, Role
