@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     args = parser.parse_args()
     model = load_model(args.model)
-    sampling, plain = SamplingParams(temperature=0, max_tokens=4), DraftSettings(Mode.OFF)
+    sampling = SamplingParams(temperature=0, max_tokens=4)
+    plain = DraftSettings(Mode.OFF)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "chats" / "chat"
         make_folder(folder)
@@ -62,7 +63,9 @@ def main() -> None:
         turns = (first, ChatMessage(Role.ASSISTANT, end.text), ChatMessage(Role.USER, "And which comes last?"))
         request = replace(request, messages=turns)
         size = used_bytes(folder.parent)
-        without, with_cache, cached = list[float](), list[float](), 0
+        without = list[float]()
+        with_cache = list[float]()
+        cached = 0
         for _ in range(args.runs):
             read = reply(ChatSession(model), replace(request, keep=None))
             session = ChatSession(model)

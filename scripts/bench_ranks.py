@@ -152,7 +152,8 @@ def main() -> None:
             plain, drafted = (ask(ranks[0], mode, args.tokens) for mode in (Mode.OFF.value, args.mode))
             if plain[2:] != drafted[2:]:
                 raise SystemExit("The texts differ.")
-            gain, calls = drafted[0] / plain[0], (len(drafted) - 3) / drafted[1]
+            gain = drafted[0] / plain[0]
+            calls = (len(drafted) - 3) / drafted[1]
             print(f"| {latency:g} | {plain[0]:.2f} | {drafted[0]:.2f} | {gain:.2f} | {calls:.2f} |", flush=True)
 
 

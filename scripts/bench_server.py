@@ -70,7 +70,9 @@ def engine_speaker(engine: LocalEngine) -> Speaker:
     """Return what the server's requests go through, without HTTP."""
 
     def answer(turn_request: GenerationRequest) -> Turn:
-        began, moments, end = perf_counter(), list[float](), None
+        began = perf_counter()
+        moments = list[float]()
+        end = None
         for event in engine.generate(turn_request):
             if isinstance(event, TokenEvent):
                 moments.append(perf_counter())
@@ -109,7 +111,9 @@ def http_speaker(address: str, key: str) -> Speaker:
         answer = connection.getresponse()
         if answer.status != 200:
             raise SystemExit(f"{address} answered {answer.status}: {answer.read()[:500]!r}")
-        text, moments, usage = "", list[float](), dict[str, Any]()
+        text = ""
+        moments = list[float]()
+        usage = dict[str, Any]()
         for data in events(answer):
             usage = data.get("usage") or usage
             for choice in data["choices"]:

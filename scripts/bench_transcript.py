@@ -20,7 +20,9 @@ from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 
-TOKENS, TOKENS_PER_SECOND, BATCHES_PER_SECOND = 2000, 150, 30
+TOKENS = 2000
+TOKENS_PER_SECOND = 150
+BATCHES_PER_SECOND = 30
 _PIECES = (
     """## Part {n}: how a hash table works
 
@@ -92,7 +94,9 @@ class Meter(QApplication):
         super().__init__(arguments)
         self._home = threading.get_ident()  # Qt asks it for the events of all threads
         self._depth = 0
-        self.busy = self.longest = self.longest_cpu = 0.0
+        self.busy = 0.0
+        self.longest = 0.0
+        self.longest_cpu = 0.0
 
     def notify(self, receiver: QObject, event: QEvent) -> bool:
         if self._depth or threading.get_ident() != self._home or receiver.objectName() == "bench":
@@ -112,15 +116,19 @@ class Meter(QApplication):
         self.longest = max(self.longest, time.perf_counter() - mark.wall)
 
     def reset(self) -> None:
-        self.busy = self.longest = self.longest_cpu = 0.0
+        self.busy = 0.0
+        self.longest = 0.0
+        self.longest_cpu = 0.0
 
     def measure(self, loop: QEventLoop) -> Smoothness:
         """Run a loop until something quits it."""
         self.reset()
-        meter, began = DelayMeter(), time.perf_counter()
+        meter = DelayMeter()
+        began = time.perf_counter()
         loop.exec()
         meter.stop()
-        delays, seconds = sorted(meter.delays), time.perf_counter() - began
+        delays = sorted(meter.delays)
+        seconds = time.perf_counter() - began
         return Smoothness(
             busy_share=round(self.busy / seconds, 4),
             longest_handler_ms=round(self.longest * 1000, 2),
@@ -222,7 +230,8 @@ def run_opening(app: Meter, theme: Theme, count: int) -> dict[str, float]:
     app.reset()
     opening = Mark()
     view.set_messages(messages)
-    opened, opened_cpu = time.perf_counter() - opening.wall, time.thread_time() - opening.cpu
+    opened = time.perf_counter() - opening.wall
+    opened_cpu = time.thread_time() - opening.cpu
     wait(1.5)
     longest = app.longest_cpu
     view.close()

@@ -86,7 +86,9 @@ def part_of(path: PurePath) -> str:
 
 def table(files: Iterator[tuple[PurePath, int]]) -> str:
     """Return the parts of at least `MIN_MB`, the largest first, and the sum of all, as Markdown."""
-    patterns, sizes, removed = cleanup_patterns(), Counter[str](), Counter[str]()
+    patterns = cleanup_patterns()
+    sizes = Counter[str]()
+    removed = Counter[str]()
     for path, size in files:
         if "__pycache__" not in path.parts:
             part = part_of(path)

@@ -24,9 +24,11 @@ from typing import Any
 import numpy as np
 from golden_files import draw, write_folder
 
-TOKENS, WINDOW = 32, 8
+TOKENS = 32
+WINDOW = 8
 ROOTS = (5, 9, 23)
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 ROPE = {
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
     SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
@@ -102,7 +104,8 @@ def write(folder: Path, target_settings: dict[str, Any], settings: dict[str, Any
     with torch.no_grad():
         written = TARGET | target_settings
         layers = ASSISTANT | {name: value for name, value in written.items() if name in HEADS}
-        target_config, config = Gemma4TextConfig(**written), Gemma4TextConfig(**layers)
+        target_config = Gemma4TextConfig(**written)
+        config = Gemma4TextConfig(**layers)
         both = Gemma4AssistantConfig(text_config=config, backbone_hidden_size=written["hidden_size"], **settings)
         for each in (target_config, config, both):
             each._attn_implementation = "eager"
@@ -113,13 +116,15 @@ def write(folder: Path, target_settings: dict[str, Any], settings: dict[str, Any
             assistant.masked_embedding.token_ordering.copy_(order)
         text = torch.randint(3, TOKENS, (ROOTS[-1] + 1,), generator=generator)
         chain = torch.randint(3, TOKENS, (4,), generator=generator)
-        target_logits, logits = [], []
+        target_logits = []
+        logits = []
         for root in ROOTS:
             made = target.model(text[None, :root], return_shared_kv_states=True)
             target_logits.append(target(text[None, :root]).logits[0, -1])
             rows = dict(made.shared_kv_states)
             rows[SLIDING] = tuple(part[:, :, -(WINDOW - 1) :] for part in rows[SLIDING])
-            hidden, levels = made.last_hidden_state[:, -1:], []
+            hidden = made.last_hidden_state[:, -1:]
+            levels = []
             for token in [text[root], *chain]:
                 embedding = target.model.embed_tokens(token.reshape(1, 1))
                 output = assistant(
@@ -178,7 +183,8 @@ def compare(folder: Path) -> None:
                               model.parameters()))  # fmt: skip
         model.eval()
     assistant.bind(target)
-    text, worst = mx.array(expected["text"]), 0.0
+    text = mx.array(expected["text"])
+    worst = 0.0
     for root, reference in zip(expected["roots"].tolist(), expected["logits"], strict=True):
         hidden_sink: list[Any] = []
         rows: dict[str, Any] = {}

@@ -39,8 +39,15 @@ from transformers import DynamicCache
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3RMSNorm, Qwen3RotaryEmbedding
 
-HIDDEN, VOCABULARY, TEXT, MORE = 16, 40, 7, 4
-TARGET_LAYERS, TARGET_DEPTH, BLOCK, MASK, REDUCED = [0, 2], 4, 4, 39, 25
+HIDDEN = 16
+VOCABULARY = 40
+TEXT = 7
+MORE = 4
+TARGET_LAYERS = [0, 2]
+TARGET_DEPTH = 4
+BLOCK = 4
+MASK = 39
+REDUCED = 25
 SPECULATORS = ("dflash", "dflash2", "dspark", "xpress")
 # The token before the root, which XPress reads.
 BEFORE = 1
@@ -201,7 +208,8 @@ def two_blocks(block: Block) -> Tensors:
     """Draft behind `TEXT` tokens, then behind `MORE` more; the block's own rows are cut from the cache between."""
     generator = torch.Generator().manual_seed(11)
     hidden = torch.randn(1, TEXT + MORE, len(TARGET_LAYERS) * HIDDEN, generator=generator)
-    cache, outputs = DynamicCache(), {"hidden": hidden[0]}
+    cache = DynamicCache()
+    outputs = {"hidden": hidden[0]}
     for number, (start, end) in enumerate(((0, TEXT), (TEXT, TEXT + MORE))):
         ids = torch.tensor([[5 + 9 * number, *[MASK] * (BLOCK - 1)]])
         positions = torch.arange(start, end + BLOCK)[None]
@@ -270,7 +278,8 @@ def speculators_model(layers: Iterable[Any], size: int) -> Any:
     """Return the parts that all drafters of speculators have, which draft `size` tokens."""
     model: Any = torch.nn.Module()
     model.layers = torch.nn.ModuleList(layers)
-    model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
+    model.norm = Qwen3RMSNorm(HIDDEN)
+    model.hidden_norm = Qwen3RMSNorm(HIDDEN)
     model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
     model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
     model.lm_head = torch.nn.Linear(HIDDEN, size, bias=False)
@@ -296,14 +305,18 @@ class SpeculatorsBlock(TextBlock):
 
     def __init__(self, model: Any, config: Any, ids: Any, both_ways: bool) -> None:
         super().__init__()
-        self.model, self.ids, self.both_ways = model, ids, both_ways
-        self.rotary, self.window = Qwen3RotaryEmbedding(config), config.sliding_window
+        self.model = model
+        self.ids = ids
+        self.both_ways = both_ways
+        self.rotary = Qwen3RotaryEmbedding(config)
+        self.window = config.sliding_window
 
     def draft(self, ids: Any, count: int) -> tuple[Any, ...]:
         padded = torch.cat([self.text, torch.zeros_like(self.text[:, :1])], 1)
         context = self.model.hidden_norm(self.model.fc(padded))
         indices = torch.cat([torch.arange(count + 1), count + torch.arange(BLOCK)])[None]
-        rows, positions = self.model.embed_tokens(ids), self.rotary(context, indices)
+        rows = self.model.embed_tokens(ids)
+        positions = self.rotary(context, indices)
         for layer, window in zip(self.model.layers, (self.window, None), strict=True):
             mask = self.mask(count, window)
             rows = layer(hidden_states=rows, target_hidden=context, attention_mask=mask, position_embeddings=positions)
@@ -324,8 +337,10 @@ class SpeculatorsBlock(TextBlock):
 
     def refined(self, logits: Any, rows: Any, root: Any) -> tuple[Any, Any]:
         """Return logits and tokens of as many Jacobi passes as the block is long: then nothing changes any more."""
-        head, first = self.model.refiner_head, int(not self.model.from_anchor)
-        tokens, features = self.ids[logits.argmax(-1)], head.hidden_cache(rows)
+        head = self.model.refiner_head
+        first = int(not self.model.from_anchor)
+        tokens = self.ids[logits.argmax(-1)]
+        features = head.hidden_cache(rows)
         for _ in range(BLOCK):
             drafted = tokens[:, first:]
             before = torch.cat([torch.full((1, first), BEFORE), root, drafted[:, :-1]], 1)
@@ -335,7 +350,8 @@ class SpeculatorsBlock(TextBlock):
 
     def mask(self, count: int, window: int | None) -> Any:
         masks = import_module("speculators.models.dflash.attention")
-        documents, anchors = torch.zeros(count + 1, dtype=torch.long), torch.tensor([count])
+        documents = torch.zeros(count + 1, dtype=torch.long)
+        anchors = torch.tensor([count])
         see, queries, keys = masks.create_anchor_block_mask_mod(
             documents, count + 1, anchors, BLOCK, window, self.both_ways
         )
@@ -345,7 +361,9 @@ class SpeculatorsBlock(TextBlock):
 
 def selected(selector: Any, logits: Any, rows: Any, root: Any) -> tuple[Any, Any, Any]:
     """Return scores, tokens and candidates of a block along DFlash 2's greedy path."""
-    scores, drafted, candidates = [], [root], []
+    scores = []
+    drafted = [root]
+    candidates = []
     for depth in range(logits.shape[1]):
         ids, scored = selector.select(logits[:, depth], rows[:, depth], drafted[-1][None])
         drafted.append(ids[0, scored[0].argmax()])
@@ -393,7 +411,8 @@ def xpress_cases(out: Path) -> None:
 
 
 def jetspec_cases(out: Path) -> None:
-    models, drafters = import_module("jetspec.models.draft_head"), import_module("jetspec.draft_head_adapter")
+    models = import_module("jetspec.models.draft_head")
+    drafters = import_module("jetspec.draft_head_adapter")
     table, head = tables()
     target = types.SimpleNamespace(model=types.SimpleNamespace(embed_tokens=table), lm_head=head)
     for name, shifted in (("jetspec", False), ("jetspec_shifted", True)):
@@ -443,7 +462,8 @@ def dflash2_case_of_speculators(out: Path) -> None:
 
 
 def dflash2_case_of_mlx_vlm(out: Path) -> None:
-    mx, reference = import_module("mlx.core"), import_module("mlx_vlm.speculative.drafters.dflash2")
+    mx = import_module("mlx.core")
+    reference = import_module("mlx_vlm.speculative.drafters.dflash2")
     cut = {"final_logit_softcapping": 4.0, "output_multiplier": 0.7, "input_embedding_scale": 1.5}
     shape = {
         **QWEN3,
@@ -454,11 +474,13 @@ def dflash2_case_of_mlx_vlm(out: Path) -> None:
         "dflash_config": {**DFLASH2, **cut, **READ, "block_size": BLOCK},
     }
     case = MlxCase(reference.DFlash2DraftModel(reference.ModelConfig.from_dict(shape)))
-    model, top = case.model, DFLASH2["selector_top_k"]
+    model = case.model
+    top = DFLASH2["selector_top_k"]
 
     def block(ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, ...]:
         rows = case.rows(ids, hidden)
-        logits, scores = model._logits(rows), []
+        logits = model._logits(rows)
+        scores = []
 
         def proposed(scored: Any) -> Any:
             scores.append(scored)
@@ -475,7 +497,8 @@ def dflash2_case_of_mlx_vlm(out: Path) -> None:
 
 
 def muse_glimmer_case(out: Path) -> None:
-    mx, reference = import_module("mlx.core"), import_module("mlx_vlm.speculative.drafters.muse_glimmer_assistant")
+    mx = import_module("mlx.core")
+    reference = import_module("mlx_vlm.speculative.drafters.muse_glimmer_assistant")
     shape = {
         **{name: value for name, value in QWEN3.items() if name not in ("tie_word_embeddings", "vocab_size")},
         **PLAIN_ROPE,
@@ -501,12 +524,15 @@ class MlxCase:
     """A drafter of mlx-vlm with random weights and tables of a target."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.generator = model, np.random.default_rng(5)
+        self.model = model
+        self.generator = np.random.default_rng(5)
         mx, nn, utils = (import_module(f"mlx.{part}") for part in ("core", "nn", "utils"))
         self.weights = {name: self.drawn(value.shape) for name, value in utils.tree_flatten(model.parameters())}
         model.load_weights([(name, mx.array(value.astype(np.float32))) for name, value in self.weights.items()])
-        self.table, self.head = self.drawn((VOCABULARY, HIDDEN)), self.drawn((VOCABULARY, HIDDEN))
-        model.embed_tokens, model.lm_head = nn.Embedding(VOCABULARY, HIDDEN), nn.Linear(HIDDEN, VOCABULARY, bias=False)
+        self.table = self.drawn((VOCABULARY, HIDDEN))
+        self.head = self.drawn((VOCABULARY, HIDDEN))
+        model.embed_tokens = nn.Embedding(VOCABULARY, HIDDEN)
+        model.lm_head = nn.Linear(HIDDEN, VOCABULARY, bias=False)
         model.embed_tokens.weight = mx.array(self.table.astype(np.float32))
         model.lm_head.weight = mx.array(self.head.astype(np.float32))
         self.caches = model.make_cache()
@@ -560,7 +586,9 @@ class DominoBlock(TextBlock):
 
     def __init__(self, model: Any, table: Any, head: Any) -> None:
         super().__init__()
-        self.model, self.table, self.head = model, table, head
+        self.model = model
+        self.table = table
+        self.head = head
 
     def draft(self, ids: Any, count: int) -> tuple[Any, Any]:
         masks = import_module("specforge.algorithms.common.dflash_family_model")
@@ -574,7 +602,10 @@ class DominoBlock(TextBlock):
                 "sliding_attention": masks.create_dflash_sdpa_mask(*anchor, self.model.config.sliding_window),
             },
         )
-        base, tokens, logits, drafted = self.head(rows), ids.clone(), [], []
+        base = self.head(rows)
+        tokens = ids.clone()
+        logits = []
+        drafted = []
         shift = int(self.model.shift_label)
         for place in range(1 - shift, BLOCK):
             corrected = self.model.apply_logits_head(

@@ -31,7 +31,11 @@ from speculators.proposals.greedy import GreedyTokenProposalConfig
 from transformers import DynamicCache, Qwen3Config
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
-WIDTH, VOCABULARY, CANDIDATES, DEPTH, ROWS = 32, 48, 20, 12, 9
+WIDTH = 32
+VOCABULARY = 48
+CANDIDATES = 20
+DEPTH = 12
+ROWS = 9
 LLAMA = {
     "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": 40, "num_attention_heads": 4,
     "num_key_value_heads": 2, "num_hidden_layers": 1, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY,
@@ -104,7 +108,8 @@ def write_safeailab(folder: Path) -> None:
         model.reset()
         out, cache = model(features[None], input_ids=following[None], use_cache=True)
         outputs: list[torch.Tensor] = []
-        seen, start = torch.zeros(1, 0), 0
+        seen = torch.zeros(1, 0)
+        start = 0
         above = out[:, -1:]
         for level, nodes in enumerate(levels(TREE[1])):
             parents = [TREE[1][node] for node in nodes]
@@ -120,7 +125,8 @@ def write_safeailab(folder: Path) -> None:
                 use_cache=True,
             )
             outputs.append(out[0])
-            above, start = out, start + len(nodes)
+            above = out
+            start = start + len(nodes)
         return model.lm_head(model.norm(torch.cat(outputs)))
 
     write(folder, written, model, ids, reference, complete_tree=complete_tree, depth_of_features=3)

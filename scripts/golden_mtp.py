@@ -31,7 +31,10 @@ from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpLayer, MtpModel
 
 # As many tokens as the alphabet of the tests.
-WIDTH, VOCABULARY, ROWS, DEPTH = 32, 31, 9, 4
+WIDTH = 32
+VOCABULARY = 31
+ROWS = 9
+DEPTH = 4
 COMMON: dict[str, Any] = {
     "hidden_size": WIDTH, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
     "num_hidden_layers": DEPTH, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY, "max_position_embeddings": 256,
@@ -176,7 +179,8 @@ class Reference:
         out = self._rows(hidden, following)
         for token in path:
             recycled = self.before[0, -1:] if before else out[-1:]
-            hidden, following = torch.cat([hidden, recycled]), torch.cat([following, torch.tensor([token])])
+            hidden = torch.cat([hidden, recycled])
+            following = torch.cat([following, torch.tensor([token])])
             out = self._rows(hidden, following)
         return out @ self.output.T
 
@@ -193,7 +197,8 @@ def write(folder: Path, model_type: str, case: Case) -> None:
     """Write one case."""
     reference = Reference(case)
     torch.manual_seed(5)
-    hidden, following = torch.randn(ROWS, WIDTH), torch.randint(0, VOCABULARY, (ROWS,))
+    hidden = torch.randn(ROWS, WIDTH)
+    following = torch.randint(0, VOCABULARY, (ROWS,))
     chain = torch.randint(0, VOCABULARY, (5,)).tolist()
     tree, parents = TREE
     logits = partial(reference.logits, hidden, following)
@@ -210,7 +215,8 @@ def write(folder: Path, model_type: str, case: Case) -> None:
 
 def write_several(folder: Path, model_type: str, case: Case) -> None:
     """Write several layers that draft in turn."""
-    reference, layers = Reference(case), 3
+    reference = Reference(case)
+    layers = 3
     written = case.written | {"num_nextn_predict_layers": layers}
     modeling, config = loaded(case, written)
     model = MtpModel(getattr(modeling, f"{case.classes}ForCausalLM")(config), layers)
@@ -221,7 +227,8 @@ def write_several(folder: Path, model_type: str, case: Case) -> None:
     model.shared_head.weight.copy_(reference.output)
     model.eval()
     torch.manual_seed(5)
-    hidden, following = torch.randn(ROWS, WIDTH), torch.randint(0, VOCABULARY, (ROWS,))
+    hidden = torch.randn(ROWS, WIDTH)
+    following = torch.randint(0, VOCABULARY, (ROWS,))
     cache = MtpCache(config=config.get_mtp_config())
     chain, logits, _ = model(following[None], hidden[None], None, torch.arange(1, ROWS + 1)[None], cache)
     expected = {

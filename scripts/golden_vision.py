@@ -31,7 +31,11 @@ from safetensors.numpy import save_file
 from scripts.families.drawn_weights import drawn
 
 OTHERS = [(1, 1), (1, 7), (7, 1), (5, 5)]
-VOCABULARY, IMAGE, START, END, WRITTEN = 96, 90, 91, 92, 12
+VOCABULARY = 96
+IMAGE = 90
+START = 91
+END = 92
+WRITTEN = 12
 TEXT: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
     "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6, "max_position_embeddings": 512, "num_hidden_layers": 4,
@@ -179,7 +183,8 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
     if kind.startswith("gemma4"):
         # An image with fewer patches is padded. A patch has its column and row, or -1.
         most = max(4 * high * broad for ((high, broad),) in grids)
-        values, places = np.zeros((len(grids), most, 48), np.float32), np.full((len(grids), most, 2), -1)
+        values = np.zeros((len(grids), most, 48), np.float32)
+        places = np.full((len(grids), most, 2), -1)
         for number, ((high, broad),) in enumerate(grids):
             count = 4 * high * broad
             values[number, :count] = pixels(number, [count, 48])
@@ -189,12 +194,14 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
     if kind.startswith("lfm2"):
         most = max(4 * high * broad for tiles in grids for high, broad in tiles)
         count = sum(map(len, grids))
-        values, masks = np.zeros((count, most, 48), np.float32), np.zeros((count, most), np.int64)
+        values = np.zeros((count, most, 48), np.float32)
+        masks = np.zeros((count, most), np.int64)
         tile = 0
         for number, each in enumerate(grids):
             rest = pixels(number, [4 * sum(high * broad for high, broad in each), 48])
             for high, broad in each:
-                own, rest = rest[: 4 * high * broad], rest[4 * high * broad :]
+                own = rest[: 4 * high * broad]
+                rest = rest[4 * high * broad :]
                 values[tile, : len(own)], masks[tile, : len(own)], tile = own, 1, tile + 1
         shapes = [[2 * high, 2 * broad] for tiles in grids for high, broad in tiles]
         inputs |= {"pixel_values": torch.tensor(values), "pixel_attention_mask": torch.tensor(masks)}

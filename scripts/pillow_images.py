@@ -56,8 +56,11 @@ def outcome_of(images: ImageProcess, path: Path) -> tuple[str, str]:
 
 
 def main() -> int:
-    images, table = ImageProcess(), collections.defaultdict[tuple[str, str], list[str]](list)
-    largest, slow, begin = 0, [], time.monotonic()
+    images = ImageProcess()
+    table = collections.defaultdict[tuple[str, str], list[str]](list)
+    largest = 0
+    slow = []
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(sys.argv[1]) if sys.argv[1:] else fetched(Path(folder))
         paths = sorted(path for path in root.rglob("*") if path.is_file())

@@ -92,8 +92,11 @@ def _move_folders(folder: Path) -> None:
 
 class _Pictures:
     def __init__(self, qt: QApplication, app: App, store: ConversationStore, folder: Path) -> None:
-        self._qt, self._store, self._folder = qt, store, folder
-        self._window, self._controller = app.window, app.controller
+        self._qt = qt
+        self._store = store
+        self._folder = folder
+        self._window = app.window
+        self._controller = app.controller
 
     def make(self, scratch: Path) -> None:
         self._wait(lambda: self._controller.model_slot.info is not None)
@@ -171,7 +174,8 @@ class _Pictures:
         sheet.close()
 
     def _seeing(self, scratch: Path) -> None:
-        model, image = scratch / "Demonstration", scratch / "drawing.png"
+        model = scratch / "Demonstration"
+        image = scratch / "drawing.png"
         make_folder(model)
         Image.fromarray(drawing(np.random.default_rng(_DRAWING), 256)[0]).save(image)
         self._look(Appearance.LIGHT)

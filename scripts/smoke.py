@@ -62,7 +62,8 @@ def wait_for_window(process: "subprocess.Popen[bytes]", is_there: Callable[[], b
 
 def is_drawn(folder: Path) -> bool:
     """Tell whether there is something on the screen, which the X server keeps in a file."""
-    screen, size = folder / "Xvfb_screen0", SCREEN[0] * SCREEN[1] * 4
+    screen = folder / "Xvfb_screen0"
+    size = SCREEN[0] * SCREEN[1] * 4
     return screen.exists() and size - screen.read_bytes()[-size:].count(0) > DRAWN_BYTES
 
 

@@ -10,7 +10,8 @@ class Function:
     """A function of a library: it takes a type of its result, and keeps its arguments."""
 
     def __init__(self, answer: Any = 0) -> None:
-        self.answer, self.calls = answer, list[tuple[Any, ...]]()
+        self.answer = answer
+        self.calls = list[tuple[Any, ...]]()
         self.restype: Any = ctypes.c_int
 
     def __call__(self, *arguments: Any) -> Any:

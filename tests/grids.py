@@ -49,7 +49,8 @@ def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     meetings = {
         places: {*combinations(enumerate(places), 2)} for places in product(*(range(len(each)) for each in columns))
     }
-    missing, chosen = set().union(*meetings.values()), []
+    missing = set().union(*meetings.values())
+    chosen = []
     while missing:
         chosen.append(max(meetings, key=lambda places: len(meetings[places] & missing)))
         missing -= meetings[chosen[-1]]

@@ -7,14 +7,18 @@ from collections.abc import Callable
 
 # What a text of four times the length may take, in times and bytes: 2.5 for each doubling. Of one doubling alone, noise
 # is as large as what is looked for.
-LONGER, MOST = 4, 2.5**2
+LONGER = 4
+MOST = 2.5**2
 # A text grows until it takes this long; smaller times and sizes say nothing.
-_ENOUGH_S, _ENOUGH_BYTES = 0.03, 1 << 20
+_ENOUGH_S = 0.03
+_ENOUGH_BYTES = 1 << 20
 # A reader that tries a bounded number of times grows faster until it reaches its bound: below this time it is read on.
 _BOUNDED_S = 1.0
-_SMALLEST, _LARGEST = 1_000, 400_000
+_SMALLEST = 1_000
+_LARGEST = 400_000
 # The more tries, the surer one of them is free of what other programs do to memory and processor.
-_LEAST_TRIES, _MOST_TRIES = 2, 24
+_LEAST_TRIES = 2
+_MOST_TRIES = 24
 
 Text = Callable[[int], str]
 
@@ -139,7 +143,8 @@ def _compare(read: Callable[[str], object], text: Text, longest: int) -> None:
         fastest = _fastest(read, text, length)
     if _is_faster(fastest):
         raise AssertionError(f"{length} characters took {fastest[0]:.3f} s, {LONGER} times as many {fastest[1]:.3f} s")
-    short, long = text(length), text(length * LONGER)
+    short = text(length)
+    long = text(length * LONGER)
     taken = [_bytes(read, short), _bytes(read, long)]
     if taken[1] >= max(_ENOUGH_BYTES, MOST * taken[0]):
         raise AssertionError(f"{length} characters took {taken[0]:,} bytes, {LONGER} times as many {taken[1]:,} bytes")
@@ -147,7 +152,8 @@ def _compare(read: Callable[[str], object], text: Text, longest: int) -> None:
 
 def _fastest(read: Callable[[str], object], text: Text, length: int) -> list[float]:
     """Return the least seconds of several tries with a text, and with one of four times its length."""
-    short, long = text(length), text(length * LONGER)
+    short = text(length)
+    long = text(length * LONGER)
     fastest = [_seconds(read, short), _seconds(read, long)]
     for tries in range(_MOST_TRIES):
         if tries >= _LEAST_TRIES and not _is_faster(fastest):

@@ -9,5 +9,6 @@ from rdchat.files.privacy import private_folder
 
 def temporary_folder() -> Path:
     """Return the tests' folder for temporary files; in a process whose own folder it is, that folder."""
-    usual, name = Path(tempfile.gettempdir()), f"rdchat-tests-{os.getuid()}"
+    usual = Path(tempfile.gettempdir())
+    name = f"rdchat-tests-{os.getuid()}"
     return private_folder(usual if usual.name == name else usual / name)

@@ -52,7 +52,8 @@ def moments(count: int, longest_s: float, seed: int) -> list[float]:
 
 def kill_while_asked(child: ChildProcess, ask: Callable[[], object]) -> None:
     """Ask a child that runs for something, and kill it once it has the request; its answer is held back till then."""
-    pid, running = child.pid, child._running
+    pid = child.pid
+    running = child._running
     assert pid is not None
     assert running is not None
     while running._requests:  # an answer arrives a moment before its request is forgotten

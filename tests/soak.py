@@ -53,10 +53,15 @@ from tests.listed_chats import listed
 from tests.malloc import bytes_in_use
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 
-CHATS, LONGEST_CHAT = 8, 16
-_PAUSE_S, _TOKEN_S, _PATIENCE_S = 0.3, 0.01, 60.0
+CHATS = 8
+LONGEST_CHAT = 16
+_PAUSE_S = 0.3
+_TOKEN_S = 0.01
+_PATIENCE_S = 60.0
 _CLOCK = replace(BUILT_IN_SERVERS[1], enabled=True)
-_ROUNDS, _MORE_HANDLES, _MORE_OBJECTS = 4, 2, 16
+_ROUNDS = 4
+_MORE_HANDLES = 2
+_MORE_OBJECTS = 16
 # The details of the last replies are kept, up to a limit; the 22 rates of a model's lookup count by their owner.
 _BOUNDED = re.compile(r"\.(?:reply_trace|reply_statistics|events|draft_shape)\.|\.lookup_index\.Rate$").search
 _MARKDOWN = (
@@ -155,7 +160,8 @@ class TalkingEngine(ScriptedEngine):
 
     def __init__(self, seed: int) -> None:
         super().__init__(gate=_SlowGate())
-        self._random, self._numbers = random.Random(seed), count()
+        self._random = random.Random(seed)
+        self._numbers = count()
 
     def generate(self, request: GenerationRequest, _stopped: object = None) -> ScriptedReply:
         for kept in (self.options_asked, self.drafters_loaded, self.loads, self.updates):
@@ -193,7 +199,9 @@ class Soak:
         seed: int,
         pause_s: float = _PAUSE_S,
     ) -> None:
-        self._qt, self._models, self._pause_s = qt, models, pause_s
+        self._qt = qt
+        self._models = models
+        self._pause_s = pause_s
         self._random = random.Random(seed)
         self.errors: list[BaseException] = []
         self.done: Counter[str] = Counter()
@@ -202,10 +210,12 @@ class Soak:
         settings.save_settings(
             Settings(model=models[0], sampling=sampling, tool_servers=(_CLOCK,), titles_by_model=False)
         )
-        self._hook, sys.excepthook = sys.excepthook, self._note
+        self._hook = sys.excepthook
+        sys.excepthook = self._note
         logging.getLogger().addHandler(_LoggedErrors(self.errors))
         self._app = App(qt, ConversationStore(paths.database_path()), settings, engine)
-        self._controller, self._window = self._app.controller, self._app.window
+        self._controller = self._app.controller
+        self._window = self._app.window
         self._controller.model_slot.failed.connect(self._note_failure)
         self._window.resize(1100, 800)
         self._window.show()
@@ -238,7 +248,8 @@ class Soak:
         ]  # fmt: skip
         # A rest ends in a new chat: what is sent there would be one more.
         self._open()
-        end, did = time.monotonic() + seconds, 0
+        end = time.monotonic() + seconds
+        did = 0
         while time.monotonic() < end and did < times:
             action = self._random.choice(actions)
             action()
@@ -361,7 +372,8 @@ def tiny_models(folder: Path) -> tuple[str, str]:
     from rdchat.inference.models.default_conversion import convert
     from tests.inference.gguf_samples import write_gguf
 
-    source, models = write_gguf(folder / "tiny.gguf"), (folder / "one", folder / "two")
+    source = write_gguf(folder / "tiny.gguf")
+    models = (folder / "one", folder / "two")
     for model in models:
         model.mkdir()
         convert(source, model, lambda _progress: None)
@@ -384,7 +396,8 @@ def main() -> int:
         engine = partial(TalkingEngine, args.seed) if args.scripted else composition.make_engine
         models = ("one", "two") if args.scripted else tiny_models(Path(folder))
         soak = Soak(qt, engine, models, args.seed, 0.05 if args.actions else _PAUSE_S)
-        begun, rests = time.monotonic(), list[Figures]()
+        begun = time.monotonic()
+        rests = list[Figures]()
         while len(rests) < _ROUNDS if args.actions else time.monotonic() - begun < args.minutes * 60:
             soak.act(60, args.actions or sys.maxsize)
             rests.append(soak.rest())

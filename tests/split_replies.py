@@ -58,7 +58,8 @@ def client_of(texts: Sequence[str], reader: PartsReader, *, finish: FinishReason
         control: Indexes of control tokens.
         cut: Range of the text that a call of a tool took.
     """
-    begins, marks = [0, *accumulate(map(len, texts))], set(control)
+    begins = [0, *accumulate(map(len, texts))]
+    marks = set(control)
     parts = ReplyParts(0, ReplyRequest("", (_PROMPT,), {}, 0), 0)
     client = Client(Choice(0, 0))
     for at, text in enumerate(texts):
@@ -78,9 +79,7 @@ def client_of(texts: Sequence[str], reader: PartsReader, *, finish: FinishReason
     )
     assert isinstance(last, tuple)
     choice, rest = last
-    client.whole, client.thoughts, client.answers = (
-        choice,
-        [*client.thoughts, rest.thought],
-        [*client.answers, rest.answer],
-    )
+    client.whole = choice
+    client.thoughts = [*client.thoughts, rest.thought]
+    client.answers = [*client.answers, rest.answer]
     return client

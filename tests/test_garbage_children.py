@@ -124,7 +124,8 @@ def test_half_a_frame_and_silence_end_at_the_limit_of_time(monkeypatch: pytest.M
 def test_a_process_for_chats_that_tells_garbage_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (*KINDS, "a length of 2**32"):
         put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
-        process, path = TransferProcess(), Path("x")
+        process = TransferProcess()
+        path = Path("x")
         with at_most(60), pytest.raises(StorageError, match="The task ended unexpectedly"):
             process.run_task("back_up", BackupFacts(), print, database=path, settings=path, path=path).result()
         assert process.child.pid is None
@@ -137,7 +138,8 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
     """The model's template was blamed, and the model to be fetched again."""
     put_in_place(monkeypatch, "half a message and silence")
     monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
-    process, sent = TokenizerProcess(), []
+    process = TokenizerProcess()
+    sent = []
 
     def send() -> None:
         running = process.child._running
@@ -155,7 +157,8 @@ def test_an_app_that_quits_while_a_folder_is_read_complains_of_nothing(
 ) -> None:
     """It said on the terminal that the folder could not be read."""
     put_in_place(monkeypatch, "half a message and silence")
-    child, found = ChildProcess("facts"), list[FolderFacts]()
+    child = ChildProcess("facts")
+    found = list[FolderFacts]()
     with facts_reader(Limits(), child) as read:
         reading = threading.Thread(target=lambda: found.append(read(tmp_path)))
         reading.start()

@@ -34,7 +34,8 @@ WRITE = "ends = os.pipe(); os.close(ends[0]); os.write(ends[1], b'x')"
 @pytest.fixture(scope="module")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that runs a file: `stub PYTHON FILE`."""
-    compiler, headers = shutil.which("cc"), Path(sysconfig.get_paths()["include"])
+    compiler = shutil.which("cc")
+    headers = Path(sysconfig.get_paths()["include"])
     if compiler is None or not (headers / "Python.h").exists():
         pytest.skip("no C compiler, or no headers of Python")
     folder = tmp_path_factory.mktemp("stub")

@@ -196,7 +196,8 @@ class FakeTime:
     """A clock that sleeping moves, and processor time that others take of it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.others = 100.0, 7000.0
+        self.now = 100.0
+        self.others = 7000.0
         monkeypatch.setattr(machine, "perf_counter", lambda: self.now)
         monkeypatch.setattr(machine, "others_seconds", lambda: self.others)
         monkeypatch.setattr(machine, "processors", lambda: CORES)

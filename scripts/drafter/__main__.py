@@ -39,8 +39,10 @@ def smoke() -> None:
     note("one call against step by step", float((whole.float() - quick[:8]).abs().max() / plain.std()))
     logits = torch.randn(64, 10_240, device=DEVICE).half() * 5
     columns = torch.stack([torch.randperm(10_240, device=DEVICE)[:16] for _ in range(64)]).to(torch.int16)
-    probs, weights = torch.rand(64, 16, device=DEVICE).softmax(-1).half(), torch.rand(64, device=DEVICE)
-    first, second = logits.clone(), logits.clone()
+    probs = torch.rand(64, 16, device=DEVICE).softmax(-1).half()
+    weights = torch.rand(64, device=DEVICE)
+    first = logits.clone()
+    second = logits.clone()
     copies = iter((first, second))
     a, b = both_ways(lambda: kernels.loss_rows(next(copies), columns, probs, weights))
     note("loss", float((a - b).abs().max()), "gradient", float((first.float() - second.float()).abs().max()))

@@ -13,7 +13,8 @@ from scripts.drafter.common import DEVICE, note
 from scripts.drafter.slots import Slots
 from scripts.drafter.target import Target
 
-LOOP_RUN, LOOP_LENGTH = 8, 8
+LOOP_RUN = 8
+LOOP_LENGTH = 8
 
 
 class Template:
@@ -36,7 +37,8 @@ def loop_end(answer: list[int]) -> int:
     runs = max(len(answer) - LOOP_RUN + 1, 0)
     if runs - len(set(zip(*(answer[first:] for first in range(LOOP_RUN)), strict=False))) < LOOP_LENGTH:
         return len(answer)
-    seen, repeats = set(), 0
+    seen = set()
+    repeats = 0
     for end in range(LOOP_RUN, len(answer) + 1):
         run = tuple(answer[end - LOOP_RUN : end])
         repeats = repeats + 1 if run in seen else 0
@@ -50,14 +52,16 @@ class Conversations:
     """Makes conversations from prompts: questions that the target finishes, answers, and some second turns."""
 
     def __init__(self, options: argparse.Namespace, template: Template, prompts: dict[bool, list[Any]]) -> None:
-        self.options, self.template = options, template
+        self.options = options
+        self.template = template
         self.draw = random.Random(options.seed)
         self.next = deque[tuple[Any, ...]]()
         self.sources = {held: iter(rows) for held, rows in prompts.items()}
         self.asked = set[int]()
         self.made = list[tuple[np.ndarray, int, bool, float]]()
         self.tokens = 0
-        self.kinds, self.dropped = Counter[str](), Counter[str]()
+        self.kinds = Counter[str]()
+        self.dropped = Counter[str]()
 
     def job(self) -> tuple[Any, ...] | None:
         """Return the next (tokens, limit, temperature, what) to decode; None when the prompts are used up."""
@@ -135,8 +139,10 @@ def make_answers(
     maker = Conversations(options, template, prompts)
     slots = Slots(target, options.slots, options.length, template.ends)
     slots.record()
-    running, pending = dict[int, tuple[float, tuple[Any, ...]]](), list[tuple[Any, ...]]()
-    free, steps = list(range(options.slots)), 0
+    running = dict[int, tuple[float, tuple[Any, ...]]]()
+    pending = list[tuple[Any, ...]]()
+    free = list(range(options.slots))
+    steps = 0
     spent = dict.fromkeys(("fill", "host", "step"), 0.0)
     while time.monotonic() - began < options.answer_seconds and maker.tokens < options.tokens:
         mark = time.monotonic()
@@ -144,7 +150,8 @@ def make_answers(
         while len(jobs) < len(free) and (job := maker.job()) is not None:
             jobs.append(job)
         if jobs:
-            used, free = free[: len(jobs)], free[len(jobs) :]
+            used = free[: len(jobs)]
+            free = free[len(jobs) :]
             rows, limits, warmth, what = zip(*jobs, strict=True)
             slots.fill(used, rows, limits, warmth, options.call_tokens)
             for slot, heat, facts in zip(used, warmth, what, strict=True):
@@ -159,7 +166,8 @@ def make_answers(
             maker.take(row, warmth, what)
         spent["host"] += time.monotonic() - mark
         mark = time.monotonic()
-        active, positions = slots.active.cpu().numpy(), slots.positions.cpu().numpy()
+        active = slots.active.cpu().numpy()
+        positions = slots.positions.cpu().numpy()
         spent["step"] += time.monotonic() - mark
         done = [slot for slot in running if not active[slot]]
         rows = slots.tokens[torch.tensor(done, dtype=torch.int64, device=DEVICE)].cpu().numpy()

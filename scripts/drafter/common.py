@@ -8,7 +8,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 BEGAN = time.monotonic()
 HELD_OUT_EVERY = 15
-TEACHER_TOKENS, STEPS, STEP_DECAY = 16, 4, 0.8
+TEACHER_TOKENS = 16
+STEPS = 4
+STEP_DECAY = 0.8
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 

@@ -23,13 +23,19 @@ class Head(torch.nn.Module):
         self, vocabulary: torch.Tensor, rows: torch.Tensor, *, inputs: int, state: int, inner: int, blocks: int
     ) -> None:
         super().__init__()
-        linear, width = torch.nn.Linear, rows.shape[1]
-        self.from_token, self.recurrence = linear(width, state), linear(state, state, bias=False)
-        self.from_hidden, self.from_state = linear(inputs, inner), linear(state, inner, bias=False)
+        linear = torch.nn.Linear
+        width = rows.shape[1]
+        self.from_token = linear(width, state)
+        self.recurrence = linear(state, state, bias=False)
+        self.from_hidden = linear(inputs, inner)
+        self.from_state = linear(state, inner, bias=False)
         self.blocks = torch.nn.ModuleList(linear(inner, inner) for _ in range(blocks))
         self.output = linear(inner, width)
         self.output.weight.data.mul_(0.1)
-        self.vocabulary, self.rows, self.state_size, self.inner = vocabulary, rows, state, inner
+        self.vocabulary = vocabulary
+        self.rows = rows
+        self.state_size = state
+        self.inner = inner
         self.half_rows = rows.half()
         self.dropout = 0.0
 
@@ -50,7 +56,9 @@ class Head(torch.nn.Module):
 
     def unroll(self, hidden: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
         """Return (n, STEPS, width): features along the given tokens."""
-        read, state, states = self.from_token(self._drop(embedded)), None, []
+        read = self.from_token(self._drop(embedded))
+        state = None
+        states = []
         for step in range(embedded.shape[1]):
             state = F.silu(read[:, step] + self.recurrence(state)) if step else F.silu(read[:, step])
             states.append(state)

@@ -115,7 +115,8 @@ def loss_rows(logits: torch.Tensor, columns: torch.Tensor, probs: torch.Tensor, 
         return losses
     x = logits.float()
     index = columns.long()
-    chosen, scale = x.gather(1, index), torch.logsumexp(x, -1)
+    chosen = x.gather(1, index)
+    scale = torch.logsumexp(x, -1)
     gradient = torch.exp(x - scale[:, None]).scatter_add(1, index, -probs.float()) * weights[:, None]
     logits.copy_(gradient)
     return scale - (chosen * probs.float()).sum(-1)

@@ -49,7 +49,8 @@ def main() -> None:
     conversations = [item for number in range(len(shards)) for item in shards.read_shard(number)]
     path = shipped_path(target_hash(options.model))
     write_answers(path, conversations)
-    tokens, size = answer_tokens(conversations), path.stat().st_size
+    tokens = answer_tokens(conversations)
+    size = path.stat().st_size
     print(f"{len(conversations):,} conversations, {tokens:,} answer tokens, {size:,} bytes: {path}")
 
 

@@ -28,7 +28,8 @@ def _draw_prompts(job: Any) -> list[tuple[str, int, str]]:
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     source = sys.modules[name]
-    written, tables = source.texts("written_texts"), source.texts("seed_prompts")
+    written = source.texts("written_texts")
+    tables = source.texts("seed_prompts")
     if not written.get("split"):
         for table, names in ((written, ("articles", "searches", "requests")), (tables, ("topics",))):
             for name in names:

@@ -32,17 +32,21 @@ def beam_lengths(head: Head, data: Data, roots: torch.Tensor, width: int = 4, ro
     """Return (n,) how many tokens of a draft with several beams are accepted after each root."""
     head.eval()
     columns = columns_of(head.vocabulary, len(data.table))
-    size, lengths = len(head.vocabulary), []
+    size = len(head.vocabulary)
+    lengths = []
     for part in roots.split(rows):
         context = head.context(data.hidden(part))[:, None]
         state = F.silu(head.from_token(data.table[data.tokens[part].long()]))[:, None]
         sums = torch.zeros((len(part), 1), device=DEVICE)
         on = torch.ones((len(part), 1), dtype=torch.bool, device=DEVICE)
-        alive, length = torch.ones(len(part), dtype=torch.bool, device=DEVICE), torch.zeros(len(part), device=DEVICE)
+        alive = torch.ones(len(part), dtype=torch.bool, device=DEVICE)
+        length = torch.zeros(len(part), device=DEVICE)
         for step in range(STEPS):
             logits = head.logits(head.features(context, state)).float()
             best = (logits.log_softmax(-1) + sums[..., None]).flatten(1).topk(width, -1)
-            parents, tokens, sums = best.indices // size, best.indices % size, best.values
+            parents = best.indices // size
+            tokens = best.indices % size
+            sums = best.values
             after = data.tokens[(part + step + 1).clamp(max=len(data.tokens) - 1)].long()
             goal = torch.where(data.left[part] > step, columns[after], -1)
             on = on.gather(1, parents) & (tokens == goal[:, None])
@@ -62,13 +66,15 @@ def walk(data: Data, roots: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.
     accepted[roots] = lengths.long()
     first = torch.ones(len(roots), dtype=torch.bool, device=DEVICE)
     first[1:] = (roots[1:] != roots[:-1] + 1) | (data.left[roots[1:]] > data.left[roots[:-1]])
-    at, seen = roots[first], []
+    at = roots[first]
+    seen = []
     last = at + data.left[at]
     while len(at):
         seen.append(at)
         after = at + accepted[at] + 1
         on = after < last
-        at, last = after[on], last[on]
+        at = after[on]
+        last = last[on]
     seen = torch.cat(seen)
     return seen, accepted[seen]
 

@@ -12,7 +12,8 @@ from scripts.drafter import kernels
 from scripts.drafter.common import CUDA, DEVICE
 from scripts.drafter.target import Target
 
-TOP_P, TOP_K = 0.95, 64
+TOP_P = 0.95
+TOP_K = 64
 
 
 class Slots:
@@ -27,22 +28,28 @@ class Slots:
     """
 
     def __init__(self, target: Target, count: int, length: int, ends: set[int]) -> None:
-        self.target, self.count, self.length = target, count, length
+        self.target = target
+        self.count = count
+        self.length = length
         shape = (len(target.layers), count, target.kv_heads, length, target.size)
         self.keys, self.values = (torch.zeros(shape, dtype=target.dtype, device=DEVICE) for _ in range(2))
 
         def blank(dtype: torch.dtype, *more: int) -> Any:
             return torch.zeros((count, *more), dtype=dtype, device=DEVICE)
 
-        self.tokens, self.positions, self.limits = blank(torch.int32, length), blank(torch.int32), blank(torch.int32)
-        self.warmth, self.active = blank(torch.float32), blank(torch.bool)
+        self.tokens = blank(torch.int32, length)
+        self.positions = blank(torch.int32)
+        self.limits = blank(torch.int32)
+        self.warmth = blank(torch.float32)
+        self.active = blank(torch.bool)
         self.ends = torch.tensor(sorted(ends), dtype=torch.int32, device=DEVICE)
         self.rows = torch.arange(count, device=DEVICE)
         self.graph = None
 
     def _attend(self, number: int, qkv: torch.Tensor) -> torch.Tensor:
         target = self.target
-        keys, values = self.keys[number], self.values[number]
+        keys = self.keys[number]
+        values = self.values[number]
         if kernels.USE_TRITON:
             q = torch.empty((self.count, target.heads, target.size), dtype=qkv.dtype, device=DEVICE)
             out = torch.empty_like(q)
@@ -60,7 +67,8 @@ class Slots:
         heads = qkv.unflatten(-1, (-1, target.size))
         q, k, v = heads.split([target.heads, target.kv_heads, target.kv_heads], 1)
         where = self.positions.long()
-        cosines, sines = target.cosines[where][:, None], target.sines[where][:, None]
+        cosines = target.cosines[where][:, None]
+        sines = target.sines[where][:, None]
         keys[self.rows, :, where] = target.turn(k, cosines, sines)
         values[self.rows, :, where] = v
         q = target.turn(q, cosines, sines).unflatten(1, (target.kv_heads, -1))

@@ -80,18 +80,21 @@ class Data:
 
     def _read_states(self, target: Target, rows: list[Any], starts: np.ndarray, call_tokens: int) -> None:
         """Read hidden states and teacher, after their mean and scale are measured on some calls."""
-        count, width = int(starts[-1]), target.width * (1 + len(target.read_layers))
+        count = int(starts[-1])
+        width = target.width * (1 + len(target.read_layers))
         self.states = torch.empty((count, width), dtype=torch.int8, device=DEVICE)
         self.columns = torch.empty((count, TEACHER_TOKENS), dtype=torch.int16, device=DEVICE)
         self.probs = torch.empty((count, TEACHER_TOKENS), dtype=torch.float16, device=DEVICE)
-        calls, first = [], 0
+        calls = []
+        first = 0
         for index in range(1, len(rows) + 1):
             if index == len(rows) or (index + 1 - first) * len(rows[index][0]) > call_tokens:
                 calls.append((first, index))
                 first = index
         some = [self._read(target, rows, *calls[index]) for index in np.linspace(0, len(calls) - 1, 24).astype(int)]
         sample = torch.cat([part[torch.randperm(len(part), device=DEVICE)[:20_000]] for part in some]).double()
-        self.mean, self.scale = sample.mean(0), sample.std(0, correction=0)
+        self.mean = sample.mean(0)
+        self.scale = sample.std(0, correction=0)
         self.scale = self.scale.clamp(min=1e-3 * float(self.scale.max())).float()
         self.mean = self.mean.float()
         del some, sample
@@ -130,7 +133,8 @@ class Data:
         mean = (table * shares[:, None]).sum(0)
         scale = ((table - mean) ** 2 * shares[:, None]).sum(0).sqrt()
         scale = scale.clamp(min=1e-3 * float(scale.max()))
-        self.token_mean, self.token_scale = mean.float(), scale.float()
+        self.token_mean = mean.float()
+        self.token_scale = scale.float()
         self.table = ((table - mean) / scale).float()
         rows = self.rows.double()
         values, vectors = torch.linalg.eigh(rows.T @ rows / len(rows))

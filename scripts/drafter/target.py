@@ -16,9 +16,12 @@ class Target:
     """The model, read from its quantised file: calls over whole sequences, and one token a slot."""
 
     def __init__(self, config: dict[str, Any], weights: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
-        self.config, self.dtype = config, dtype
-        self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-        self.width, self.size = config["hidden_size"], self.heads and config["hidden_size"] // self.heads
+        self.config = config
+        self.dtype = dtype
+        self.heads = config["num_attention_heads"]
+        self.kv_heads = config["num_key_value_heads"]
+        self.width = config["hidden_size"]
+        self.size = self.heads and config["hidden_size"] // self.heads
         count = config["num_hidden_layers"]
         self.read_layers = tuple(sorted({count // 4, count // 2, count - count // 4}))
         self.epsilon = config["rms_norm_eps"]
@@ -26,7 +29,8 @@ class Target:
         def take(name: str) -> Any:
             return weights[name].to(DEVICE, dtype)
 
-        self.embeddings, self.last_norm = take("model.embed_tokens.weight"), take("model.norm.weight")
+        self.embeddings = take("model.embed_tokens.weight")
+        self.last_norm = take("model.norm.weight")
         self.layers = []
         for index in range(count):
             at = f"model.layers.{index}."
@@ -53,7 +57,8 @@ class Target:
     @classmethod
     def read(cls, folder: Path, dtype: torch.dtype) -> Self:
         """Read an MLX folder, 4 and 8 bits a weight: `scale * q + bias` in groups, in half precision as MLX does."""
-        config, stored = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+        config = json.loads((folder / "config.json").read_text())
+        stored = load_file(folder / "model.safetensors")
         weights = {}
         for name, tensor in stored.items():
             if name.endswith((".scales", ".biases")):
@@ -61,7 +66,8 @@ class Target:
             base = name.removesuffix(".weight")
             if f"{base}.scales" in stored:
                 settings = config["quantization"].get(base) or config["quantization"]
-                bits, group = settings["bits"], settings["group_size"]
+                bits = settings["bits"]
+                group = settings["group_size"]
                 packed = tensor.to(DEVICE).to(torch.int64)
                 shifts = torch.arange(0, 32, bits, device=DEVICE)
                 values = ((packed[..., None] >> shifts) & (2**bits - 1)).flatten(1).half().unflatten(1, (-1, group))
@@ -79,7 +85,9 @@ class Target:
             "num_key_value_heads": 3, "rms_norm_eps": 1e-5, "rope_theta": 100000.0, "max_position_embeddings": 8192,
             "vocab_size": 49152,
         } | changes  # fmt: skip
-        width, inner, size = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
+        width = config["hidden_size"]
+        inner = config["intermediate_size"]
+        size = config["vocab_size"]
         kv = width // config["num_attention_heads"] * config["num_key_value_heads"]
         shapes = {
             "self_attn.q_proj": (width, width), "self_attn.k_proj": (kv, width), "self_attn.v_proj": (kv, width),
@@ -117,18 +125,22 @@ class Target:
         """
         count = ids.shape[1]
         x = F.embedding(ids, self.embeddings)
-        cosines, sines, reads = self.cosines[:count], self.sines[:count], []
+        cosines = self.cosines[:count]
+        sines = self.sines[:count]
+        reads = []
         sizes = [self.heads * self.size, self.kv_heads * self.size, self.kv_heads * self.size]
         for number, layer in enumerate(self.layers):
             parts = F.linear(self.norm(x, layer["first"]), layer["qkv"]).split(sizes, -1)
             q, k, v = (part.unflatten(-1, (-1, self.size)).transpose(1, 2) for part in parts)
-            q, k = self.turn(q, cosines, sines), self.turn(k, cosines, sines)
+            q = self.turn(q, cosines, sines)
+            k = self.turn(k, cosines, sines)
             if keep is not None:
                 keep(number, k, v)
                 if number == len(self.layers) - 1:
                     return x
             shared = self.heads // self.kv_heads
-            k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+            k = k.repeat_interleave(shared, 1)
+            v = v.repeat_interleave(shared, 1)
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + F.linear(mixed.transpose(1, 2).flatten(2), layer["o"])
             x = self.mlp(x, layer)

@@ -40,8 +40,14 @@ def train(
     all_roots = torch.nonzero((data.group == 0) & (data.left > 0))[:, 0]
     draw = torch.Generator(DEVICE).manual_seed(seed)
     began = shown = looked = time.monotonic()
-    step, total, losses, drafted, position = 0, 0, [], -1, 0
-    roots, accepted, order = all_roots, None, torch.empty(0)
+    step = 0
+    total = 0
+    losses = []
+    drafted = -1
+    position = 0
+    roots = all_roots
+    accepted = None
+    order = torch.empty(0)
     while (share := (time.monotonic() - began) / seconds) < 1:
         if rounds and int(4 * share) > drafted:
             drafted = int(4 * share)
@@ -50,7 +56,8 @@ def train(
             note(f"{name}: {len(roots):,} rounds, {1 + float(accepted.float().mean()):.4f} tokens a round")
             order = torch.empty(0)
         if position + batch > len(order):
-            order, position = torch.randperm(len(roots), device=DEVICE, generator=draw), 0
+            order = torch.randperm(len(roots), device=DEVICE, generator=draw)
+            position = 0
         chosen = order[position : position + batch]
         position += batch
         loss = _loss(head, data, roots[chosen], None if accepted is None else accepted[chosen])
@@ -60,12 +67,15 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = rate * min((step + 1) / warm_up, 1) * 0.5 * (1 + math.cos(math.pi * share))
         optimizer.step()
-        step, total = step + 1, total + len(chosen)
+        step = step + 1
+        total = total + len(chosen)
         losses.append(loss.detach())
         if step % 10 == 0:
             sync()
         if time.monotonic() - shown > 10:
-            shown, mean, losses = time.monotonic(), float(torch.stack(losses).mean()), []
+            shown = time.monotonic()
+            mean = float(torch.stack(losses).mean())
+            losses = []
             note(f"{name}: step {step}, share {share:.2f}, {total / len(all_roots):.2f} passes, loss {mean:.4f}")
             if not math.isfinite(mean):
                 raise SystemExit("the loss is not finite")

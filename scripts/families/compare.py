@@ -71,7 +71,8 @@ def verdict(folder: Path, wanted: np.ndarray) -> str:
 def variants(place: Path) -> Iterator[tuple[str, Path, np.ndarray]]:
     """Yield the folders of a type: as written, with one setting changed, and with one key left out."""
     for note in sorted(place.glob("*/note.json")):
-        folder, wanted = note.parent, np.load(note.with_name("wanted.npy"))
+        folder = note.parent
+        wanted = np.load(note.with_name("wanted.npy"))
         yield json.loads(note.read_text())["setting"] or "as written", folder, wanted
 
 
@@ -81,7 +82,8 @@ def run(out: Path, name: str) -> dict[str, Any]:
     base = out / name / "base"
     if seen.get("as written") != "equal":
         return seen
-    path, wanted = base / "config.json", np.load(base / "wanted.npy")
+    path = base / "config.json"
+    wanted = np.load(base / "wanted.npy")
     whole = path.read_text()
     try:
         for key in absent_keys(json.loads(whole)):
@@ -133,7 +135,9 @@ def table(out: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    task, place, names = sys.argv[1], Path(*sys.argv[2:3]).resolve(), sys.argv[3:]
+    task = sys.argv[1]
+    place = Path(*sys.argv[2:3]).resolve()
+    names = sys.argv[3:]
     if task == "types":
         print(*types())
     elif task == "table":

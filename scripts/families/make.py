@@ -22,7 +22,11 @@ from sizes import CHOSEN, EXPERTS, LAYERS, SMALL, SPECIAL
 from type_processes import in_processes
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
-LIMIT_S, SAME, SHORT, LONG, WINDOW = 400, 1e-4, 24, 40, 16
+LIMIT_S = 400
+SAME = 1e-4
+SHORT = 24
+LONG = 40
+WINDOW = 16
 WINDOWS = ("sliding_window", "attention_window_size", "attention_chunk_size", "index_topk")
 ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "mamba_hidden_act")
 # Settings that are sizes, or no part of the computation.
@@ -130,7 +134,8 @@ def changes_of(part: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]
     for key, value in part.items():
         if (new := other_value(key, value)) is not None:
             yield key, {key: new}, SHORT
-    rope, kinds = part.get("rope_parameters") or {}, part.get("layer_types") or []
+    rope = part.get("rope_parameters") or {}
+    kinds = part.get("layer_types") or []
     for name, more in ROPES.items() if rope else ():
         inner = [key for key in rope if isinstance(rope[key], dict) and (name == "theta" or key == "full_attention")]
         changed = {**rope, **{key: {**rope[key], **more} for key in inner}} if inner else {**rope, **more}
@@ -163,7 +168,8 @@ def make(out: Path, name: str) -> dict[str, str]:
     config = AutoConfig.for_model(name)
     arguments = merged(smaller(plain(config)), SPECIAL.get(name, {}))
     shutil.rmtree(out / name, ignore_errors=True)
-    base, failed = {}, {}
+    base = {}
+    failed = {}
     model = network(type(config), arguments)
     content = plain(model.config)
     for setting, own, count in [("", {}, SHORT), *changes_of(text_of(content))]:

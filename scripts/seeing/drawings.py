@@ -22,7 +22,8 @@ def drawing(random: np.random.Generator, side: int = 64) -> tuple[Pixels, str]:
     Colours, shapes, relation, places, sizes, shades, paper and noise are drawn; the two colours differ.
     """
     colours = random.choice(list(COLOURS), 2, replace=False)
-    shapes, relation = random.choice(SHAPES, 2), str(random.choice(RELATIONS))
+    shapes = random.choice(SHAPES, 2)
+    relation = str(random.choice(RELATIONS))
     along = (random.uniform(0.22, 0.30), random.uniform(0.70, 0.78))
     across = random.uniform(0.3, 0.7) + random.uniform(-0.1, 0.1, 2)
     image = np.ones((side, side, 3)) * (255 - random.integers(0, 30, 3))

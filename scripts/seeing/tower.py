@@ -7,7 +7,11 @@ from mlx.utils import tree_flatten
 
 from scripts.seeing.drawings import Pixels
 
-SIDE, PATCH, WIDTH, HEADS, LAYERS = 64, 8, 128, 4, 4
+SIDE = 64
+PATCH = 8
+WIDTH = 128
+HEADS = 4
+LAYERS = 4
 ROWS = (SIDE // PATCH) ** 2
 
 
@@ -50,7 +54,8 @@ class Tower(nn.Module):
         super().__init__()
         self.patch = nn.Linear(3 * PATCH**2, WIDTH)
         self.position = 0.02 * mx.random.normal((ROWS, WIDTH))
-        self.shared, self._kinds = mx.zeros((ROWS, WIDTH)), mx.array(kinds)
+        self.shared = mx.zeros((ROWS, WIDTH))
+        self._kinds = mx.array(kinds)
         self.layers = [_Layer() for _ in range(LAYERS)]
         self.post_layernorm = nn.LayerNorm(WIDTH, eps=1e-6)
         self.projection = nn.Linear(WIDTH, width, bias=False)
@@ -62,7 +67,8 @@ class Tower(nn.Module):
 
     def __call__(self, pixels: mx.array) -> mx.array:
         """Return rows (batch, ROWS, width) for `normal` pixels."""
-        batch, count = len(pixels), SIDE // PATCH
+        batch = len(pixels)
+        count = SIDE // PATCH
         cut = pixels.reshape(batch, 3, count, PATCH, count, PATCH).transpose(0, 2, 4, 1, 3, 5)
         x = self.patch(cut.reshape(batch, ROWS, -1)) + self.positions
         for layer in self.layers:
@@ -78,7 +84,8 @@ def normal(drawings: list[Pixels]) -> mx.array:
 
 def checkpoint(tower: Tower) -> dict[str, mx.array]:
     """Return the tensors of a tower in 16 bits, under the names of SmolVLM's checkpoints."""
-    vision, own = "model.vision_model.", dict(tree_flatten(tower.parameters()))
+    vision = "model.vision_model."
+    own = dict(tree_flatten(tower.parameters()))
     del own["shared"]
     own["position"] = tower.positions
     kernel = own.pop("patch.weight").reshape(WIDTH, 3, PATCH, PATCH)

@@ -29,8 +29,13 @@ from rdchat.paths import default_model_dir
 from scripts.seeing.drawings import COLOURS, RELATIONS, SHAPES, drawing, sentence
 from scripts.seeing.tower import ROWS, Tower, checkpoint, normal
 
-SEED, STEPS, BATCH, RATE = 7, 3000, 32, 1e-3
-BEGIN, COPIES, COPY_LENGTH = "Repeat: ", 6, 10
+SEED = 7
+STEPS = 3000
+BATCH = 32
+RATE = 1e-3
+BEGIN = "Repeat: "
+COPIES = 6
+COPY_LENGTH = 10
 HELD_OUT = 1_000_000
 """No batch for training has this number."""
 
@@ -90,7 +95,9 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     out: Path = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    state, done, began = out / "state.safetensors", 0, time.monotonic()
+    state = out / "state.safetensors"
+    done = 0
+    began = time.monotonic()
     text = Text(default_model_dir())
     mx.random.seed(SEED)
     tower = Tower(text.table.shape[1], text.kinds)
@@ -103,9 +110,11 @@ def main() -> None:
         arrays, facts = cast(tuple[dict[str, mx.array], dict[str, str]], mx.load(str(state), return_metadata=True))
         both: dict[str, Any] = tree_unflatten(list(arrays.items()))
         tower.update(both["tower"])
-        optimizer.state, done = both["optimizer"], int(facts["done"])
+        optimizer.state = both["optimizer"]
+        done = int(facts["done"])
     pixels, captions = drawn(HELD_OUT, 200)
-    wanted, losses = text.places(captions), list[float]()
+    wanted = text.places(captions)
+    losses = list[float]()
     step_of = nn.value_and_grad(tower, lambda pixels, places: text.loss(tower(pixels), places))
     for step in range(done + 1, STEPS + 1):
         images, sentences = drawn(step, BATCH)

@@ -180,7 +180,8 @@ def markdown(case: Case, tokenizers: Tokenizers) -> str:
     source = case["given"] if "given" in case else (INPUTS / case["file"]).read_text()
     blocks = blocks_of(source.removesuffix("\n"), parser)
     runs = [run for block in blocks for run in block.runs]
-    links, formulas = [run.href for run in runs if run.href], [run.maths for run in runs if run.maths]
+    links = [run.href for run in runs if run.href]
+    formulas = [run.maths for run in runs if run.maths]
     again = blocks_of(as_markdown(blocks), parser)
     marked = [run.text for block in blocks for run in block.runs if run.bold or run.strike]
     cells = [["".join(run.text for run in cell) for cell in row] for block in blocks for row in block.rows]
@@ -229,8 +230,10 @@ def _json(case: Case) -> Any:
 
 def stream(case: Case, tokenizers: Tokenizers) -> str:
     """Return what a client gets of a reply letter by letter, and of the whole reply at once."""
-    given, said = _json(case), []
-    text, finish = given["text"], FinishReason(given.get("finish", "eos"))
+    given = _json(case)
+    said = []
+    text = given["text"]
+    finish = FinishReason(given.get("finish", "eos"))
     for label, step in (("STREAM", 1), ("WHOLE", len(text))):
         texts = [text[at : at + step] for at in range(0, len(text), step)]
         client = client_of(texts, PartsReader(given.get("begun", False)), finish=finish)
@@ -242,14 +245,16 @@ def stream(case: Case, tokenizers: Tokenizers) -> str:
 def calls(case: Case, tokenizers: Tokenizers) -> str:
     """Return the calls that are found in a reply, in the form of a family, and the rest of its text."""
     given = _json(case)
-    text, form = given["text"], import_module(f"mlx_lm.tool_parsers.{given['parser']}")
+    text = given["text"]
+    form = import_module(f"mlx_lm.tool_parsers.{given['parser']}")
     spans = split_thoughts(text, begun=given.get("begun", False), ended=True).spans
     marks = form.tool_call_start, form.tool_call_end
     found, rest = find_tool_calls(
         text, marks, form.parse_tool_call, json.dumps(given["tools"]), answers=spans, ended=True
     )
     event({"calls": [call_for_client(each, "c") for each in found]}).encode()
-    listed, left = [(each.name, each.arguments) for each in found], "".join(text[start:end] for start, end in rest)
+    listed = [(each.name, each.arguments) for each in found]
+    left = "".join(text[start:end] for start, end in rest)
     return f"CALLS {listed!r} REST {left!r} SENT"
 
 

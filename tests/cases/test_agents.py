@@ -44,7 +44,8 @@ READ_AGAIN = {"aider": 28}
 END_OF_THOUGHT = 5
 # These write a call without its arguments, so they get it as text, and neighbours of one role joined: a few lines are
 # read again.
-NO_ARGUMENTS, JOINED = {"templates/reads-properties.jinja", "templates/writes-types.jinja"}, 50
+NO_ARGUMENTS = {"templates/reads-properties.jinja", "templates/writes-types.jinja"}
+JOINED = 50
 # Mistral's kind of template has the tools behind the last question alone, so they move.
 MOVES_TOOLS = "templates/answers-every-call.jinja"
 

@@ -125,7 +125,8 @@ def _restore_chat(store: ConversationStore, draw: Random) -> None:
 
 
 def _order(store: ConversationStore, draw: Random) -> None:
-    chat, organiser = _chat(store, draw), store.organiser
+    chat = _chat(store, draw)
+    organiser = store.organiser
     match draw.randrange(5):
         case 0:
             organiser.set_pinned(chat.id, draw.random() < 0.5)
@@ -137,5 +138,6 @@ def _order(store: ConversationStore, draw: Random) -> None:
         case 3:
             organiser.create_folder(f"Folder {draw.random()}")
         case _:
-            prompt, sampling = f"Prompt {draw.random()}", SamplingParams(temperature=draw.random())
+            prompt = f"Prompt {draw.random()}"
+            sampling = SamplingParams(temperature=draw.random())
             store.set_chat_options(replace(chat, system_prompt=prompt, sampling=sampling))

@@ -114,7 +114,8 @@ def test_newest_and_titles_are_found_without_listing(store: ConversationStore) -
     odd = add(store, "Odd", -1e300)
     assert store.newest_conversations(1) == [store.conversation(odd)]
     put_away = add(store, "Put away", NOW + 1, archived_at=1.0)
-    old, new = add(store, "Old", NOW - 9), add(store, "New", NOW)
+    old = add(store, "Old", NOW - 9)
+    new = add(store, "New", NOW)
     deleted = add(store, "Deleted", NOW + 2, deleted_at=1.0)
     assert store.newest_conversations(1) == [store.conversation(new)]
     assert list(store.find_chats([odd, old, put_away, deleted, 99])) == [odd, put_away, old]

@@ -39,7 +39,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def long_chat(store: ConversationStore) -> list[Message]:
     """Store a chat, and return its messages, each read by itself: statistics, an alternative, a file, an empty one."""
-    chat, parent = store.create_conversation(), None
+    chat = store.create_conversation()
+    parent = None
     for number in range(1, COUNT + 1):
         role = (Role.ASSISTANT, Role.USER)[number % 2]
         files = [(attached(ReadFile("a.txt", FileKind.TEXT, ("words",)), "words"), "words")] if number % 50 == 1 else []
@@ -132,7 +133,8 @@ def test_another_thread_is_told_all_that_the_model_is_told(open_store: OpenStore
     path = store.messages(1)
     path.put(replace(path[-1], text="not stored yet"))
     messages[-1] = path[-1]
-    copy, seen = path[:], []
+    copy = path[:]
+    seen = []
     thread = threading.Thread(
         target=lambda: seen.extend([ChatPrompt(copy, "Be brief.").turns(), [m.files for m in copy]])
     )
@@ -188,7 +190,8 @@ def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
 
 def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
     store = open_store()
-    chat, other = store.create_conversation().id, store.create_conversation().id
+    chat = store.create_conversation().id
+    other = store.create_conversation().id
     parent = None
     for number in range(60):
         parent = store.add_message(chat, parent, (Role.USER, Role.ASSISTANT)[number % 2], f"m{number}").id

@@ -41,7 +41,8 @@ def timed(database: Path, clock: Clock) -> Iterator[ConversationStore]:
 
 
 def test_a_chat_is_pinned_archived_and_moved(store: ConversationStore) -> None:
-    chat, organiser = store.create_conversation("Soup"), store.organiser
+    chat = store.create_conversation("Soup")
+    organiser = store.organiser
     folder = organiser.create_folder("Recipes")
     organiser.move(chat.id, folder.id)
     organiser.set_archived(chat.id, archived=True)
@@ -215,7 +216,8 @@ def _filled(store: ConversationStore) -> int:
 
 def test_a_copy_has_everything_and_shares_nothing(store: ConversationStore) -> None:
     chat_id = _filled(store)
-    copy_id, before = store.organiser.copy(chat_id, "Soup copy").result(), store.messages(chat_id)
+    copy_id = store.organiser.copy(chat_id, "Soup copy").result()
+    before = store.messages(chat_id)
     copy = store.messages(copy_id)
     assert store.conversation(copy_id).title == "Soup copy"
     assert [(each.text, each.role, each.model, each.siblings) for each in copy] == [

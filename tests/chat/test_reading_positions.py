@@ -7,7 +7,8 @@ from rdchat.inference.api.messages import Role
 
 def test_a_place_is_kept_over_a_restart_and_goes_with_its_chat(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "chats.db")
-    chat, other = store.create_conversation("One"), store.create_conversation("Two")
+    chat = store.create_conversation("One")
+    other = store.create_conversation("Two")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
     assert store.reading_position(chat.id) is None
     store.save_reading_position(chat.id, ReadingPosition(message.id, 40))

@@ -46,7 +46,8 @@ def test_tokens_are_told_apart_by_round() -> None:
 
 
 def test_a_round_may_come_in_pieces() -> None:
-    whole, pieces = ReplyTrace(), ReplyTrace()
+    whole = ReplyTrace()
+    pieces = ReplyTrace()
     whole.append_tokens(drafted_events(6))
     for event in drafted_events(6):
         pieces.append_tokens([event])
@@ -88,7 +89,8 @@ def test_an_open_round_is_kept_without_its_tree() -> None:
 
 
 def test_a_continued_reply_is_stored_behind_what_was_there() -> None:
-    first, second = drafted_trace(3), drafted_trace(2)
+    first = drafted_trace(3)
+    second = drafted_trace(2)
     second.begins_at = sum(len(token.text) for token in first.tokens)
     read = decode(packed(first) + packed(second))
     assert read is not None

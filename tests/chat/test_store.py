@@ -41,7 +41,8 @@ def test_everything_said_is_there_after_a_restart(open_store: OpenStore) -> None
         finish_reason=FinishReason.EOS,
         statistics=STATISTICS,
     )
-    chats, messages = store.conversations(), store.messages(chat.id)
+    chats = store.conversations()
+    messages = store.messages(chat.id)
     assert (chats[0].system_prompt, chats[0].sampling) == ("Be brief.", sampling)
     assert messages == [prompt, answer]
     assert (answer.text, answer.model, answer.seed) == ("Rayleigh.", "smollm2", 7)

@@ -241,7 +241,8 @@ def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
     assert report["token_ids"] == plain_report["token_ids"][:12]
     assert report["stats"]["ledger_exact"] is True
     rows = {(row["parent"], row["name"]): row for row in report["stats"]["ledger"]}
-    search, draft = rows["round/draft", "beam search"], rows["round", "draft"]
+    search = rows["round/draft", "beam search"]
+    draft = rows["round", "draft"]
     assert search["mean_ms"] == pytest.approx(search["total_ms"] / search["calls"])
     assert search["percent_of_parent"] == pytest.approx(100 * search["total_ms"] / draft["total_ms"])
     parts = [row["percent_of_parent"] for row in rows.values() if row["parent"] == "round"]

@@ -15,7 +15,8 @@ ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
 
 @pytest.mark.parametrize("kind", ["smolvlm", "qwen3_vl"])
 def test_a_model_sees_the_images(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str) -> None:
-    model, image = seeing_folder(tmp_path / "model", kind), str(stored(tmp_path, photo(40, 24)))
+    model = seeing_folder(tmp_path / "model", kind)
+    image = str(stored(tmp_path, photo(40, 24)))
     sizes = [
         printed_json(capsys, *ASK, "--model", str(model), *images)["stats"]["prompt_tokens"]
         for images in ((), ("--image", image), ("--image", image, "--image", image))

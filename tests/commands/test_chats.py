@@ -96,7 +96,8 @@ def test_refusals(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path)
 def test_a_file_that_is_there_is_replaced_only_by_force_and_our_own_never(
     capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path, command: tuple[str, ...]
 ):
-    notes, link = tmp_path / "notes.md", tmp_path / "link.db"
+    notes = tmp_path / "notes.md"
+    link = tmp_path / "link.db"
     notes.write_text("my own")
     link.symlink_to(paths.database_path())
     check_refused(capsys, ["chats", *command, str(notes)], "already exists", 2)

@@ -32,7 +32,8 @@ def test_ask(mode: str, small_model: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.slow
 def test_bench_and_its_file(small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prompts, runs = tmp_path / "prompts.txt", tmp_path / "runs.csv"
+    prompts = tmp_path / "prompts.txt"
+    runs = tmp_path / "runs.csv"
     prompts.write_text("a a a a\nb\n")
     options = ("--model", str(small_model), "--max-tokens", "8", "--temperature", "0", "--prompts", str(prompts))
     report = printed_json(capsys, "bench", *options, "--modes", "off,lookup", "--trials", "1", "--csv", str(runs))

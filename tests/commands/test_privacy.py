@@ -121,7 +121,8 @@ def test_folders_that_were_open_are_closed_at_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize("log", share(["full with its index", "full", "empty", ""], 4))
 def test_chats_on_a_disk_that_cannot_be_written_are_read(tmp_path: Path, log: str) -> None:
     """As from a disk image or another machine's backup; the app may have been killed before."""
-    disk_folder, out = tmp_path / "disk", tmp_path / "out"
+    disk_folder = tmp_path / "disk"
+    out = tmp_path / "out"
     disk_folder.mkdir()
     out.mkdir()
     with small_disk(disk_folder, kibibytes=4096) as disk:

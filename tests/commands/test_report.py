@@ -35,7 +35,8 @@ def test_a_report_of_models_holds_no_names_and_no_paths(
 def test_the_machine_stays_awake_while_it_is_measured(
     qapp: QCoreApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, out = AwakeLog(), tmp_path / "report.zip"
+    log = AwakeLog()
+    out = tmp_path / "report.zip"
     monkeypatch.setattr(machine, "keep_awake", log)
     monkeypatch.setattr(machine, "is_hot", lambda: True)
     arguments = ["report", "--out", str(out), "--models", str(tmp_path / "none")]

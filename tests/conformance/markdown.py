@@ -78,7 +78,8 @@ def letters(text: str) -> str:
 
 def missing(wanted: str, shown: str) -> str:
     """Return the letters and digits of a text, from the first on that another one lacks; both have one order."""
-    rest, given = letters(wanted), iter(letters(shown))
+    rest = letters(wanted)
+    given = iter(letters(shown))
     return next((rest[at:] for at, letter in enumerate(rest) if letter not in given), "")
 
 
@@ -139,7 +140,8 @@ def pathological(scale: float = 1) -> Iterator[tuple[str, str, str]]:
     }.items():
         yield name, text, text
     yield "hard link/emph case", "**x [a*b**c*](d)", "xabc"
-    definitions, uses = "".join(f"[{n}]: u\n" for n in range(round(80_000 * scale))), times("[0] ", 5000)
+    definitions = "".join(f"[{n}]: u\n" for n in range(round(80_000 * scale)))
+    uses = times("[0] ", 5000)
     yield "many references", definitions + uses, uses
     key, *others = islice(_colliding(), max(2, round(25_000 * scale)))
     yield "reference collisions", "".join(f"[{other}]: /url\n\n[{key}]\n\n" for other in others), key * len(others)
@@ -179,7 +181,8 @@ class Work:
             sys.monitoring.free_tool_id(_TOOL)
 
 
-MOST_OF_A_STEP, MOST_OF_A_CHARACTER = 400_000, 60
+MOST_OF_A_STEP = 400_000
+MOST_OF_A_CHARACTER = 60
 """Limits of work: of one step, some 15 ms, and of all steps for each character beside one step."""
 
 
@@ -195,7 +198,10 @@ def read(text: str, piece: int | None = None) -> tuple[list[Block], list[int]]:
         text: The whole text.
         piece: How many characters come at once, as in a reply; None for all.
     """
-    stream, blocks, steps, safe = BlockStream(MarkdownParser()), list[Block](), list[int](), safe_text(text)
+    stream = BlockStream(MarkdownParser())
+    blocks = list[Block]()
+    steps = list[int]()
+    safe = safe_text(text)
     ends = [*range(piece, len(safe), piece), len(safe)] if piece else [len(safe)]
     for end in ends:
         more = True

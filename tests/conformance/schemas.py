@@ -34,9 +34,11 @@ _DATA = Path(__file__).parent / "data"
 _TOKENIZER = llguidance.LLTokenizer("byte")
 # An instance is read in the schema's order of properties, where the grammar lets any of them stand, and in orders that
 # depart from it so often in an object; at most so many properties are tried.
-_DEPARTURES, _MAX_TRIES = 2, 3000
+_DEPARTURES = 2
+_MAX_TRIES = 3000
 # Bytes of a sampled answer: beyond the first the walk takes what ends soonest, beyond the second it is given up.
-_LONG, _LONGEST = 120, 3000
+_LONG = 120
+_LONGEST = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ class Grammar:
 
     def _sorted(self, names: Iterable[str]) -> tuple[list[str], list[str]]:
         """Return those of an object's names that the schema has, sorted as there, and the others."""
-        known, others = list[str](), list(names)
+        known = list[str]()
+        others = list(names)
         while others:
             order = max(self._orders, key=lambda order: len(order.keys() & others))
             if not order.keys() & others:
@@ -185,7 +188,8 @@ class Grammar:
 
     def sample(self, seed: str) -> str | None:
         """Return an answer that the grammar allows, from a random walk over its bytes; None where it does not end."""
-        rng, written = random.Random(seed), bytearray()
+        rng = random.Random(seed)
+        written = bytearray()
         self._matcher.reset()
         while len(written) < _LONGEST:
             mask = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
@@ -255,7 +259,8 @@ def _judge(case: Case, strict: bool, samples: int, report: Report) -> None:
         return
     report.counts["compiled"] += 1
     report.counts["compiled, checked afterwards"] += bool(shape.left_out)
-    grammar, stricter = Grammar(shape), False
+    grammar = Grammar(shape)
+    stricter = False
     for instance, valid in case.instances:
         kind = {True: "valid", False: "invalid", None: "invalid by a format"}[valid]
         accepted = grammar.accepts(instance)
@@ -295,7 +300,8 @@ def violation(schema: Any, value: Any) -> str | None:
 
 def _bench_case(name: str, file: dict[str, Any]) -> Case:
     """Return a case of MaskBench, which excludes values by `format`; JSON Schema takes that for a note."""
-    schema, tests = file["schema"], list[tuple[Any, bool | None]]()
+    schema = file["schema"]
+    tests = list[tuple[Any, bool | None]]()
     for test in file["tests"]:
         valid = True if test["valid"] else False if violation(schema, test["data"]) else None
         tests.append((test["data"], valid))

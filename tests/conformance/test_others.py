@@ -26,7 +26,8 @@ from tests.server.fakes import KEY, Script, ScriptedGate
 LIBRARIES = Path(__file__).resolve().parent / "libraries"
 _PROBE = Path(__file__).resolve().parent / "llmprobe"
 _ENVIRONMENT = Path(__file__).resolve().parents[2] / "build" / "conformance"
-_THOUGHT, _ANSWER = "THE THOUGHT", "THE ANSWER"
+_THOUGHT = "THE THOUGHT"
+_ANSWER = "THE ANSWER"
 _PIECES = ("THE ", "THOUGHT</think>THE ANSWER")
 _CALL = ToolCall("look", '{"at": "THE PLACE"}')
 _PROVIDERS = {
@@ -48,7 +49,8 @@ EXCUSED_OF_LLMPROBE = {
     "messages: stop_sequence is reported and echoed",
 }
 # Seconds of a tool loop, and of one request of llmprobe.
-_SECONDS, _PATIENCE_S = 120, 600
+_SECONDS = 120
+_PATIENCE_S = 600
 
 
 class _CallingGate(ScriptedGate):

@@ -43,7 +43,8 @@ def check_same(
     differing = [i for i, (a, b) in enumerate(zip(plain, drafted, strict=False)) if a != b]
     if not differing and len(plain) == len(drafted):
         return
-    first, params = differing[0], asked.sampling
+    first = differing[0]
+    params = asked.sampling
     prompt = model.encode_chat(asked.messages, False)
     logits = logits_after(model, [*prompt, *plain[:first]])
     ordered = mx.sort(logits, axis=-1)[:, ::-1]

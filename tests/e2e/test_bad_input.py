@@ -217,7 +217,9 @@ class AtTheDialog(QObject):
 
     def __init__(self, qtbot: QtBot, mend: Callable[[], object], button: str) -> None:
         super().__init__()
-        self._qtbot, self._mend, self._button = qtbot, mend, button
+        self._qtbot = qtbot
+        self._mend = mend
+        self._button = button
         self.told: list[str] = []
         QTimer.singleShot(0, self, self._act)
 
@@ -238,7 +240,8 @@ class AtTheDialog(QObject):
 
 def test_a_database_that_another_process_holds(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
     start_with(small_model)
-    database, settings = paths.database_path(), SettingsStore(paths.settings_path())
+    database = paths.database_path()
+    settings = SettingsStore(paths.settings_path())
     with python_process(HOLD_CHATS, database) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
@@ -267,7 +270,8 @@ def test_a_database_that_another_program_locks_in_the_middle_of_a_chat(
     with running_app(qapp, qtbot) as app:
         qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         ask(qtbot, app, "First")
-        what, hint = f"Another program is using {paths.database_path()}.", "Close that program, then try again."
+        what = f"Another program is using {paths.database_path()}."
+        hint = "Close that program, then try again."
         with held_by_another_process(paths.database_path()):
             type_and_send(qtbot, app, "Second")
             wait_for_words(qtbot, what, hint, f"{what} {hint}")  # a banner, and the line below the message field
@@ -341,7 +345,8 @@ def test_a_disk_that_fills_up_while_a_reply_is_written(
     store = ConversationStore(paths.database_path())
     what = f"{paths.database_path()} cannot grow: the disk is full."
     with running_app(qapp, qtbot, store) as app:
-        controller, field = app.controller, app.window.conversation.composer.field
+        controller = app.controller
+        field = app.window.conversation.composer.field
         qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         type_and_send(qtbot, app, "Write")
         qtbot.waitUntil(

@@ -41,7 +41,8 @@ def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -
 def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
     store = ConversationStore(paths.database_path())
     with running_app(qapp, qtbot, store) as app:
-        controller, window = app.controller, app.window
+        controller = app.controller
+        window = app.window
         sampling = SamplingParams(temperature=0, max_tokens=24)
         controller.settings.change(replace(controller.settings.values, sampling=sampling, seed=7))
         qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)

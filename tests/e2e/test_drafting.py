@@ -44,7 +44,8 @@ def test_drafts_do_not_change_the_reply(model: LoadedModel, sampling: dict[str, 
 
 
 def test_a_chat_can_change_its_mode_from_turn_to_turn(model: LoadedModel) -> None:
-    session, said = ChatSession(model), "Name a fruit."
+    session = ChatSession(model)
+    said = "Name a fruit."
     first = reply(session, request(said, {"temperature": 0}, mode=Mode.LOOKUP))
     turns = (
         ChatMessage(Role.USER, said),

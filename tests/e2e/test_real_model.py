@@ -61,7 +61,8 @@ def test_the_models_own_4_bit_weights_are_kept_as_they_are(default_model_folder:
     packed = load_model(default_model_folder, "4bit")
     assert packed.info.dtype == "4bit"
     assert packed.info.weights_bytes == pytest.approx(98.3e6 if on_gpu() else 115.2e6, rel=0.01)
-    ours, full = packed.network.layers[3].mlp.up_proj, model.network.layers[3].mlp.up_proj
+    ours = packed.network.layers[3].mlp.up_proj
+    full = model.network.layers[3].mlp.up_proj
     unpacked = mx.dequantize(ours.weight, ours.scales, ours.biases, ours.group_size, ours.bits)
     assert (ours.group_size, ours.bits) == (32, 4)
     assert mx.allclose(unpacked.astype(mx.float32), full.weight, atol=1e-3).item()

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
 pytestmark = pytest.mark.slow
-openai_module, anthropic_module = LateModule("openai"), LateModule("anthropic")
+openai_module = LateModule("openai")
+anthropic_module = LateModule("anthropic")
 PROMPT = "Name three colours."
 CLIENTS = int(os.environ.get("CLIENTS", "30"))
 ASK: dict[str, Any] = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": PROMPT}]}
@@ -88,7 +89,8 @@ def test_token_ids_are_those_of_rdchat_ask(
     reply = openai.chat.completions.create(
         **ASK, seed=11, temperature=temperature, max_tokens=24, n=2, logprobs=True, top_logprobs=3, extra_body=more
     )
-    choice, options = reply.choices[sibling], ("--temperature", str(temperature), "--max-tokens", "24")
+    choice = reply.choices[sibling]
+    options = ("--temperature", str(temperature), "--max-tokens", "24")
     report = asked(reply_seed(11, 1, sibling), *options)
     assert choice.to_dict()["token_ids"] == report["token_ids"]
     assert choice.message.content == report["text"]

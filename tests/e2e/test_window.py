@@ -111,7 +111,8 @@ def test_the_engine_thread_never_takes_widgets_apart(
 def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can_be_continued(
     qapp: QApplication, qtbot: QtBot, default_model: Path
 ) -> None:
-    seen = settled = ""
+    seen = ""
+    settled = ""
     with subprocess.Popen([sys.executable, "-c", WRITING_APP], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         began = 0.0

@@ -131,7 +131,8 @@ def ask(qtbot: QtBot, app: App, prompt: str) -> Message:
 
 def assert_usable(qtbot: QtBot, app: App, good_model: Path) -> None:
     """Pick a model that is whole, start a new chat, and have a question answered in the window."""
-    controller, window = app.controller, app.window
+    controller = app.controller
+    window = app.window
     pick_model(qtbot, app, good_model)
     qtbot.waitUntil(
         lambda: controller.model_slot.info is not None and controller.model_slot.info.path == good_model,

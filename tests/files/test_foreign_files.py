@@ -72,7 +72,8 @@ def test_a_file_that_becomes_a_pipe_holds_no_reader(
 def swap_at_opening(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Put a pipe in the place of a file when it is opened; one that would wait for a writer fails the test."""
     flags_of_openings: list[int] = []
-    open_by_system, open_by_python = os.open, io.open
+    open_by_system = os.open
+    open_by_python = io.open
 
     def open_descriptor(opened: Any, flags: int, *more: Any, **options: Any) -> int:
         if opened in (path, str(path)):

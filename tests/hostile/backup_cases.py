@@ -18,7 +18,8 @@ Spoil = Callable[[Path], object]  # takes the backup's path
 def _good_backup(folder: Path) -> Path:
     from tests.chat.transfer.tasks import back_up
 
-    store, path = good_store(folder / "other" / "conversations.db"), folder / "backup.zip"
+    store = good_store(folder / "other" / "conversations.db")
+    path = folder / "backup.zip"
     back_up(store, folder / "settings.json", path)
     return path
 

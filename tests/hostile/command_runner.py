@@ -19,7 +19,8 @@ from tests.kernels import temporary_folder
 
 _SITE = Path(__file__).parent / "site"
 # For encoding, and for a trial of a template: a case need not take as long as a person may wait.
-_LONG_S, _SHORT_S = (2.0, 1.0), (0.6, 0.3)
+_LONG_S = (2.0, 1.0)
+_SHORT_S = (0.6, 0.3)
 _FORKS = sys.platform == "linux"
 
 

@@ -37,7 +37,8 @@ HARMS: Mapping[str, Harm] = {
 
 
 _YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "mscale": 1e25}
-_NAN, _INFINITE = float("nan"), float("inf")
+_NAN = float("nan")
+_INFINITE = float("inf")
 SCORES: Mapping[str, Harm] = {
     "matrices of 1e6": with_numbers(1e6),
     "matrices of 1e30": with_numbers(1e30),

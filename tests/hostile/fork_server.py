@@ -52,7 +52,8 @@ class Forked:
         socket.send_fds(clients, [b"."], [told, theirs, *files])
         os.close(told)
         os.close(theirs)
-        self._answers, self._guard = os.fdopen(answers, "rb", buffering=0), threading.Lock()
+        self._answers = os.fdopen(answers, "rb", buffering=0)
+        self._guard = threading.Lock()
         self.returncode: int | None = None
         self.pid = int(self._answers.readline() or b"0")
 
@@ -84,7 +85,9 @@ class _ForkedChild(Forked):
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], **_more: Any) -> None:
         (stdin, ours), (theirs, stdout), (last, stderr) = os.pipe(), os.pipe(), os.pipe()
-        self.stdin, self.stdout, self.stderr = os.fdopen(ours, "wb"), os.fdopen(theirs, "rb"), os.fdopen(last, "rb")
+        self.stdin = os.fdopen(ours, "wb")
+        self.stdout = os.fdopen(theirs, "rb")
+        self.stderr = os.fdopen(last, "rb")
         arguments = command[command.index("rdchat") + 1 :]
         files = (stdin, stdout, stderr)
         order = {"words": ["rdchat", *arguments], "environment": dict(env), "folder": str(Path.cwd())}

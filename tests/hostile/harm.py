@@ -196,7 +196,8 @@ def _replace(folder: Path, name: str, old: str, new: str) -> None:
 
 
 def _patch(folder: Path, name: str, at: int, content: str) -> None:
-    data, new = (folder / name).read_bytes(), as_bytes(content)
+    data = (folder / name).read_bytes()
+    new = as_bytes(content)
     (folder / name).write_bytes(data[:at] + new + data[at + len(new) :])
 
 

@@ -30,16 +30,19 @@ class Heartbeat(QObject):
 
     def begin_measuring(self) -> None:
         """Forget what was measured before."""
-        self.longest_s, self._last = 0.0, time.monotonic()
+        self.longest_s = 0.0
+        self._last = time.monotonic()
 
     def play(self, script: Script) -> None:
         """Carry out a script from now on."""
-        self._script, self._awaited = script, lambda: True
+        self._script = script
+        self._awaited = lambda: True
 
     @Slot()
     def _beat(self) -> None:
         now = time.monotonic()
-        self.longest_s, self._last = max(self.longest_s, now - self._last), now
+        self.longest_s = max(self.longest_s, now - self._last)
+        self._last = now
         if self._script is None or not self._awaited():
             return
         try:

@@ -85,7 +85,8 @@ def _many(chat: bytes) -> Iterator[bytes]:
 
 
 def _changed(data: bytes, seed: int) -> list[bytes]:
-    chance, harmed = random.Random(seed), bytearray(data)
+    chance = random.Random(seed)
+    harmed = bytearray(data)
     for _ in range(1 + seed % 4):
         harmed[chance.randrange(len(harmed))] = chance.choice(b'"\\{}[],:\0\xff5e')
     return [bytes(harmed)]

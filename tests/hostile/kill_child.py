@@ -29,7 +29,8 @@ from tests.hostile.heartbeat import Heartbeat, Script, wait
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
 
-_TOKENS_A_SECOND, _LONGEST_REPLY = 50, 400
+_TOKENS_A_SECOND = 50
+_LONGEST_REPLY = 400
 _ACTION_S = (0.05, 0.5)  # between two actions
 _STREAMING = MessageStatus.STREAMING
 
@@ -93,7 +94,9 @@ class Person(QObject):
 
     def __init__(self, app: App, journal: Journal, seed: int) -> None:
         super().__init__()
-        self._controller, self._journal, self._random = app.controller, journal, random.Random(seed)
+        self._controller = app.controller
+        self._journal = journal
+        self._random = random.Random(seed)
         self._controller.chat.message_added.connect(self._on_message)
         self._controller.chat.message_changed.connect(self._on_message)
         self._controller.chat.reply_grew.connect(self._on_text)
@@ -150,10 +153,12 @@ class Person(QObject):
 
     def _put_in_order(self) -> None:
         """Pin, move, copy, put away or take back; nothing of it may cost a message."""
-        desk, choose = self._controller.chats, self._random.choice
+        desk = self._controller.chats
+        choose = self._random.choice
         if not (chats := listed(desk)):
             return
-        chat, order = choose(chats), desk.order
+        chat = choose(chats)
+        order = desk.order
         folder = choose([None, *(folder.id for folder in order.folders)])
         choose(
             [
@@ -191,7 +196,8 @@ class Person(QObject):
 
 def main() -> int:
     """Run until killed."""
-    journal, seed = Journal(Path(sys.argv[1])), int(sys.argv[2])
+    journal = Journal(Path(sys.argv[1]))
+    seed = int(sys.argv[2])
     model = sys.argv[3] if len(sys.argv) > 3 else None
     qt = composition.application()
     SteadyEngine.words = random.Random(seed)

@@ -20,8 +20,10 @@ from tests.hostile.watch import kill_tree
 from tests.stores import connect_by_hand
 
 _LOST_S = 0.5  # what may be lost of a reply, where the machine has nothing else to do
-_REAL_EVERY, _START_EVERY = 5, 3  # kills of the real engine, and kills while it starts
-_START_S, _USE_S = (0.05, 2.5), (0.2, 5.0)  # when it is killed: after the process began, or after the window stood
+_REAL_EVERY = 5  # kills of the real engine, and kills while it starts
+_START_EVERY = 3
+_START_S = (0.05, 2.5)  # when it is killed: after the process began, or after the window stood
+_USE_S = (0.2, 5.0)
 _PATIENCE_S = 45.0  # until the window stands
 _AFRESH_EVERY = 25  # kills; between them, each app starts with what the one before left
 
@@ -37,10 +39,12 @@ def kills(count: int, place: Path, lost_s: float = _LOST_S) -> Iterator[tuple[st
 
 
 def _kill(number: int, place: Path, lost_s: float) -> list[str]:
-    folder, journal = place / "own", place / "own" / "journal"
+    folder = place / "own"
+    journal = place / "own" / "journal"
     if number % _AFRESH_EVERY == 0 or not folder.exists():
         fresh(folder)
-    chosen, began = random.Random(number), time.monotonic()
+    chosen = random.Random(number)
+    began = time.monotonic()
     is_start = number % _START_EVERY == 1
     process = _start(number, folder, journal)
     try:
@@ -123,7 +127,8 @@ def _look(database: Path, journal: list[dict[str, Any]], began: float, until: fl
             stored = any(line["did"] == "stored" for line in journal)
             return [*faults, "the tables are gone"] if stored else faults
         rows = connection.execute("SELECT id, conversation_id, text FROM messages").fetchall()
-    texts, chats = {row[0]: row[2] for row in rows}, {row[0]: row[1] for row in rows}
+    texts = {row[0]: row[2] for row in rows}
+    chats = {row[0]: row[1] for row in rows}
     expected = _expected(journal, began, until)
     for message, (chat, text) in expected.whole.items():
         if texts.get(message) != text and chat not in expected.deleted:

@@ -22,7 +22,8 @@ def _make(written: object, folder: Path) -> Call:
     from rdchat.chat.store import ConversationStore
     from rdchat.inference.api.messages import Role
 
-    pipe, path = folder / "pipe", folder / "data" / "conversations.db"
+    pipe = folder / "pipe"
+    path = folder / "data" / "conversations.db"
     os.mkfifo(pipe)
     name = expanded(written).replace("PIPE", str(pipe))
     path.parent.mkdir()

@@ -34,7 +34,8 @@ def samples() -> Path:
 
 def copy_of(name: str, folder: Path) -> Path:
     """Copy a sample folder or file into `folder`; return the copy."""
-    source, target = samples() / name, folder / name
+    source = samples() / name
+    target = folder / name
     if source.is_dir():
         shutil.copytree(source, target)
     else:

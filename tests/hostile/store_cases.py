@@ -12,7 +12,8 @@ from tests.hostile.harm import ODD_FILES, cut, flipped, with_odd_file
 from tests.stores import connect_by_hand
 
 Spoil = Callable[[Path], object]  # takes the database's path
-_CHATS, _TURNS = 12, 8
+_CHATS = 12
+_TURNS = 8
 
 
 def good_store(path: Path) -> Path:

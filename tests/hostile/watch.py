@@ -46,7 +46,10 @@ def watch(
 
     Past a limit the whole tree is killed. `shared_bytes` is what each process below it had when it was forked.
     """
-    began, most, trouble, late_s = time.monotonic(), 0, "", 0.0
+    began = time.monotonic()
+    most = 0
+    trouble = ""
+    late_s = 0.0
     while True:
         looked = time.monotonic()
         if is_done(_LOOK_EVERY_S):

@@ -35,7 +35,10 @@ from tests.listed_chats import listed
 from tests.services.fakes import Gate, Reply, ScriptedEngine
 from tests.ui.hovering import parts_of, tips_of
 
-_LOADING_S, _WRITING_S, _STOPPING_S, _LOOKING_S = 50.0, 3.0, 3.0, 1.0
+_LOADING_S = 50.0
+_WRITING_S = 3.0
+_STOPPING_S = 3.0
+_LOOKING_S = 1.0
 _ADMISSIONS = ("something unexpected", "a mistake", "Traceback")
 _PIECE = 200  # characters of a token, where a text is streamed
 _CHATS_LOOKED_AT = 3
@@ -57,7 +60,8 @@ class Visitor(QObject):
 
     def __init__(self, qt: Any, good: Path) -> None:
         super().__init__()
-        self._qt, self._good = qt, good
+        self._qt = qt
+        self._good = good
         self._faults: list[str] = []
         self._heart = Heartbeat(self._answer, self)
         sys.excepthook = self._note_exception

@@ -24,7 +24,8 @@ class WindowRunner:
     """
 
     def __init__(self, place: Path, *, timed: bool = True) -> None:
-        self._place, self._timed = place, timed
+        self._place = place
+        self._timed = timed
         self._audit = place / "audit"
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +67,8 @@ class WindowRunner:
             self._end()
             return [trouble]
         answer = json.loads(line)
-        faults, gap_ms = list(answer["faults"]), int(answer["gap_ms"])
+        faults = list(answer["faults"])
+        gap_ms = int(answer["gap_ms"])
         # a machine that is busy with something else holds a process up that does nothing but wait, too
         if self._timed and gap_ms > LONGEST_GAP_MS + watched.late_s * 1000:
             faults.append(f"the window did not answer for {gap_ms} ms")

@@ -312,7 +312,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, data: bytes, digest: str, fault: Fault) -> None:
         ends = [end for end in (fault.cut, fault.stall) if end is not None]
         end = min([len(data), *ends])
-        began, piece = time.monotonic(), PIECE
+        began = time.monotonic()
+        piece = PIECE
         if self.hub.bytes_per_second:
             piece = max(1, min(PIECE, int(self.hub.bytes_per_second / 100)))
         for place in range(0, end, piece):

@@ -48,7 +48,8 @@ class SlowKeychain(Keychain):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.answer = threading.Event(), threading.Event()
+        self.asked = threading.Event()
+        self.answer = threading.Event()
         self.times_asked = 0
 
     def get_password(self, service: str, username: str) -> str | None:

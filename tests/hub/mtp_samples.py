@@ -19,7 +19,8 @@ from rdchat.inference.models.safetensors_file import read_header
 from tests.hub.downloads.downloading import LIMITS
 from tests.hub.hub_server import HubServer
 
-ORIGINAL, TARGET = "authors/Tiny-Next", "some-org/Tiny-Next-4bit"
+ORIGINAL = "authors/Tiny-Next"
+TARGET = "some-org/Tiny-Next-4bit"
 CONFIG = {"model_type": "qwen3_next", "hidden_size": 8, "vocab_size": 40, "num_hidden_layers": 2}
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 _BYTES = {"BF16": 2, "F32": 4, "F8_E4M3": 1, "U32": 4}
@@ -61,7 +62,8 @@ def packed(header: Mapping[str, Any] | bytes, data: bytes = b"") -> bytes:
 
 def header_of(tensors: Tensors) -> tuple[dict[str, Any], int]:
     """Return the header for tensors, and the size of their bytes."""
-    header, end = {}, 0
+    header = {}
+    end = 0
     for name, (dtype, shape) in tensors.items():
         size = _BYTES[dtype]
         for length in shape:
@@ -159,8 +161,10 @@ def check_layers(folder: Path, original: Original) -> None:
 
 def run(download: Download, **limits: float) -> Path:
     """Run or resume a download in this process."""
-    access, running = Tokens().access(find_endpoint()), RunningDownload(download)
-    repository, all_limits = repository_of(download.repository), replace(LIMITS, **limits)
+    access = Tokens().access(find_endpoint())
+    running = RunningDownload(download)
+    repository = repository_of(download.repository)
+    all_limits = replace(LIMITS, **limits)
     return asyncio.run(
         RepositoryDownload(repository, download, access, all_limits, running, make_part).fetch_repository()
     )

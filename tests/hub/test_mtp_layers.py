@@ -85,7 +85,8 @@ def test_the_layers_come_whole_and_only_files_that_hold_some_are_fetched(
     plan = planned(target)
     assert [file.name for file in plan.files] == list(SHARDS)
     assert hub.sent.total() < 10_000
-    asked, sent = len(hub.requests), hub.sent.total()
+    asked = len(hub.requests)
+    sent = hub.sent.total()
     folder = fetch(plan)
     check_layers(folder, original)
     assert folder == drafter_folder()

@@ -24,7 +24,8 @@ def check(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
 def test_what_the_hub_says_is_written_into_the_list(hub: HubServer, tmp_path: Path) -> None:
     path = Path(shutil.copy(LIST, tmp_path))
     models = json.loads(path.read_text())["models"]
-    gone, gated = models[0]["drafter"]["repository"], models[2]["repository"]
+    gone = models[0]["drafter"]["repository"]
+    gated = models[2]["repository"]
     for name in {entry["repository"] for model in models for entry in (model, model["drafter"])} - {gone}:
         facts = {"tags": ["mlx", "license:mit"]} if name == models[4]["repository"] else {}
         hub.add(name, small_files(), gated=name == gated, **facts)

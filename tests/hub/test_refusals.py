@@ -37,7 +37,8 @@ def test_a_gated_model_says_what_to_click(hub: HubServer) -> None:
 
 def test_weights_that_mlx_lm_cannot_unpack_are_not_downloaded(hub: HubServer) -> None:
     """They were found out after the whole download."""
-    files, config = small_files(), {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}}
+    files = small_files()
+    config = {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}}
     hub.add(NAME, files, config=config)
     with pytest.raises(HubError, match="cannot unpack weights of gptq for the architecture 'llama'") as caught:
         download()

@@ -8,7 +8,8 @@ import pytest
 from rdchat.hub.endpoint import DEFAULT_ENDPOINT, Endpoint, Token, Tokens
 from tests.hub.keychains import Keychain, Locked, PlainText
 
-HUB, MIRROR = Endpoint(DEFAULT_ENDPOINT), Endpoint("https://mirror.example")
+HUB = Endpoint(DEFAULT_ENDPOINT)
+MIRROR = Endpoint("https://mirror.example")
 
 
 @pytest.fixture
@@ -53,7 +54,8 @@ def test_a_token_is_kept_for_its_host_alone() -> None:
 @pytest.mark.usefixtures("surroundings")
 def test_a_token_given_for_https_is_not_sent_over_http() -> None:
     keyring.set_keyring(keychain := Keychain())
-    tokens, plain = Tokens(), Endpoint("http://mirror.example")
+    tokens = Tokens()
+    plain = Endpoint("http://mirror.example")
     tokens.remember(Token("hf_mirror"), MIRROR)
     assert (found(tokens, plain), found(Tokens(), plain)) == (None, None)
     assert not tokens.forget_token(plain)

@@ -113,13 +113,16 @@ class DeviceStandIn:
                 mx.array.tolist = self._reading(real[5])  # type: ignore[method-assign]
                 yield
             finally:
-                mx.array.item, mx.array.tolist = real[4], real[5]  # type: ignore[method-assign]
+                mx.array.item = real[4]  # type: ignore[method-assign]
+                mx.array.tolist = real[5]
 
     # Building
 
     def _noted(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(network: Any, tokens: mx.array, *arguments: Any, **options: Any) -> Any:
-            name, times, began = self._networks.get(id(network), "other"), self._times, self._ms()
+            name = self._networks.get(id(network), "other")
+            times = self._times
+            began = self._ms()
             rows = int(tokens.shape[-1])
             result = plain(network, tokens, *arguments, **options)
             self._note(name, times.draft_call if name != "target" else times.call + times.row * (rows - 1), began)
@@ -171,7 +174,8 @@ class DeviceStandIn:
         self._shift -= (thread_time() - began) * 1000
         if not lazy:
             return
-        built, self._built = self._built, _Built()
+        built = self._built
+        self._built = _Built()
         start = max(self._ms(), self._free)
         self._free = start + (built.ms or self._times.other)
         self._done |= {id(array): (array, self._free) for array in lazy}
@@ -181,7 +185,8 @@ class DeviceStandIn:
 
     def _hold_up(self, start: float) -> None:
         """Wait until few enough command buffers are in flight, after work that begins at `start` was queued."""
-        ms, began = self._free - start, self._ms()
+        ms = self._free - start
+        began = self._ms()
         count = math.ceil(ms / self._times.buffer)
         self._in_flight += [start + ms * (number + 1) / count for number in range(count)]
         self._in_flight = [done for done in self._in_flight if done > began]

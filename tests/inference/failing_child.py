@@ -46,7 +46,9 @@ _TRIES = 9  # of a case; see `test_failing_reads`
 def _session(mode: str, failure: Failure, who: str) -> ChatSession:
     """Return a session that has what the mode drafts with, and whose target or drafter fails when it is told to."""
     session = ChatSession(tiny_llama())
-    model, folder, small = session.model, Path("drafter"), tiny_llama(seed=3)
+    model = session.model
+    folder = Path("drafter")
+    small = tiny_llama(seed=3)
     of_head = failure if who == "drafter" else lambda logits: logits
     head = bound(model) if mode == "eagle3" else random_drafter(model).head
     session.drafters._heads[folder] = HeadModel(model, HarmedHead(head, of_head))
@@ -80,7 +82,8 @@ def _places(failure: Failure, run: Callable[[], object]) -> Iterator[int]:
     """Run once without a failure; then have it fail in some of its calls, the first and the last included."""
     failure.calls_left = before = 10**6
     run()
-    calls, failure.calls_left = before - failure.calls_left, None
+    calls = before - failure.calls_left
+    failure.calls_left = None
     assert calls > 0
     for place in sorted({round(each) for each in np.linspace(0, calls - 1, _TRIES)}):
         failure.calls_left = place
@@ -132,7 +135,8 @@ _CALLS: Mapping[str, Callable[[LoadedModel], Any]] = {
 
 
 def _check_call(call: Callable[[LoadedModel], Any], folder: Path) -> None:
-    model, failure = tiny_llama(), Failure(folder)
+    model = tiny_llama()
+    failure = Failure(folder)
     let_fail(model, failure)
     for place in _places(failure, lambda: call(model)):
         try:
@@ -144,7 +148,8 @@ def _check_call(call: Callable[[LoadedModel], Any], folder: Path) -> None:
 
 
 def _check_capability(folder: Path) -> None:
-    model, failure = tiny_llama(), Failure(folder)
+    model = tiny_llama()
+    failure = Failure(folder)
     let_fail(model, failure)
 
     def check() -> None:

@@ -45,7 +45,8 @@ class _FailingEmbedding(nn.Module):
 
     def __init__(self, embedding: nn.Embedding, failure: Failure) -> None:
         super().__init__()
-        self.embedding, self._failure = embedding, failure
+        self.embedding = embedding
+        self._failure = failure
 
     def __call__(self, tokens: mx.array) -> mx.array:
         return self._failure(self.embedding(tokens))

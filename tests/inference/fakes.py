@@ -48,7 +48,8 @@ class CharacterPrompts(ModelPrompts):
     sight = None
 
     def __init__(self, tokenizer: "CharacterTokenizer") -> None:
-        self._folder, self.process = Path(), TokenizerProcess()  # never started
+        self._folder = Path()  # never started
+        self.process = TokenizerProcess()
         self.control: dict[int, str] = {}
         self._tokenizer = tokenizer
 
@@ -196,7 +197,8 @@ class ScriptedDrafter(Drafter):
     def __init__(self, reply: list[int], width: int, length: int, seed: int = 0) -> None:
         self._reply = reply
         self._done = 1
-        self._width, self._length = width, length
+        self._width = width
+        self._length = length
         self._rng = np.random.default_rng(seed)
 
     def propose(self, root: int, limit: int) -> Draft:

@@ -6,7 +6,11 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as GgmlType
 
-HIDDEN, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 256, 4, 2, 64, 2
+HIDDEN = 256
+HEADS = 4
+KV_HEADS = 2
+HEAD_DIM = 64
+LAYERS = 2
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "1 2"]

@@ -18,7 +18,8 @@ from tests.inference.drafting.heads.eagle3_heads import bound
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
 
 Harm = Callable[[np.random.Generator, mx.array], mx.array]
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 
 
 def _places(rng: np.random.Generator, logits: mx.array, share: float, value: float) -> mx.array:

@@ -35,7 +35,9 @@ class ImagePrompt:
 
     def __init__(self, *pieces: Sequence[int] | Image) -> None:
         self.pieces = pieces
-        self.tokens, self.positions, self.images = list[int](), list[int](), list[ImageSpan]()
+        self.tokens = list[int]()
+        self.positions = list[int]()
+        self.images = list[ImageSpan]()
         following = 0
         for piece in pieces:
             if isinstance(piece, Image):
@@ -83,7 +85,8 @@ def read(model: LoadedModel, cache: KVCache, prompt: ImagePrompt, end: int) -> m
 def alone(model: LoadedModel, prompt: ImagePrompt) -> mx.array:
     """Return the logits, (rows, vocabulary), of one call of the network with the prompt's own positions."""
     with model.hooks.packed(mx.array(prompt.positions)):
-        ids, rows = mx.zeros((1, len(prompt)), mx.int32), rows_of(model, prompt.tokens)
+        ids = mx.zeros((1, len(prompt)), mx.int32)
+        rows = rows_of(model, prompt.tokens)
         logits: mx.array = model.network(ids, cache=KVCache(model.network).layers, input_embeddings=rows[None])[0]
     return logits
 

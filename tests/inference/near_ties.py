@@ -90,7 +90,8 @@ def _by_beams(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
     """The model drafts for itself, so that most is accepted."""
-    prompt, shape = model.encode_chat(request.messages, False), DraftShape(4, (2, 1, 0, 2))
+    prompt = model.encode_chat(request.messages, False)
+    shape = DraftShape(4, (2, 1, 0, 2))
     return _in_rounds(
         model,
         request,

@@ -140,7 +140,8 @@ class _Rounding:
 
 def _sums_of_pieces(terms: mx.array, length: int) -> list[mx.array]:
     """Return the sums (..., m) of every `length` rows of (..., n, m); whole pieces are added up together."""
-    pieces, width = terms.shape[-2] // length, terms.shape[-1]
+    pieces = terms.shape[-2] // length
+    width = terms.shape[-1]
     sums = []
     if pieces:
         whole = terms[..., : pieces * length, :].reshape(*terms.shape[:-2], pieces, length, width)

@@ -80,7 +80,8 @@ def json_model(family: str = "llama") -> LoadedModel:
     """Return a small model of one of `families`; none may change it."""
     module, options = (TREES | CHAINS)[family]
     model = loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}, "float32"))
-    tokenizer, info = JsonTokenizer(), replace(model.info, vocabulary_size=len(ALPHABET))
+    tokenizer = JsonTokenizer()
+    info = replace(model.info, vocabulary_size=len(ALPHABET))
     return replace(model, info=info, tokenizer=tokenizer, prompts=JsonPrompts(tokenizer))  # type: ignore[arg-type]
 
 

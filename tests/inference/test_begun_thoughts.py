@@ -36,7 +36,8 @@ def test_the_first_event_tells_that_the_reply_begins_in_a_thought(
 
 def thinks_with_tokens(tokenizer: dict[str, Any]) -> None:
     """Make the markers of thoughts tokens in place of two words."""
-    vocabulary, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
+    vocabulary = tokenizer["model"]["vocab"]
+    merges = tokenizer["model"]["merges"]
     for word, marker, parts in (("hello", "<think>", ["hell", "o"]), ("12", "</think>", ["1", "2"])):
         merges.remove(parts)
         number = vocabulary[marker] = vocabulary.pop(word)
@@ -56,7 +57,8 @@ def thinkers(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 ENDINGS = ("<think>\n", "<think>", "<think>\n\n</think>\n\n", "")
-HM, DOG = "<think>\nhm\n</think>\n\nThe dog", "The dog"
+HM = "<think>\nhm\n</think>\n\nThe dog"
+DOG = "The dog"
 # The beginning of a reply, its thought and answer, and whether that is known.
 BEGUN = (
     (DOG, "", DOG, None),

@@ -150,7 +150,8 @@ def test_a_model_that_sleeps_takes_no_memory_and_is_loaded_again_by_whatever_nee
         engine.wake()
         expected = first_words(engine, small_model)
         question = ask("Hello", max_tokens=4)
-        tokens, loaded = engine.count_tokens(question), mx.get_active_memory()
+        tokens = engine.count_tokens(question)
+        loaded = mx.get_active_memory()
         engine.sleep()
         asleep = mx.get_active_memory()
         assert asleep < loaded - weights

@@ -28,7 +28,8 @@ def test_other_addresses_are_local(address: str | None) -> None:
 
 class _Engine:
     def __init__(self, name: str, calls: list[str]) -> None:
-        self._name, self._calls = name, calls
+        self._name = name
+        self._calls = calls
 
     def load(self, model: str | None, *_: object) -> str:
         self._calls.append(f"{self._name} loads {model}")

@@ -52,7 +52,8 @@ class Device:
             yield
 
     def fail_at(self, evaluation: int, late: bool) -> None:
-        self.left, self.late = evaluation, late
+        self.left = evaluation
+        self.late = late
 
     def _failing(self, plain: Callable[..., None]) -> Callable[..., None]:
         def evaluate(*arrays: Any) -> None:
@@ -91,10 +92,13 @@ def session_with(mode: str, folder: Path) -> Iterator[tuple[ChatSession, Generat
 def test_whichever_evaluation_fails_the_text_is_right_and_the_next_reply_is_a_fresh_sessions(
     mode: str, late: bool, first: int, tmp_path: Path
 ) -> None:
-    device, whole, failures = Device(), plain(shared_llama(), REQUEST), 0
+    device = Device()
+    whole = plain(shared_llama(), REQUEST)
+    failures = 0
     with session_with(mode, tmp_path) as (session, request), device.working():
         for evaluation in range(first, 1000, 4):
-            written, ended = list[int](), False
+            written = list[int]()
+            ended = False
             device.fail_at(evaluation, late)
             try:
                 for event in session.generate(request):
@@ -122,7 +126,8 @@ def test_whichever_evaluation_fails_the_text_is_right_and_the_next_reply_is_a_fr
 @pytest.mark.slow
 @pytest.mark.parametrize("late", share([True, False], 2))
 def test_a_capability_check_that_fails_is_made_again(late: bool) -> None:
-    device, failures = Device(), 0
+    device = Device()
+    failures = 0
     with device.working():
         for evaluation in range(1000):
             session = ChatSession(tiny_llama())

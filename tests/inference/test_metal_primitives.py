@@ -42,7 +42,8 @@ SAMPLINGS = {
 # On the CPU everywhere: MLX cannot export the kernels of its own that some models bring for Metal.
 pytestmark = pytest.mark.across_rows
 
-TOKENS, AUTO_TOKENS = 6, 30  # the automatic mode begins with plain steps
+TOKENS = 6  # the automatic mode begins with plain steps
+AUTO_TOKENS = 30
 Begin = Callable[[LoadedModel, GenerationRequest], ReplyIterator]
 
 

@@ -85,7 +85,8 @@ def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
     session = ChatSession(model)
     drafted = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(mode))
     model.capability  # noqa: B018  tried beforehand, so that calls are those of the reply
-    written, again = list[str](), list[str]()
+    written = list[str]()
+    again = list[str]()
     device.calls_left = calls
     with pytest.raises(OutOfMemoryError, match=r"There was not enough memory for this reply\. Close other apps"):
         write(session, drafted, written)
@@ -134,8 +135,10 @@ def test_work_that_the_system_stopped_can_be_tried_again(device: Device, name: s
     whole = plain(model, request).text
     drafted = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(mode))
     model.capability  # noqa: B018  tried beforehand, so that calls are those of the reply
-    written, again = list[str](), list[str]()
-    device.words, device.calls_left = FAILED + STOPPED[name], calls
+    written = list[str]()
+    again = list[str]()
+    device.words = FAILED + STOPPED[name]
+    device.calls_left = calls
     with pytest.raises(DeviceStoppedError) as raised:
         write(session, drafted, written)
     assert str(raised.value) == (
@@ -158,7 +161,8 @@ def test_a_model_that_the_device_fails_to_run_is_said_plainly(
     device: Device, words: str, error: type[DeviceError]
 ) -> None:
     session = ChatSession(tiny_llama())
-    device.words, device.calls_left = FAILED + words, 0
+    device.words = FAILED + words
+    device.calls_left = 0
     with pytest.raises(error, match="to run tiny") as raised:
         session.warm_up()
     assert type(raised.value) is error
@@ -171,7 +175,8 @@ INTERNAL = FAILED + "Internal Error (0000000e:Internal Error)"
 def test_a_check_that_was_stopped_says_nothing_of_the_model(device: Device, words: str) -> None:
     """Until it was loaded again the model could not draft."""
     session = ChatSession(tiny_llama())
-    device.words, device.calls_left = words, 4  # two of the start, then within the check
+    device.words = words  # two of the start, then within the check
+    device.calls_left = 4
     with pytest.raises((OutOfMemoryError, DeviceError), match="to run tiny"):
         session.warm_up()
     session.warm_up()
@@ -185,7 +190,8 @@ def test_a_device_error_while_batches_are_tried_says_nothing_of_the_model(
 ) -> None:
     """Training refused the model, and asked for another one."""
     model = tiny_llama()
-    device.words, device.calls_left = words, calls
+    device.words = words
+    device.calls_left = calls
     with pytest.raises(RuntimeError) as raised:
         check_batched_decoding(model)
     assert str(raised.value) == words
@@ -193,7 +199,8 @@ def test_a_device_error_while_batches_are_tried_says_nothing_of_the_model(
 
 
 def test_another_error_while_batches_are_tried_refuses_the_model(device: Device) -> None:
-    device.words, device.calls_left = "[broadcast_shapes] Shapes cannot be broadcast.", 0
+    device.words = "[broadcast_shapes] Shapes cannot be broadcast."
+    device.calls_left = 0
     with pytest.raises(ModelError, match=r"cannot answer several questions at once.*broadcast"):
         check_batched_decoding(tiny_llama())
 

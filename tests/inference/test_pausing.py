@@ -91,7 +91,8 @@ def test_its_drafts_are_the_same_too(mode: Mode) -> None:
 
 
 def test_a_pause_while_the_prompt_is_read_reads_nothing_twice() -> None:
-    chat, asked = ChatSession(shared_llama()), ask("a" * 60, max_tokens=5)
+    chat = ChatSession(shared_llama())
+    asked = ask("a" * 60, max_tokens=5)
     events = paused_each_time(chat, asked, lambda count: ask(OTHER, max_tokens=3) if count == 3 else None)
     read = [event.processed for event in events if isinstance(event, PrefillProgress)]
     assert read == sorted(set(read))

@@ -47,7 +47,8 @@ def kept(model: LoadedModel, *conversations: list[int], limit: int = PLENTY, own
     return caches
 
 
-A, B = [1] * 20 + [2] * 10, [3] * 20 + [2] * 10
+A = [1] * 20 + [2] * 10
+B = [3] * 20 + [2] * 10
 
 
 def test_the_longest_common_prefix_is_taken_and_the_rest_stays() -> None:
@@ -70,7 +71,8 @@ def test_a_cache_is_trimmed_where_less_is_lost_than_shared_and_left_alone_otherw
 def test_what_is_trimmed_for_one_conversation_is_put_back_for_the_other() -> None:
     model = shared_llama()
     prefix = [4] * 60
-    one, two = prefix + [1] * 30, prefix + [2] * 20
+    one = prefix + [1] * 30
+    two = prefix + [2] * 20
     caches = kept(model, one)
     for prompt, expected in [(two, prefix), (one, one[:-1]), (two, two[:-1]), ([*one, 9, 9], one)]:
         cache = caches.take_cache(prompt, "")
@@ -118,7 +120,8 @@ def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefix_caches, "_MIN_TAIL", 1)
-    model, rng = shared_llama(), np.random.default_rng(seed)
+    model = shared_llama()
+    rng = np.random.default_rng(seed)
     caches = PrefixCaches(model.network, 12 * filled(model, A).nbytes)
     texts = [[1] * 8]
     for _ in range(40):
@@ -138,7 +141,8 @@ def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
 
 
 def test_of_two_that_share_as_much_the_one_that_loses_less_is_taken() -> None:
-    long, short = [1] * 30 + [2] * 20, [1] * 30 + [3]
+    long = [1] * 30 + [2] * 20
+    short = [1] * 30 + [3]
     for conversations in ((long, short), (short, long)):
         caches = kept(shared_llama(), *conversations)
         caches.take_cache([1] * 30 + [4, 4], "")

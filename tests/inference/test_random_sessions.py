@@ -70,7 +70,9 @@ class Walk:
         images: Sequence[ChatImage],
         seed: int,
     ) -> None:
-        self.alone, self.images, self.folder = alone, images, folder
+        self.alone = alone
+        self.images = images
+        self.folder = folder
         self.random = Random(seed)
         self._open = partial(ready_session, model, small)
         self.session = self._open(cache_bytes=PLENTY)

@@ -65,7 +65,8 @@ def chat(*turns: str, **sampling: object) -> GenerationRequest:
     return GenerationRequest(messages, SamplingParams(max_tokens=8, **sampling), seed=4)  # type: ignore[arg-type]
 
 
-FIRST, SECOND = "@a what is this", "here are @b and @a again and @a again and"
+FIRST = "@a what is this"
+SECOND = "here are @b and @a again and @a again and"
 CHATS = [
     chat(FIRST),
     chat(SECOND),
@@ -123,7 +124,8 @@ def test_lookup_goes_on_behind_an_image() -> None:
 @settings(max_examples=100)
 @given(prompt=some.lists(some.integers(-40, 35), min_size=1, max_size=30))
 def test_penalties_and_texts_know_nothing_of_images(prompt: list[int]) -> None:
-    model, text = shared_llama(), [token for token in prompt if 0 <= token < len(ALPHABET)]
+    model = shared_llama()
+    text = [token for token in prompt if 0 <= token < len(ALPHABET)]
     chooser = TokenChooser(SamplingParams(repetition_penalty=1.2), 0, len(ALPHABET))
     assert mx.array_equal(chooser.seen(prompt), chooser.seen(text))
     images = [token for token in prompt if token < len(ALPHABET)]

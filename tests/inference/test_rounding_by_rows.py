@@ -59,7 +59,8 @@ def test_logits_are_the_same_with_other_kernels_of_the_host() -> None:
     """OpenBLAS picks kernels by processor, which add up in different orders; every x86 of today has Nehalem's."""
     code = "from tests.inference.test_rounding_by_rows import logits_by_rows; print(logits_by_rows())"
     with_others = {**os.environ, "OPENBLAS_CORETYPE": "Nehalem"}
-    command, root = [sys.executable, "-c", code], Path(__file__).parents[2]
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parents[2]
     told = subprocess.run(command, env=with_others, cwd=root, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == logits_by_rows()
 
@@ -96,7 +97,8 @@ def test_near_ties_are_found() -> None:
 @pytest.mark.slow
 def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were trees verified at wrong positions, what came of it must not pass for rounding."""
-    model, packed = shared_llama(), ModelHooks.packed
+    model = shared_llama()
+    packed = ModelHooks.packed
     assert model.capability.reason == ""
     monkeypatch.setattr(
         ModelHooks, "packed", lambda self, depths: packed(self, depths if depths is None else 2 * depths)
@@ -108,8 +110,10 @@ def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("family", "dtype"), share(product(FAMILIES, ["bfloat16", "4bit"]), 9))
 def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding(family: str, dtype: str) -> None:
-    model, prompt = shared_family(family, dtype), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-    errors, noise = list[float](), list[float]()
+    model = shared_family(family, dtype)
+    prompt = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+    errors = list[float]()
+    noise = list[float]()
     for number in range(3):
         root, a, b, c, d = (1 + (7 * number + step) % 29 for step in range(5))
         trees = model.capability.reason == ""

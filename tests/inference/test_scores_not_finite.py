@@ -48,7 +48,8 @@ def check(model: LoadedModel, request: GenerationRequest, end: object) -> ReplyE
 )
 def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temperature: float) -> None:
     """NaN was above the root, so that the target was fed tokens that it had not chosen."""
-    model, request = shared_llama(), request_at(temperature)
+    model = shared_llama()
+    request = request_at(temperature)
     beams, branch = SHAPES[shape]
     prompt = model.encode_chat(request.messages, False)
     drafter = harmed_head(model, kind, harm).drafter(prompt, with_beams(request, beams, branch))
@@ -71,7 +72,8 @@ def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temper
     ),
 )
 def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, float]) -> None:
-    model, request = shared_llama(), ask("abcabcabc", max_tokens=20, temperature=0.9, **sampling)
+    model = shared_llama()
+    request = ask("abcabcabc", max_tokens=20, temperature=0.9, **sampling)
     prompt = model.encode_chat(request.messages, False)
     drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), False))
     end = drafted(model, request, drafter)[0][-1]
@@ -81,7 +83,8 @@ def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, floa
 
 @pytest.mark.parametrize("harm", share(HARMS, 7))
 def test_chains_of_any_scores_change_no_token(harm: str) -> None:
-    model, request = chains_only(shared_llama()), request_at(0.9)
+    model = chains_only(shared_llama())
+    request = request_at(0.9)
     prompt = model.encode_chat(request.messages, False)
     drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), True))
     check(model, request, drafted(model, request, drafter)[0][-1])
@@ -91,7 +94,8 @@ def test_chains_of_any_scores_change_no_token(harm: str) -> None:
     ("harm", "temperature", "shape"), share(pairs(HARMS, TEMPERATURES, [DraftShape(4), DraftShape(4, (2, 1))]), 18)
 )
 def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, shape: DraftShape) -> None:
-    model, request = shared_llama(), request_at(temperature)
+    model = shared_llama()
+    request = request_at(temperature)
     draft = harmed_draft_model(model, harm)
     prompt = model.encode_chat(request.messages, False)
     end = check(
@@ -111,7 +115,8 @@ def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, sh
     ("kind", "harm", "temperature"), share(pairs([*HEADS, "draft model"], HARMS, TEMPERATURES), 45)
 )
 def test_the_automatic_mode_takes_any_scores(kind: str, harm: str, temperature: float) -> None:
-    model, request = shared_llama(), request_at(temperature)
+    model = shared_llama()
+    request = request_at(temperature)
     head = None if kind == "draft model" else harmed_head(model, kind, harm)
     small = harmed_draft_model(model, harm) if head is None else None
     state = state_of(model, AvailableDrafters(head, None, small))
@@ -149,9 +154,11 @@ def test_whatever_the_scores_the_best_nodes_are_a_tree_below_the_root() -> None:
     rng = np.random.default_rng(4)
     values = [NAN, INF, -INF, 0.0, 5.0, -1.0, -3e38, 3e38]
     for trial in range(200):
-        width, levels = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+        width = int(rng.integers(1, 6))
+        levels = int(rng.integers(1, 5))
         size = 1 + width * levels
-        count, length = int(rng.integers(1, size + 3)), int(rng.integers(0, levels + 1))
+        count = int(rng.integers(1, size + 3))
+        length = int(rng.integers(0, levels + 1))
         above = [0 if level == 0 else 1 + (level - 1) * width for level in range(levels) for _ in range(width)]
         parents = np.array([-1, *(first + rng.integers(0, width if first else 1) for first in above)], np.int32)
         pool = _pool(rng.integers(1, 30, size), parents, rng.choice(values, size), levels)
@@ -176,7 +183,8 @@ class _Liar(Drafter):
         self._rng = np.random.default_rng(seed)
 
     def propose(self, root: int, limit: int) -> Draft:
-        rng, size = self._rng, int(self._rng.integers(1, 9))
+        rng = self._rng
+        size = int(self._rng.integers(1, 9))
         tokens = mx.array(rng.integers(-(2**31), 2**31 - 1, size).astype(np.int32))
         parents = mx.array(rng.integers(-9, 12, size).astype(np.int32))
         if rng.random() < 0.5:
@@ -189,7 +197,8 @@ class _Liar(Drafter):
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "repetition_penalty": 1.3}], ids=str)
 def test_a_drafter_that_lies_changes_no_token(sampling: dict[str, float]) -> None:
-    model, request = shared_llama(), ask(max_tokens=40, **sampling)
+    model = shared_llama()
+    request = ask(max_tokens=40, **sampling)
     request = replace(request, draft=replace(request.draft, trace=True))
     events, _ = drafted(model, request, _Liar(int(sampling["temperature"])))
     end = events[-1]

@@ -14,7 +14,9 @@ from tests.inference.fakes import ask, positions, tiny_llama
 
 pytestmark = pytest.mark.across_rows
 
-USER, ASSISTANT, SYSTEM = Role.USER, Role.ASSISTANT, Role.SYSTEM
+USER = Role.USER
+ASSISTANT = Role.ASSISTANT
+SYSTEM = Role.SYSTEM
 
 
 def request(
@@ -22,7 +24,8 @@ def request(
 ) -> GenerationRequest:
     options = {"max_tokens": 12, "temperature": 1.0, **sampling}
     messages = tuple(ChatMessage(role, text) for role, text in turns)
-    params, plain = SamplingParams(**options), DraftSettings(Mode.OFF)  # type: ignore[arg-type]
+    params = SamplingParams(**options)  # type: ignore[arg-type]
+    plain = DraftSettings(Mode.OFF)
     return GenerationRequest(messages, params, seed, continue_last=continue_last, draft=plain)
 
 

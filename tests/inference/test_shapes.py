@@ -95,7 +95,8 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(15))
 def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
-    model, source = json_model(), schema(random.Random(number))
+    model = json_model()
+    source = schema(random.Random(number))
     jsonschema.Draft202012Validator.check_schema(source)
     for temperature in (0, 0.9):
         request = shaped(source, seed=number, temperature=temperature, top_p=1)
@@ -118,7 +119,8 @@ def test_most_answers_of_the_test_are_whole() -> None:
 @pytest.mark.parametrize("sampling", share(SAMPLINGS, 4))
 def test_samplings_look_at_what_the_shape_allows(sampling: dict[str, float]) -> None:
     """A filter may keep only tokens that the shape forbids, unless it looks at the others alone."""
-    model, request = json_model(), shaped(schema(random.Random(3)), seed=3, **sampling)
+    model = json_model()
+    request = shaped(schema(random.Random(3)), seed=3, **sampling)
     plain = reply(model, request, Mode.OFF)
     jsonschema.validate(json.loads(plain.text), json.loads(request.shape.source if request.shape else ""))
     assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
@@ -127,7 +129,8 @@ def test_samplings_look_at_what_the_shape_allows(sampling: dict[str, float]) -> 
 @pytest.mark.parametrize("family", share(["gemma3", "qwen3_next"], 2))
 def test_other_families_have_shapes_too(family: str) -> None:
     """Sliding windows, and recurrent state."""
-    model, request = json_model(family), shaped(schema(random.Random(5)), seed=5, temperature=0.9)
+    model = json_model(family)
+    request = shaped(schema(random.Random(5)), seed=5, temperature=0.9)
     plain = reply(model, request, Mode.OFF)
     assert reply(model, request, Mode.LOOKUP).token_ids == plain.token_ids
     for width in (1, 3):
@@ -141,7 +144,8 @@ def test_what_the_shape_forces_is_drafted() -> None:
         "required": ["a very long name"],
     }
     request = shaped({**source, "additionalProperties": False})
-    plain, drafted = reply(json_model(), request, Mode.OFF), reply(json_model(), request, Mode.LOOKUP)
+    plain = reply(json_model(), request, Mode.OFF)
+    drafted = reply(json_model(), request, Mode.LOOKUP)
     assert drafted.token_ids == plain.token_ids
     assert drafted.statistics.target_calls < plain.statistics.target_calls / 2
     events = scripted(json_model(), request, list(plain.token_ids))
@@ -149,9 +153,11 @@ def test_what_the_shape_forces_is_drafted() -> None:
 
 
 def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat() -> None:
-    model, request = json_model(), replace(ask(max_tokens=80), shape=AnswerShape(ShapeKind.REGEX, "one way to say it"))
+    model = json_model()
+    request = replace(ask(max_tokens=80), shape=AnswerShape(ShapeKind.REGEX, "one way to say it"))
     assert request.shape is not None
-    prompt, state = model.encode_chat(request.messages, False), state_of(model, AvailableDrafters())
+    prompt = model.encode_chat(request.messages, False)
+    state = state_of(model, AvailableDrafters())
     state.planner = RandomPlanner(state.costs, (Mode.LOOKUP,), seed=0)
     matcher = matcher_of(model, request.shape)
     job = replace(ReplyJob.fresh(model, prompt, request), mode=Mode.AUTO, matcher=matcher)
@@ -223,7 +229,8 @@ def begun(request: GenerationRequest, text: str) -> GenerationRequest:
 @pytest.mark.parametrize(("number", "temperature"), share(product(range(6), [0, 0.9]), 12))
 def test_an_answer_that_is_continued_has_the_shape_in_every_mode(number: int, temperature: float) -> None:
     """Wherever it was cut, also inside what is one token for the model."""
-    model, source = json_model(), schema(random.Random(number))
+    model = json_model()
+    source = schema(random.Random(number))
     request = shaped(source, seed=number, temperature=temperature, top_p=1)
     whole = reply(model, request, Mode.OFF).text
     for length in {1, 2, len(whole) // 2, len(whole) - 1} & {*range(1, len(whole))}:
@@ -253,7 +260,8 @@ def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
     number: int, control: int, temperature: float
 ) -> None:
     """Whether the marker that ends it is a text, a control token, or a text and a control token."""
-    model, source = thinking_model(control), schema(random.Random(number))
+    model = thinking_model(control)
+    source = schema(random.Random(number))
     request = shaped(source, seed=number, temperature=temperature, top_p=1)
     request = replace(request, sampling=replace(request.sampling, max_tokens=240))
     plain = reply(model, request, Mode.OFF)
@@ -310,7 +318,8 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
 def test_a_shape_that_fails_in_the_middle_ends_the_reply_with_an_error_and_spoils_nothing(mode: Mode) -> None:
     """An expression may compile fast and need too many states while it is followed."""
-    session, fine = ChatSession(json_model()), shaped(schema(random.Random(3)), seed=3)
+    session = ChatSession(json_model())
+    fine = shaped(schema(random.Random(3)), seed=3)
     hostile = replace(ask(), shape=AnswerShape(ShapeKind.REGEX, "(?:a?){5000}a{5000}"), draft=DraftSettings(mode))
     for _ in range(2):
         with pytest.raises(ShapeRefusedError) as refusal:

@@ -31,7 +31,8 @@ def end_of(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
 
 def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]) -> list[int]:
     """Return what the network writes most likely, of all but some tokens: mlx-lm's own cache, no code of ours."""
-    cache, tokens = make_prompt_cache(model.network), model.encode_chat(request.messages, False)
+    cache = make_prompt_cache(model.network)
+    tokens = model.encode_chat(request.messages, False)
     written = list[int]()
     while len(written) < request.sampling.max_tokens and END not in written:
         logits = model.network(mx.array([tokens]), cache=cache)[0, -1].tolist()
@@ -43,7 +44,8 @@ def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]
 
 @pytest.mark.parametrize("name", ["llama", "qwen3_next", "gpt_oss"])
 def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None:
-    model, request = model_of(name), ask(PROMPT, temperature=0, max_tokens=16)
+    model = model_of(name)
+    request = ask(PROMPT, temperature=0, max_tokens=16)
     usual = end_of(ChatSession(model), request).token_ids
     suppressed = {*usual[:3], usual[-1]} | {-1, len(ALPHABET), 10**30}
     kept = replace(model, suppressed=frozenset(suppressed))
@@ -57,7 +59,8 @@ def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None
 @pytest.mark.parametrize("name", ["llama", "qwen3_next"])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.9, "top_p": 1.0}, FILTERS])
 def test_a_sampled_reply_has_none_of_them_in_any_mode(name: str, sampling: dict[str, float]) -> None:
-    model, request = model_of(name), ask(PROMPT, max_tokens=20, **sampling)
+    model = model_of(name)
+    request = ask(PROMPT, max_tokens=20, **sampling)
     suppressed = frozenset(end_of(ChatSession(model), request).token_ids)
     kept = replace(model, suppressed=suppressed)
     replies = {mode: end_of(ready_session(kept), replace(request, draft=settings_of(mode))).token_ids for mode in Mode}
@@ -77,7 +80,8 @@ def test_all_tokens_suppressed_is_as_none_and_a_format_may_need_one() -> None:
 
 
 def test_a_format_is_kept_with_its_tokens_suppressed() -> None:
-    model, request = json_model(), replace(ask("list", max_tokens=60), shape=AnswerShape(ShapeKind.REGEX, '"aa"'))
+    model = json_model()
+    request = replace(ask("list", max_tokens=60), shape=AnswerShape(ShapeKind.REGEX, '"aa"'))
     model = replace(model, suppressed=frozenset(model.tokenizer.encode('"a')))
     assert end_of(ChatSession(model), request).text.strip() == '"aa"'
 

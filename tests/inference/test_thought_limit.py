@@ -107,7 +107,8 @@ def test_a_stop_string_ends_no_reply_in_the_marker() -> None:
 def test_a_thought_that_the_model_opens_is_closed(opening: object) -> None:
     """Ordinary words before a marker, or a marker in the answer, begin no thought."""
     model = json_model()
-    marker, close = getattr(opening, "marker"), getattr(opening, "close")  # noqa: B009
+    marker = getattr(opening, "marker")  # noqa: B009
+    close = opening.close
     rules = ThoughtLimit(model, 3)
     for token in model.prompts.encode_text(f"\n{marker}xy"):
         assert rules.allowed() is None

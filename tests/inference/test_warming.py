@@ -44,8 +44,10 @@ class OwnDrafter(Drafters):
 
 def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = tiny_llama(context_length=2048)
-    rows, traced = list[int](), list[int]()
-    verify, of = Verifier.verify, TreeLogProbs.build
+    rows = list[int]()
+    traced = list[int]()
+    verify = Verifier.verify
+    of = TreeLogProbs.build
 
     def noted(verifier: Verifier, tree: PackedTree, fed: int = 0) -> Verified:
         rows.append(len(tree))
@@ -261,7 +263,8 @@ def test_a_session_of_a_benchmark_drafts_at_once(new_machine: Prepared) -> None:
 
 def test_few_kernels_are_compiled_in_a_slice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A stand-in for MLX compiles a kernel for each new stage that waits."""
-    kernels, wait = set[str](), Ledger.wait
+    kernels = set[str]()
+    wait = Ledger.wait
 
     def compiling(ledger: Ledger, *arrays: mx.array | None) -> None:
         kernels.add(ledger.open.path)
@@ -269,7 +272,8 @@ def test_few_kernels_are_compiled_in_a_slice(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr(Ledger, "wait", compiling)
     monkeypatch.setattr(blas, "compiled_kernels", lambda: len(kernels))
-    model, counts = tiny_llama(context_length=2048), [0]
+    model = tiny_llama(context_length=2048)
+    counts = [0]
     for _ in warm(model, OwnDrafter(model, tmp_path), warmed_by(DraftSettings())):
         counts.append(len(kernels))
     assert max(after - before for before, after in pairwise(counts)) == 1

@@ -84,7 +84,9 @@ def _piece_data(spelled: str) -> bytes:
 @cache
 def kinds() -> dict[str, Kind]:
     """Return a tokenizer of each kind that models have."""
-    to_blank, fallback, fuse = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
+    to_blank = decoders.Replace("▁", " ")
+    fallback = decoders.ByteFallback()
+    fuse = decoders.Fuse()
     marks = normalizers.Replace(" ", "▁")
     begins = normalizers.Sequence([normalizers.Prepend("▁"), marks])
     stripped = decoders.Sequence([to_blank, fallback, fuse, decoders.Strip(" ", 1, 0)])

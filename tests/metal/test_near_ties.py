@@ -43,7 +43,8 @@ def test_so_do_those_of_the_real_model(
     message = ChatMessage(Role.USER, "Write a Python function that reverses a list, then explain each line of it.")
     for mode in (Mode.LOOKUP, Mode.DRAFTER, Mode.AUTO):
         for temperature in (0.0, 0.7):
-            sampling, draft = SamplingParams(temperature, max_tokens=128), DraftSettings(mode)
+            sampling = SamplingParams(temperature, max_tokens=128)
+            draft = DraftSettings(mode)
             request = GenerationRequest((message,), sampling, 11, draft=draft)
             *_, end = ChatSession(model).generate(request)
             assert isinstance(end, ReplyEnd)

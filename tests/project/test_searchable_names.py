@@ -22,7 +22,8 @@ def assigns_several(node: ast.AST) -> bool:
         return False
     if len(node.targets) > 1:
         return True
-    target, value = node.targets[0], node.value
+    target = node.targets[0]
+    value = node.value
     if not isinstance(target, ast.Tuple | ast.List) or not isinstance(value, ast.Tuple | ast.List):
         return False
     return sorted(map(ast.unparse, target.elts)) != sorted(map(ast.unparse, value.elts))

@@ -40,7 +40,9 @@ class EchoingEngine:
     """
 
     def __init__(self) -> None:
-        self.begun = self.cancelled = self.max_at_once = 0
+        self.begun = 0
+        self.cancelled = 0
+        self.max_at_once = 0
         self._asked = 0
         self._lock = threading.Lock()
         self._work = queue.SimpleQueue[Callable[[], None] | None]()
@@ -90,7 +92,8 @@ class EchoingEngine:
         words = said.split(" ")
         on_event(PrefillProgress(request.request_id, len(words), len(words), 0))
         most = request.sampling.max_tokens if words[0] == "forever" else min(len(words), request.sampling.max_tokens)
-        text, finish = "", FinishReason.EOS if most >= len(words) else FinishReason.LENGTH
+        text = ""
+        finish = FinishReason.EOS if most >= len(words) else FinishReason.LENGTH
         ids: list[int] = []
         for index in range(most):
             if running.cancelled.is_set():

@@ -133,7 +133,9 @@ class ScriptedGate:
             on_event(script.refusal)
             return
         on_event(PrefillProgress(0, 8, 8, 2, script.in_thought))
-        written, finish, markers = 0, script.finish, (self.model or MODEL).token_markers
+        written = 0
+        finish = script.finish
+        markers = (self.model or MODEL).token_markers
         marks = self.model.tool_markers[:1] if request.tools and self.model and self.model.tool_markers else ()
         reader = PartsReader(
             script.in_thought, shaped=request.shape is not None, plain=request.text is not None,

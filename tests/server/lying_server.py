@@ -11,7 +11,9 @@ Write = Callable[[Callable[[bytes], object]], object]
 @contextmanager
 def lying_server(*answers: bytes | Write) -> Iterator[tuple[str, list[bytes]]]:
     """Give an address, and the requests that come; the last answer is given again and again."""
-    listener, requests, left = socket.create_server(("127.0.0.1", 0)), list[bytes](), list(answers)
+    listener = socket.create_server(("127.0.0.1", 0))
+    requests = list[bytes]()
+    left = list(answers)
 
     def run() -> None:
         with suppress(OSError):

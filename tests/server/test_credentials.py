@@ -44,7 +44,8 @@ def test_a_key_is_made_once_and_kept_in_the_keychain(keychain: Keychain) -> None
 @pytest.mark.parametrize("backend", [Locked, PlainText])
 def test_without_a_keychain_a_key_is_in_a_private_file(backend: type[keyring.backend.KeyringBackend]) -> None:
     keyring.set_keyring(backend())
-    key, file = find_key(), paths.server_key_path()
+    key = find_key()
+    file = paths.server_key_path()
     assert (key.location, file.read_text().strip()) == (str(file), key.text)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert find_key() == key

@@ -220,7 +220,8 @@ KINDS: tuple[Kind, ...] = (
 @pytest.mark.slow
 @pytest.mark.parametrize("server", [PATIENT], indirect=True, ids=[""])
 def test_a_thousand_requests(server: Server, engine: EchoingEngine) -> None:
-    process, memory = psutil.Process(), list[int]()
+    process = psutil.Process()
+    memory = list[int]()
     with ThreadPoolExecutor(AT_ONCE) as clients:
 
         def send(numbers: range) -> Counter[str]:

@@ -117,7 +117,8 @@ def test_a_thought_is_put_before_the_answer_as_the_window_reads_it(engine: Engin
     gate.scripts = [Script(("Hm", " </think", "> no", "</think>", "The", " <think> is"), in_thought=True, control=(3,))]
     gate.model = replace(MODEL, token_markers=frozenset({"<think>", "</think>"}))
     events = reply(engine)
-    first, end = events[0], end_of(events)
+    first = events[0]
+    end = end_of(events)
     assert isinstance(first, PrefillProgress)
     assert first.in_thought
     assert (end.told.thought, end.told.answer) == ("Hm </think> no", "The <think> is")
@@ -282,7 +283,8 @@ def test_a_self_signed_certificate_is_offered_by_its_fingerprint_on_a_mac_too(
     make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust = MacTrust(ssl.PROTOCOL_TLS_CLIENT)
-    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    trust.check_hostname = False
+    trust.verify_mode = ssl.CERT_NONE
     monkeypatch.setattr(server_connection, "tls_context", lambda: trust)
     server = make_server(certificate=own_certificate())
     with pytest.raises(UntrustedCertificateError) as error:
@@ -295,7 +297,8 @@ def test_a_certificate_that_changes_between_the_look_and_the_connection_is_named
 ) -> None:
     shown = own_certificate().read_text()
     paths.server_certificate_path().unlink()
-    server, looked = make_server(certificate=own_certificate()), shown[shown.index("-----BEGIN CERT") :]
+    server = make_server(certificate=own_certificate())
+    looked = shown[shown.index("-----BEGIN CERT") :]
 
     async def look(_: Connection) -> str:
         return looked

@@ -111,7 +111,8 @@ def test_a_request_that_is_stopped_takes_no_turn(gate: ScriptedGate) -> None:
 
 def test_a_stopped_reply_ends_at_once_and_the_next_one_when_the_engine_has_stopped(gate: ScriptedGate) -> None:
     async def use(queue: RequestQueue) -> None:
-        first, second = submit(queue, "a0"), submit(queue, "b0")
+        first = submit(queue, "a0")
+        second = submit(queue, "b0")
         await first.parts.get()
         queue.stop_request(first, ApiError(503, "stopped"))
         assert await end_of(first) == ApiError(503, "stopped")
@@ -166,7 +167,8 @@ def test_requests_with_images_are_among_those_that_may_wait(gate: ScriptedGate) 
     images = Images()
 
     async def use(queue: RequestQueue) -> None:
-        first, second = images.submit(queue, "a0"), images.submit(queue, "a1")
+        first = images.submit(queue, "a0")
+        second = images.submit(queue, "a1")
         with pytest.raises(ApiError, match="Too many"):
             images.submit(queue, "a2")
         images.free.set()

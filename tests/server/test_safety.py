@@ -465,7 +465,8 @@ def test_stopping_ends_replies(make_server: MakeServer, gate: ScriptedGate) -> N
 def test_stopping_ends_a_reply_although_the_engine_is_busy(make_server: MakeServer, gate: ScriptedGate) -> None:
     """The engine's last event comes after the server's end, and is dropped."""
     server = make_server()
-    begun, busy = threading.Event(), threading.Event()
+    begun = threading.Event()
+    busy = threading.Event()
 
     def stay_busy() -> None:
         begun.set()

@@ -289,7 +289,8 @@ class ScriptedReply:
 
     def _make(self, request: GenerationRequest, script: Reply) -> Iterator[GenerationEvent]:
         request_id = request.request_id
-        reason, calls = script.finish_reason, CALL_MARKERS[:1] if request.tools else ()
+        reason = script.finish_reason
+        calls = CALL_MARKERS[:1] if request.tools else ()
         reader = PartsReader(script.in_thought, call_marks=calls)
         for processed in range(script.prefill_chunk, script.prompt_tokens + 1, script.prefill_chunk):
             self._gate.wait(self._cancelled.is_set)

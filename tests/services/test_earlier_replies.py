@@ -16,7 +16,8 @@ from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window
 
 WAIT_MS = 60_000  # a child process starts
-SOUP, TEA = "Boil the soup slowly, then serve it warm.", "Pour the tea into the small white cups."
+SOUP = "Boil the soup slowly, then serve it warm."
+TEA = "Pour the tea into the small white cups."
 COFFEE = "Grind the beans and wait for a minute."
 
 
@@ -119,7 +120,8 @@ def test_an_index_that_is_up_to_date_stays(app: Window, default_model_folder: Pa
 
 
 def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window, default_model_folder: Path) -> None:
-    settings, earlier = app.controller.settings, app.controller.earlier
+    settings = app.controller.settings
+    earlier = app.controller.earlier
     load(app, default_model_folder)
     settings.change(replace(settings.values, earlier_replies=False))
     assert earlier.index is None

@@ -11,7 +11,8 @@ from tests.services.window import WAIT_MS, Window
 def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
     window: Window, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
-    kept, settings = window.controller.prefix_caches, window.controller.settings
+    kept = window.controller.prefix_caches
+    settings = window.controller.settings
     qtbot.waitUntil(lambda: kept.facts is not None, timeout=WAIT_MS)
     assert kept.facts is not None
     assert kept.facts.limit_bytes == engine.cache_bytes

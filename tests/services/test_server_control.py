@@ -24,8 +24,10 @@ class Client:
     """A program that asks for a chat completion on a thread, since the main thread has the app's events."""
 
     def __init__(self, server: ServerControl, key: str = "") -> None:
-        self._where, self._key = urlsplit(server.address).netloc, key or server.key
-        self.status, self.answer = 0, {}  # type: tuple[int, dict[str, Any]]
+        self._where = urlsplit(server.address).netloc
+        self._key = key or server.key
+        self.status = 0  # type: tuple[int, dict[str, Any]]
+        self.answer = {}
         self._thread = threading.Thread(target=self._ask)
         self._thread.start()
 
@@ -35,7 +37,8 @@ class Client:
         headers = {"Authorization": f"Bearer {self._key}", "User-Agent": "agent/1", "Content-Type": "application/json"}
         connection.request("POST", "/v1/chat/completions", body, headers)
         response = connection.getresponse()
-        self.status, self.answer = response.status, json.loads(response.read())
+        self.status = response.status
+        self.answer = json.loads(response.read())
         connection.close()
 
     @property

@@ -158,7 +158,8 @@ def page(request):
 
 def invalid(number, arguments):
     """Write an answer that no parser takes, or the line of the arguments."""
-    begin, end = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]' % number, b"}}\n"
+    begin = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]' % number
+    end = b"}}\n"
     match MODE:
         case "says":
             os.write(1, arguments["line"].replace("$ID", str(number)).encode() + b"\n")

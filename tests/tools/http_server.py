@@ -19,7 +19,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.headers.append(dict(self.headers))
-        method, mode = request["method"], self.path.strip("/").replace("%20", " ")
+        method = request["method"]
+        mode = self.path.strip("/").replace("%20", " ")
         if mode == "elsewhere":
             self._send(307, location=f"http://localhost:{self.server.server_port}/good")
         elif mode == "slash" and not self.path.endswith("/"):

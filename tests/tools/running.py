@@ -37,7 +37,8 @@ class Run:
     def __init__(
         self, child: ChildProcess, server: ToolServer, limits: ServerLimits | None = None, **values: str
     ) -> None:
-        self._child, self.server = child, server
+        self._child = child
+        self.server = server
         self._changed = threading.Condition()
         self.tools: list[list[dict[str, Any]]] = []
         self.problems: list[str] = []

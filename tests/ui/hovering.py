@@ -23,7 +23,8 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 _OPENS_FOR_WRITING = 'while : > "$1"; do echo opened >> "$2"; done'  # each waits until somebody opens it for reading
-_ACROSS, _DOWN = 24, 12  # pixels from place to place where a widget draws its own parts
+_ACROSS = 24  # pixels from place to place where a widget draws its own parts
+_DOWN = 12
 _MAX_PLACES = 400
 _TIP = "qtooltip_label"  # what Qt calls the window of a tooltip, a child of the widget that it is about
 
@@ -32,7 +33,8 @@ class Pipe:
     """A pipe that notes when it is read. Whoever reads it finds it empty: a test that fails does not hang."""
 
     def __init__(self, path: Path, notes: Path) -> None:
-        self.path, self._notes = path, notes
+        self.path = path
+        self._notes = notes
 
     @property
     def reads(self) -> int:
@@ -46,7 +48,8 @@ class Pipe:
 @contextmanager
 def watched_pipe(folder: Path) -> Iterator[Pipe]:
     """Make a pipe in a folder, and a process that stands at its other end."""
-    path, notes = folder / "pipe", folder / "reads"
+    path = folder / "pipe"
+    notes = folder / "reads"
     os.mkfifo(path)
     other = subprocess.Popen(["sh", "-c", _OPENS_FOR_WRITING, "sh", str(path), str(notes)])
     try:
@@ -101,7 +104,8 @@ def _places(widget: QWidget) -> Iterator[QPoint]:
     elif isinstance(widget, QTabBar):
         yield from (widget.tabRect(place).center() for place in range(widget.count()))
     elif isinstance(owner, QTextBrowser) or type(widget).paintEvent is not _inherited(widget).paintEvent:
-        across, down = range(4, widget.width(), _ACROSS), range(4, widget.height(), _DOWN)
+        across = range(4, widget.width(), _ACROSS)
+        down = range(4, widget.height(), _DOWN)
         yield from [QPoint(x, y) for y in down for x in across][:_MAX_PLACES]
     else:
         yield widget.rect().center()
@@ -113,7 +117,8 @@ def _inherited(widget: QWidget) -> type[QWidget]:
 
 
 def _rows(view: QAbstractItemView) -> Iterator[QRect]:
-    model, waiting = view.model(), [view.rootIndex()]
+    model = view.model()
+    waiting = [view.rootIndex()]
     while waiting:
         parent = waiting.pop()
         for row in range(model.rowCount(parent)):

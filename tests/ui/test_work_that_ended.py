@@ -53,7 +53,8 @@ class HeldThread(SerialThread):
         if self._closed or not HeldThread.holds:
             return super().do(work, on_end, on_progress, may_stop=may_stop)
         job: Job[Any] = Job(on_progress, on_end)
-        self._latest, self._may_stop = job, may_stop
+        self._latest = job
+        self._may_stop = may_stop
         HeldThread.tasks.append((job, work))
         if HeldThread.at_once:
             end_threads()
@@ -75,7 +76,9 @@ class Desk:
     """
 
     def __init__(self, chat: Chat, window: MainWindow, theme: Theme) -> None:
-        self.chat, self.window, self.theme = chat, window, theme
+        self.chat = chat
+        self.window = window
+        self.theme = theme
         self.end: Callable[[], None] = end_threads
         self.waits: Callable[[], bool] = lambda: False
 
@@ -176,7 +179,8 @@ def desk(
     # The threads of what is built here are held, too.
     window.windows.model_services.library.search_again()
     yield Desk(chat, window, theme)
-    HeldThread.holds = HeldThread.at_once = False
+    HeldThread.holds = False
+    HeldThread.at_once = False
     end_threads()
     window.windows.end_background_work()
 
@@ -215,7 +219,8 @@ def dialogs() -> list[QWidget]:
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("moment", ["before it returned", "while it is shown", "later", "after closing"])
 def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, times: int) -> None:
-    HeldThread.holds, HeldThread.at_once = True, moment == "before it returned"
+    HeldThread.holds = True
+    HeldThread.at_once = moment == "before it returned"
     for name in [*PLACES] * times:
         desk.end = end_threads
         opened = PLACES[name](desk)
@@ -275,7 +280,8 @@ def test_threads_end_with_their_windows(qtbot: QtBot, desk: Desk) -> None:
 
 def test_the_files_are_removed_that_the_question_was_about(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The details' row shows another download when the selected one leaves the list."""
-    models, removed = desk.window.windows.model_services, list[str]()
+    models = desk.window.windows.model_services
+    removed = list[str]()
     monkeypatch.setattr(models.downloads, "discard", removed.append)
     row = ModelRow(models, PageLinks(), desk.theme, 0, in_details=True)
     row.setParent(desk.window)

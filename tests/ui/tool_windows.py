@@ -42,7 +42,9 @@ class ToolWindow:
     """A window with a chat that has both servers."""
 
     def __init__(self, chat: Chat, servers: ShownServers, window: MainWindow) -> None:
-        self.chat, self.servers, self.window = chat, servers, window
+        self.chat = chat
+        self.servers = servers
+        self.window = window
 
     @property
     def calls(self) -> PendingCalls:
@@ -72,14 +74,18 @@ class ToolWindow:
 
     def wait(self) -> None:
         """Wait until nothing goes on."""
-        replies, calls, path = self.chat.controller.replies, self.chat.controller.calls, self.chat.controller.chat
+        replies = self.chat.controller.replies
+        calls = self.chat.controller.calls
+        path = self.chat.controller.chat
         self.chat.qtbot.waitUntil(lambda: replies.free and not replies.live and not calls.runs_in(path.id))
 
 
 @pytest.fixture
 def tool_window(qtbot: QtBot, theme: Theme, tmp_path: Path) -> Iterator[ToolWindow]:
-    engine, servers = ScriptedEngine(), ShownServers()
-    store, client = ConversationStore(tmp_path / "chats.db"), EngineClient(lambda: engine, nullcontext)
+    engine = ScriptedEngine()
+    servers = ShownServers()
+    store = ConversationStore(tmp_path / "chats.db")
+    client = EngineClient(lambda: engine, nullcontext)
     settings = SettingsStore(tmp_path / "settings.json")
     settings.save_settings(replace(settings.settings, panel_visible=False))
     controller = ChatController(store, settings, client, tools=servers)

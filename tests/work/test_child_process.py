@@ -133,7 +133,8 @@ def test_whoever_waits_may_give_up(child):
 
 
 def test_a_child_that_dies_ends_what_it_worked_on(child):
-    first, second = child.submit("die", {"status": 3}), child.submit("echo", {"value": 1})
+    first = child.submit("die", {"status": 3})
+    second = child.submit("echo", {"value": 1})
     with pytest.raises(ChildEndedError, match="status 3"):
         first.result()
     assert second.result() == {"value": 1}  # asked of another: it was not at fault
@@ -197,7 +198,8 @@ def test_a_child_that_cannot_be_started(monkeypatch):
 
 def test_closing_lets_it_stop_in_good_order_and_waits_no_longer(child):
     child.submit("echo", {"value": 1}).result()
-    pid, job = child.pid, child.submit("hang", {})
+    pid = child.pid
+    job = child.submit("hang", {})
     child.close(0.1)
     assert not psutil.pid_exists(pid)
     with pytest.raises(RdchatError):
@@ -248,7 +250,8 @@ def test_many_threads_may_ask(child):
 
 
 def test_work_that_is_held_waits_and_goes_on(child):
-    begun, counted = threading.Event(), []
+    begun = threading.Event()
+    counted = []
     held = threading.Event()
 
     def note(number):

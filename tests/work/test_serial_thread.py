@@ -55,7 +55,8 @@ def test_what_fails_becomes_an_error_for_people_and_the_thread_goes_on(thread, e
 
 
 def test_the_thread_ends_with_its_object_after_the_jobs_given():
-    free, seen = threading.Event(), []
+    free = threading.Event()
+    seen = []
     thread = SerialThread("dropped")
     thread.do(lambda _job: seen.append(threading.current_thread()))
     thread.do(lambda _job: free.wait())
@@ -74,7 +75,9 @@ def test_a_callback_that_fails_does_not_end_the_thread(thread):
 
 
 def test_a_job_that_is_replaced_holds_nothing_up_and_tells_nothing(thread):
-    let_go, begun, told = threading.Event(), threading.Event(), []
+    let_go = threading.Event()
+    begun = threading.Event()
+    told = []
 
     def slow(job):
         begun.set()
@@ -99,7 +102,8 @@ def test_a_job_that_was_forgotten_holds_nothing_up(thread):
 
 
 def test_a_job_that_is_cancelled_before_its_turn_does_not_run(thread):
-    let_go, ran = threading.Event(), []
+    let_go = threading.Event()
+    ran = []
     thread.do(lambda _job: let_go.wait(60))
     job = thread.do(lambda _job: ran.append(1))
     job.cancel()
@@ -118,7 +122,8 @@ def test_after_closing_jobs_end_as_cancelled(thread):
 
 
 def test_closing_does_not_wait_for_a_disk_that_hangs():
-    let_go, thread = threading.Event(), SerialThread("hanging")
+    let_go = threading.Event()
+    thread = SerialThread("hanging")
     thread.do(lambda _job: let_go.wait(60))
     thread.wait_for_jobs(timeout_s=0.05)
     let_go.set()

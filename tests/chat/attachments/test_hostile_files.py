@@ -37,7 +37,8 @@ def inflating_pdf() -> bytes:
     """A page whose 300 KB become 300 MB."""
     bomb = zlib.compress(b"(a) Tj " * (45 << 20))
     good = pdf(["Hi"])
-    begin, end = good.index(b"<< /Length"), good.index(b"endstream")
+    begin = good.index(b"<< /Length")
+    end = good.index(b"endstream")
     return good[:begin] + b"<< /Length %d /Filter /FlateDecode >> stream\n%b\n" % (len(bomb), bomb) + good[end:]
 
 

@@ -41,7 +41,8 @@ def files_of(images: Sequence[bytes]) -> list[tuple[AttachedFile, str]]:
 @given(IMAGES)
 def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list[bytes]) -> None:
     with TemporaryDirectory() as name:
-        database, given_files = Path(name) / "store" / "conversations.db", files_of(images)
+        database = Path(name) / "store" / "conversations.db"
+        given_files = files_of(images)
         with closing(ConversationStore(database)) as store:
             asked = ask(store, *given_files, text="")
             expected = told(store, asked.files)
@@ -70,7 +71,8 @@ def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list
 
 
 def test_an_image_goes_with_the_last_message_that_has_it(store: ConversationStore) -> None:
-    first, second = ask(store, image_file(PHOTO, "a.png")), ask(store, image_file(PHOTO, "b.png"))
+    first = ask(store, image_file(PHOTO, "a.png"))
+    second = ask(store, image_file(PHOTO, "b.png"))
     erase_all(store, [first.conversation_id])
     assert told(store, store.message(second.id).files) == [("b.png", PHOTO)]
     erase_all(store, [second.conversation_id])

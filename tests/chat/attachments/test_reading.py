@@ -24,7 +24,8 @@ def reader() -> Iterator[FileReader]:
 
 class Reading:
     def __init__(self, reader: FileReader, folder: Path) -> None:
-        self._reader, self.folder = reader, folder
+        self._reader = reader
+        self.folder = folder
 
     def __call__(self, name: str, content: bytes | str) -> ReadFile:
         path = self.folder / name

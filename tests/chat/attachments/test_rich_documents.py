@@ -92,7 +92,8 @@ def test_struck_raised_and_lowered_text_of_word() -> None:
     def run(text: str, about: str = "") -> str:
         return f"<w:r><w:rPr>{about}</w:rPr><w:t>{text}</w:t></w:r>"
 
-    up, down = '<w:vertAlign w:val="superscript"/>', '<w:vertAlign w:val="subscript"/>'
+    up = '<w:vertAlign w:val="superscript"/>'
+    down = '<w:vertAlign w:val="subscript"/>'
     body = run("10") + run("-6", up) + run(" x") + run("max", down) + run("a", "<w:strike/>") + run("b", "<w:dstrike/>")
     assert read(f"<w:p>{body}</w:p>")[0].replace("~~~~", "") == "10⁻⁶ x_{max}~~ab~~"
 

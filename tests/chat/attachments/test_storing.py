@@ -70,7 +70,8 @@ def test_what_is_in_a_file_cannot_end_it(store: ConversationStore) -> None:
 
 
 def test_a_text_is_stored_once_and_goes_with_the_last_message_that_has_it(store: ConversationStore) -> None:
-    first, second = ask(store, some_file()), ask(store, some_file("copy.pdf"), some_file("b.txt", "other"))
+    first = ask(store, some_file())
+    second = ask(store, some_file("copy.pdf"), some_file("b.txt", "other"))
     files = [(file, store.file_text(file)) for file in second.files]
     edited = store.add_message(second.conversation_id, None, Role.USER, "And pears?", files=files)
     assert edited.files == second.files

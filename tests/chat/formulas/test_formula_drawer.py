@@ -82,7 +82,8 @@ def test_the_apps_own_process_draws_and_ends_with_its_input_in_the_midst_of_a_fo
     for number, tex in enumerate(("x^2", r"\nosuchthing")):
         process.stdin.write(request(number, tex))
     process.stdin.flush()
-    first, second = read_message(process.stdout), read_message(process.stdout)
+    first = read_message(process.stdout)
+    second = read_message(process.stdout)
     assert (first or {})["result"]["width"] > 10
     assert second == {"id": 1, "result": None}
     slow = r"\begin{pmatrix}" + r"\frac{a}{b} & " * 140 + r"\end{pmatrix}"

@@ -15,7 +15,8 @@ from tests.chat.conftest import OpenStore, StartProcess
 from tests.clocks import ManualClock
 from tests.grids import share
 
-PERSON, MODEL = Role.USER, Role.ASSISTANT
+PERSON = Role.USER
+MODEL = Role.ASSISTANT
 
 
 class Tree:

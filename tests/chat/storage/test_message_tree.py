@@ -135,7 +135,8 @@ class Oracle:
 
     def path(self) -> list[tuple[int, int, int]]:
         """Id, place and number of alternatives of every message shown."""
-        path, node = [], self.top
+        path = []
+        node = self.top
         while node.shown is not None:
             node = node.shown
             siblings = self.siblings(node)
@@ -151,7 +152,8 @@ def test_random_edits_and_steps_agree_with_a_tree_of_pointers(store: Conversatio
         chat_id, oracle = choose.choice(chats)
         ids = list(oracle.nodes)
         if ids and choose.random() < 0.4:
-            message_id, step = choose.choice(ids), choose.choice([-2, -1, 0, 1, 2])
+            message_id = choose.choice(ids)
+            step = choose.choice([-2, -1, 0, 1, 2])
             store.select_sibling(message_id, step)
             oracle.step(message_id, step)
         else:

@@ -44,7 +44,8 @@ def test_old_chats_keep_the_clock_and_the_folder(database: Path) -> None:
         ToolCall("files__read_file", "{}", "c"),
     ]
     with closing(ConversationStore(database)) as store:
-        tools, off = ("time", "files", "folder"), ("time__current_time", "folder__read_file")
+        tools = ("time", "files", "folder")
+        off = ("time__current_time", "folder__read_file")
         chat = store.create_conversation("time").id
         store.set_chat_options(replace(store.conversation(chat), own=OwnOptions(tools=tools, tools_off=off)))
         reply = store.add_message(chat, None, Role.ASSISTANT, said, tool_calls=tuple(calls))

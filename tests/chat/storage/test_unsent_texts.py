@@ -8,7 +8,8 @@ from rdchat.inference.api.messages import Role
 
 def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path: Path) -> None:
     store = ConversationStore(tmp_path / "chats.db")
-    chat, other = store.create_conversation("One"), store.create_conversation("Two")
+    chat = store.create_conversation("One")
+    other = store.create_conversation("Two")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
     store.save_unsent_text(None, None, "a new chat")
     store.save_unsent_text(chat.id, None, "typed")
@@ -35,7 +36,8 @@ def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path:
 
 def test_unsent_files_are_kept_over_a_restart_and_go_with_their_chat(tmp_path: Path) -> None:
     with closing(ConversationStore(tmp_path / "chats.db")) as store:
-        chat, other = store.create_conversation("One").id, store.create_conversation("Two").id
+        chat = store.create_conversation("One").id
+        other = store.create_conversation("Two").id
         text = "A note\0\ud800"
         note = attached(ReadFile("note.pdf", FileKind.PDF, (text,), "Scanned."), text, "page 1 of 3")
         files = (image_file(b"\x89PNG...", "Image", "", 30, 20), (note, text))

@@ -18,7 +18,8 @@ from rdchat.work.served import packed
 
 def import_into(store: ConversationStore, paths: Sequence[Path]) -> ImportReport:
     """Read files and store their chats; what crosses between the processes crosses as JSON here, too."""
-    writer, job = ImportWriter(store), Job[ImportReport]()
+    writer = ImportWriter(store)
+    job = Job[ImportReport]()
     read_files(store.path, paths, lambda frame: writer.store_frame(json.loads(packed(frame)[4:])), TaskProgress(job))
     writer.end_import({"ended": True}, job.set_outcome)
     return job.result()

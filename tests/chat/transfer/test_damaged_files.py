@@ -215,7 +215,9 @@ def test_a_damaged_part_of_an_archive_takes_nothing_of_it(
 
 def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationStore, write_json: WriteJson):
     path = write_json("conversations.json", [GOOD, GOOD | {"title": "Other"}, GOOD | {"title": "Third"}])
-    job, writer, sent = Job[ImportReport](), ImportWriter(store), list[object]()
+    job = Job[ImportReport]()
+    writer = ImportWriter(store)
+    sent = list[object]()
 
     def send(frame: dict[str, Any]) -> None:
         writer.store_frame(frame)

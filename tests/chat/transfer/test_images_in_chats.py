@@ -114,7 +114,8 @@ def test_what_is_no_image_is_not_taken(
 def test_images_of_lm_studio_are_taken_from_its_folder(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ) -> None:
-    chats, images = tmp_path / "conversations" / "of mine", tmp_path / "user-files"
+    chats = tmp_path / "conversations" / "of mine"
+    images = tmp_path / "user-files"
     chats.mkdir(parents=True)
     images.mkdir()
     (images / "1 - 2.png").write_bytes(PHOTO)

@@ -76,7 +76,8 @@ def test_what_is_beyond_the_limits_is_left_out_and_counted(fields: dict[str, Any
 def test_no_text_of_any_format_is_longer_than_one_made_here(program: str) -> None:
     """Each text becomes a very long one: it is left out, and every other message stays."""
     # Readers take what they read out of the data.
-    chat, base = FULL[program], READERS[program](json.loads(json.dumps(FULL[program])))
+    chat = FULL[program]
+    base = READERS[program](json.loads(json.dumps(FULL[program])))
     texts = {message.text for message in base.messages if len(message.text.split()) > 1}
     for path in places(chat):
         changed = json.loads(json.dumps(chat))

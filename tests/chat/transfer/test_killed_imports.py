@@ -25,8 +25,10 @@ print("begun", flush=True)
 import_into(store, [Path(sys.argv[2])])
 print("done", flush=True)
 """
-CHATS, MESSAGES = 12, 40
-KILLS, LONGEST_S = int(os.environ.get("KILLS", "8")), 1.5
+CHATS = 12
+MESSAGES = 40
+KILLS = int(os.environ.get("KILLS", "8"))
+LONGEST_S = 1.5
 
 
 def write_chats(path: Path) -> Path:

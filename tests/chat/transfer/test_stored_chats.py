@@ -38,7 +38,8 @@ def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_bes
 def test_a_database_that_another_tool_left_in_the_midst_of_writing_is_not_read_half(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ) -> None:
-    path, left = tmp_path / "whole" / "chats.db", tmp_path / "left"
+    path = tmp_path / "whole" / "chats.db"
+    left = tmp_path / "left"
     with closing(ConversationStore(path)) as other:
         for number in range(50):
             chat = other.create_conversation(f"Chat {number}")

@@ -297,7 +297,8 @@ def test_a_suggested_model_is_downloaded_with_its_drafter_and_auto_uses_it(
     question = RemovalQuestion.for_model(card_of(argparse.Namespace(model=NAME, revision="main")))
     assert f"Its drafter, {EAGLE}, stays." in question.question_text()
 
-    model, request = load_model(NAME), ask("a b a b", max_tokens=12)
+    model = load_model(NAME)
+    request = ask("a b a b", max_tokens=12)
     end = reply(ChatSession(model), DraftSettings(), request)
     assert (end.mode, end.kind, end.mode_reason) == (Mode.AUTO, HeadKind.EAGLE3, None)
     assert EAGLE.replace("/", "--") in str(end.drafter)

@@ -7,7 +7,8 @@ import os
 import sys
 from typing import Any
 
-_FILE, _PYTHON = os.environ.get("HOSTILE_AUDIT"), os.environ.get("HOSTILE_PYTHON")
+_FILE = os.environ.get("HOSTILE_AUDIT")
+_PYTHON = os.environ.get("HOSTILE_PYTHON")
 _HARMLESS = {"uname", "/bin/uname", "/usr/bin/uname", "lscpu", "sysctl"}  # what Python's `platform` and ours ask
 
 

@@ -114,7 +114,8 @@ def test_a_clock_that_jumps_by_years_changes_nothing(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]
 ) -> None:
     hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=429, headers={"Retry-After": "0"}), Fault(stall=90_000))
-    clock, odd = time.time, random.Random(1)
+    clock = time.time
+    odd = random.Random(1)
     monkeypatch.setattr(time, "time", lambda: clock() + odd.choice([-1, 1]) * 10 * 365 * 86_400)
     began = time.monotonic()
     folder, running = download(limits=QUICKLY_STALLED)

@@ -121,15 +121,20 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_path: Path) -> None:
-    target, original = target_of(make_target(tmp_path / "target")), Original()
+    target = target_of(make_target(tmp_path / "target"))
+    original = Original()
     original.put(hub)
-    plan, folder = plan_part(HubApi(find_endpoint()), target, ORIGINAL), paths.drafters_dir() / target.drafter
+    plan = plan_part(HubApi(find_endpoint()), target, ORIGINAL)
+    folder = paths.drafters_dir() / target.drafter
     hub.bytes_per_second = plan.size / 4
-    moment, finished = random.Random(38), 0
+    moment = random.Random(38)
+    finished = 0
     for number in range(10 * MTP_KILLS):
         if number >= MTP_KILLS and finished:  # as above
             break
-        download, here, asked = begin_drafter(plan), partial_sizes(place()), len(hub.requests)
+        download = begin_drafter(plan)
+        here = partial_sizes(place())
+        asked = len(hub.requests)
         words = (download.repository, download.revision, download.drafter)
         run_and_kill(moment, hub, ("child", "app")[number % 2], words, place())
         for request in hub.requests[asked:]:

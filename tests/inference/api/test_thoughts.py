@@ -6,7 +6,9 @@ from rdchat.inference.api.thoughts import PAIRS, Thoughts, end_of_begun, split_t
 
 def growing(text: str, begun: bool = False) -> Thoughts:
     """Return what is told apart of a reply that has come letter by letter."""
-    reader, shown, parts = PartsReader(begun), "", ()
+    reader = PartsReader(begun)
+    shown = ""
+    parts = ()
     for letter in text:
         pieces = reader.add_text(letter)
         shown += "".join(piece.text for piece in pieces)
@@ -163,7 +165,8 @@ GROWING = [
 @pytest.mark.parametrize("whole", GROWING)
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_reply_that_grows_is_told_apart_as_if_it_were_read_whole(whole: str, begun: bool) -> None:
-    shown, parts = growing(whole, begun), split_thoughts(whole, begun=begun)
+    shown = growing(whole, begun)
+    parts = split_thoughts(whole, begun=begun)
     assert parts.thought.startswith(shown.thought)
     assert parts.answer.startswith(shown.answer)
     assert len(shown.thought + shown.answer) > len(parts.thought + parts.answer.rstrip()) - 40

@@ -69,4 +69,4 @@ def automatic(
     state = state_of(model, AvailableDrafters(head, None, small))
     state.planner = RandomPlanner(state.costs, modes, seed)
     cache = KVCache(model.network)
-    return list(iterator_of(state, request, cache)), cache, small and small.cache
+    return list(iterator_of(state, request, cache)), cache, small.cache if small else None

@@ -65,7 +65,8 @@ def reply_with_drafts(
     monkeypatch.setattr(LookupIndex, "draft_tree", lambda *_, **__: LookupTree())
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()
-    state, request = KnownState(model), ask("abcabcabc", temperature=1, max_tokens=41)
+    state = KnownState(model)
+    request = ask("abcabcabc", temperature=1, max_tokens=41)
     state.use_drafters(AvailableDrafters(random_drafter(model)))
     calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MAX_ROWS + 1)}}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})

@@ -36,15 +36,19 @@ class Drafting:
         kept = 2 * width if width > 1 else 1
         boast = min(self.boast, 0.99 / (2 * self.first))
         steps = np.log(boast * self.first * 0.5 ** np.arange(kept))
-        tokens, parents, scores = [np.array([0])], [np.array([-1])], [np.array([0.0])]
-        live, totals = np.array([0]), np.array([0.0])
+        tokens = [np.array([0])]
+        parents = [np.array([-1])]
+        scores = [np.array([0.0])]
+        live = np.array([0])
+        totals = np.array([0.0])
         for depth in range(1, length):
             grown = (totals[:, None] + steps[None]).ravel()
             best = np.argsort(-grown, kind="stable")[:kept]
             tokens.append((place + depth) * _RANKS + 1 + best % kept)
             parents.append(live[best // kept])
             scores.append(grown[best])
-            live, totals = np.arange(width) + 1 + (depth - 1) * kept, grown[best][:width]
+            live = np.arange(width) + 1 + (depth - 1) * kept
+            totals = grown[best][:width]
         return NodePool(*cast(Any, [np.concatenate(column) for column in (tokens, parents, scores)]), length - 1)
 
     def true_values(self, width: int = WIDTH) -> np.ndarray:
@@ -69,12 +73,14 @@ def accepted(pool: NodePool, nodes: int, text: list[int]) -> int:
     """Return how much of a text a draft's best nodes follow."""
     scores, parents, tokens = cast(Any, (pool.scores, pool.parents, pool.tokens))
     offered = set(np.argsort(-scores, kind="stable")[:nodes].tolist())
-    node = length = 0
+    node = 0
+    length = 0
     for token in text[: pool.levels]:
         right = [int(c) for c in np.flatnonzero(parents == node) if tokens[c] == token and int(c) in offered]
         if not right:
             break
-        node, length = right[0], length + 1
+        node = right[0]
+        length = length + 1
     return length
 
 
@@ -123,21 +129,28 @@ class Simulation:
         last: What was done last.
     """
 
-    room, controls = MAX_ROWS, Controller
+    room = MAX_ROWS
+    controls = Controller
 
     def __init__(self, chip: Chip, drafting: Drafting, estimates: AcceptanceEstimates | None = None) -> None:
-        self.chip, self.drafting = chip, drafting
+        self.chip = chip
+        self.drafting = drafting
         self._calls = chip.calls_of()
-        self._costs, self.estimates = chip.costs(), estimates or AcceptanceEstimates()
+        self._costs = chip.costs()
+        self.estimates = estimates or AcceptanceEstimates()
         self.rng = np.random.default_rng(0)
-        self.tokens, self.ms, self.rounds = 0, 0.0, 0
+        self.tokens = 0
+        self.ms = 0.0
+        self.rounds = 0
         self.last = Plan()
         self.begin_text(drafting)
 
     def begin_text(self, drafting: Drafting) -> None:
         """Begin another reply."""
-        self.drafting, self._queued = drafting, False
-        planner, estimates = Planner(self._costs), self.estimates
+        self.drafting = drafting
+        self._queued = False
+        planner = Planner(self._costs)
+        estimates = self.estimates
         head = head_source(estimates.head, self._costs, WIDTH)
         self.controller = self.controls(planner, estimates, range(PROMPT), [head])
         self._events = decode(self, self.controller)
@@ -145,7 +158,8 @@ class Simulation:
 
     def run(self, calls: int) -> float:
         """Make so many target calls; return the tokens a plain step's time that they gave."""
-        tokens, ms = self.tokens, self.ms
+        tokens = self.tokens
+        ms = self.ms
         for _ in range(calls):
             next(self._events)
         return (self.tokens - tokens) / (self.ms - ms) * STEP_MS
@@ -157,7 +171,8 @@ class Simulation:
     def round(self, plan: RoundPlan) -> CallResult[None]:
         """See `Calls`."""
         assert isinstance(plan, ChosenRound)
-        drafted, place = plan.choice.plan, len(self.controller.text)
+        drafted = plan.choice.plan
+        place = len(self.controller.text)
         self.last = drafted
         shape = BeamShape(drafted.width, drafted.length)
         pool = self.drafting.draw(shape.width, shape.length, place)
@@ -165,12 +180,16 @@ class Simulation:
         right = accepted(pool, drafted.nodes, text)
         ms = (self.chip.beams(shape.width, shape.length) + self._calls[drafted.rows]) * STEP_MS
         self.rounds += 1
-        self.tokens, self.ms, self._queued = self.tokens + 1 + right, self.ms + ms, False
+        self.tokens = self.tokens + 1 + right
+        self.ms = self.ms + ms
+        self._queued = False
         return CallResult(Call.ROUND, (None,), text[: 1 + right], ms, plan=plan)
 
     def step(self, queue: bool) -> CallResult[None]:
         """See `Calls`."""
         self.last = Plan()
         ms = STEP_MS if self._queued else self._calls[1] * STEP_MS
-        self.tokens, self.ms, self._queued = self.tokens + 1, self.ms + ms, queue
+        self.tokens = self.tokens + 1
+        self.ms = self.ms + ms
+        self._queued = queue
         return CallResult(Call.STEP, (None,), self.drafting.text(self.rng, len(self.controller.text), 1), ms, queue)

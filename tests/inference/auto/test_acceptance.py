@@ -38,7 +38,8 @@ def test_prompt_lookup_is_believed_the_more_the_longer_the_match() -> None:
 
 
 def test_what_comes_of_lookups_is_learnt_for_others_of_their_kind() -> None:
-    estimate, other = LookupEstimate(), LookupEstimate()
+    estimate = LookupEstimate()
+    other = LookupEstimate()
     for _ in range(200):
         estimate.learn(3, False, False)
     (chat, replies), (usual, usual_of_replies) = estimate.odds(), other.odds()
@@ -57,7 +58,8 @@ def test_what_is_usual_is_expected_until_something_is_learnt() -> None:
 
 @pytest.mark.parametrize("chance", [0.2, 0.5, 0.8, 0.95])
 def test_an_estimate_comes_to_what_the_text_accepts(chance: float) -> None:
-    estimate, rng = chain(), np.random.default_rng(0)
+    estimate = chain()
+    rng = np.random.default_rng(0)
     found = []
     for _ in range(300):
         estimate.learn(5, 6, int(np.argmin([*(rng.random(5) < chance), False])))
@@ -80,7 +82,8 @@ def test_longer_drafts_than_are_seen_go_with_those_that_are() -> None:
 
 def test_a_reply_that_ends_in_a_draft_refuses_none_of_it() -> None:
     """It was taken for a miss."""
-    ended, missed = chain(), chain()
+    ended = chain()
+    missed = chain()
     for _ in range(20):
         ended.learn(4, 5, 1, ended=True)
         missed.learn(4, 5, 1)

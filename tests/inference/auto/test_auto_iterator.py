@@ -85,8 +85,10 @@ def test_the_text_is_that_of_plain_decoding(sampling: dict[str, float], modes: t
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.AUTO])
 def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
     """On a CPU a read waits for all that is queued: the first token came a call late, and that call looked free."""
-    model, request = tiny_llama(), ask("abcabcabc", temperature=0, max_tokens=9)
-    prompt, state = model.encode_chat(request.messages, False), AutoState(model)
+    model = tiny_llama()
+    request = ask("abcabcabc", temperature=0, max_tokens=9)
+    prompt = model.encode_chat(request.messages, False)
+    state = AutoState(model)
     job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
     iterator = ReplyIterator(job, None if mode is Mode.OFF else AutoDrafter(state, job))
     for event in iterator:
@@ -126,7 +128,8 @@ def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None
     state = state_of(model, AvailableDrafters(draft_model=DraftModel(model, tiny_llama(), len(ALPHABET))))
     state.planner = RandomPlanner(state.costs, (Mode.SPECULATIVE,), 0)
     text = plain(model, request).text
-    chains, factors = state.estimates(request.sampling).chains, [1.0]
+    chains = state.estimates(request.sampling).chains
+    factors = [1.0]
     for start in range(1, 20):
         reply_of(state, replace(request, sampling=replace(request.sampling, stop=(text[start : start + 3],))))
         factors.append(chains.factor)
@@ -193,7 +196,8 @@ def watched(
     laps = [] if laps is None else laps
     monkeypatch.setattr(_Watched, "laps", laps, raising=False)
     monkeypatch.setattr("rdchat.inference.auto.auto_drafter.Controller", _Watched)
-    model, request = tiny_llama(), ask("abcabcabc", temperature=1, max_tokens=length)
+    model = tiny_llama()
+    request = ask("abcabcabc", temperature=1, max_tokens=length)
     request = replace(request, draft=DraftSettings(Mode.AUTO, profile=profile))
     model.tokenizer.eos_token_ids = frozenset()
     state = AutoState(model)
@@ -222,7 +226,8 @@ def test_the_last_of_some_plain_steps_is_not_taken_for_one_that_waits_for_a_whol
 @pytest.mark.slow
 def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """At temperature 2 plain steps looked a fifth dearer than they are, and useless rounds went on and on."""
-    calls, quickly = 0, TokenChooser.choose_quickly
+    calls = 0
+    quickly = TokenChooser.choose_quickly
 
     def seldom_wrong(self: TokenChooser, logits: mx.array, *rest: Any) -> tuple[mx.array, mx.array]:
         nonlocal calls
@@ -231,7 +236,8 @@ def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.
         return (tokens, sure) if calls % 40 else (tokens * 0, sure & False)
 
     monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_wrong)
-    taken_back, step_back = list[int](), KVCache.step_back
+    taken_back = list[int]()
+    step_back = KVCache.step_back
     laps = list[tuple[str, bool]]()
 
     def noted(self: KVCache) -> None:
@@ -314,7 +320,8 @@ def test_a_draft_model_is_tried_where_it_might_pay(
     monkeypatch.setattr(CostModel, "learn", lambda *_: None)
     monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
     model = tiny_llama()
-    state, request = AutoState(model), ask("abcabcabc", temperature=1, max_tokens=120)
+    state = AutoState(model)
+    request = ask("abcabcabc", temperature=1, max_tokens=120)
     small = tiny_llama() if seed is None else tiny_llama(seed=seed)
     state.use_drafters(AvailableDrafters(draft_model=DraftModel(model, small, len(ALPHABET))))
     calls = {(rows, 128): 1.0 + 0.4 * (rows > 1) + 0.1 * rows for rows in range(1, 33)}

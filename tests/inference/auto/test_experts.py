@@ -26,7 +26,8 @@ from tests.inference.auto.measurements import finished
 from tests.inference.fakes import CharacterTokenizer, loaded, random_drafter
 from tests.inference.families import MOE, network_of
 
-SIZE, FIRST = 256, 96
+SIZE = 256
+FIRST = 96
 EXPERTS = 16
 
 

@@ -76,7 +76,8 @@ def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> 
 
 def test_a_conversation_that_goes_on_leaves_no_gap_in_what_a_head_remembers() -> None:
     """The automatic mode did not tell of a prompt's last token."""
-    model, cache = shared_llama(), None
+    model = shared_llama()
+    cache = None
     head, ready = fake_head(model, remembers=True)
     request = ask("abcabc", max_tokens=12, temperature=0.7)
     state = AutoState(model)
@@ -109,7 +110,8 @@ def test_lengths_beyond_what_a_head_drafts_are_not_planned() -> None:
 def test_a_head_is_begun_ahead_where_that_saves_time(remembers: bool) -> None:
     model = shared_llama()
     ready = fake_head(model, remembers=True)[1] if remembers else random_drafter(model)
-    state, request = AutoState(model), ask("abc", max_tokens=12, temperature=0.7)
+    state = AutoState(model)
+    request = ask("abc", max_tokens=12, temperature=0.7)
     state.use_drafters(AvailableDrafters(ready))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 20.0, (MAX_ROWS, NEAR): 21.0})
     state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
@@ -122,7 +124,8 @@ def test_a_head_is_begun_ahead_where_that_saves_time(remembers: bool) -> None:
 
 
 def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
-    model, others = tiny_llama(context_length=2048), OtherPrograms()
+    model = tiny_llama(context_length=2048)
+    others = OtherPrograms()
     short, of_two = fake_head(model, max_drafted=2)
     assert set(finished(measure_beams(model, of_two, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 3)}
     head, remembering = fake_head(model, remembers=True)

@@ -76,7 +76,8 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
 
 @pytest.mark.parametrize(("chip", "first", "believed"), share(pairs(CHIPS, QUALITIES, BELIEFS), 36), ids=name_of)
 def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, believed: str) -> None:
-    drafting, estimates = Drafting(first), AcceptanceEstimates()
+    drafting = Drafting(first)
+    estimates = AcceptanceEstimates()
     if believed != "usual":
         estimates.head = estimate_of((drafting if believed == "of this one" else Drafting(0.35)).true_values())
     simulation = Simulation(chip, drafting, estimates)
@@ -150,7 +151,8 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
 
 def test_where_rows_cannot_be_padded_a_chain_has_no_more_than_it_is_long() -> None:
     """A chain of 6 was planned with 16 rows where those are cheaper, and then verified with 6."""
-    costs, values = Chip("pair", PAIR).costs(), np.zeros((len(LENGTHS), MAX_ROWS + 1))
+    costs = Chip("pair", PAIR).costs()
+    values = np.zeros((len(LENGTHS), MAX_ROWS + 1))
     for n, length in enumerate(LENGTHS):
         reached = 0.6 ** np.arange(1, MAX_ROWS)
         values[n, 2:] = np.cumsum(np.where(np.arange(1, MAX_ROWS) < length, reached, 0.0))
@@ -242,19 +244,24 @@ def test_nothing_is_chosen_where_no_cost_is_known() -> None:
 @pytest.mark.parametrize("chip", [*CHIPS, Chip("4 bit on a CPU", {1: 1.0, MAX_ROWS: MAX_ROWS})], ids=lambda c: c.name)
 def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Chip) -> None:
     """Until measured, every row was taken to cost a plain step, so that short replies were nearly always plain."""
-    costs, calls, ms, tokens = CostModel(), chip.calls_of(), 0.0, 0.0
+    costs = CostModel()
+    calls = chip.calls_of()
+    ms = 0.0
+    tokens = 0.0
     planner = Planner(costs)
     path = np.cumprod(np.full(MAX_ROWS - 1, 0.8))
     for step in range(60):
         choice = planner.best_draft(128, [lookup_drafts(chain(path))])
         if choice is None or choice.gain < 0:
             costs.learn_plain(128, STEP_MS)
-            ms, tokens = ms + STEP_MS, tokens + 1
+            ms = ms + STEP_MS
+            tokens = tokens + 1
             continue
         assert step, "a plain step is met first"
         real = calls[choice.plan.rows] * STEP_MS
         costs.learn(choice.plan.mode, real / choice.ms)
-        ms, tokens = ms + real, tokens + 1 + path[: choice.plan.nodes - 1].sum()
+        ms = ms + real
+        tokens = tokens + 1 + path[: choice.plan.nodes - 1].sum()
     known = max(1.0, *((1 + path[: rows - 1].sum()) / calls[rows] for rows in range(2, MAX_ROWS + 1)))
     assert tokens / ms * STEP_MS > max(0.95, 0.55 * known)
 

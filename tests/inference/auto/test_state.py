@@ -61,7 +61,8 @@ def measured_wholly(state: AutoState) -> int:
 @pytest.mark.slow
 def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> None:
     model = tiny_llama(context_length=1200)
-    near, deep = near_calls(model).costs, deep_calls(model).costs
+    near = near_calls(model).costs
+    deep = deep_calls(model).costs
     assert {depth for _, depth in near} == {NEAR}
     assert {PLAIN_STEP, 1, 5, 6, 8, 9, 10, 11, 16, MAX_ROWS} < {rows for rows, _ in near}
     assert {depth for _, depth in deep} == {1024}
@@ -103,7 +104,8 @@ def test_a_model_that_verifies_nothing_has_its_plain_steps_measured() -> None:
 
 def test_drafts_are_measured_by_what_they_depend_on() -> None:
     model = tiny_llama()
-    others, small = OtherPrograms(), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    others = OtherPrograms()
+    small = DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
     head = random_drafter(model)
     assert set(finished(measure_beams(model, head, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 6)}
     assert set(finished(measure_draft_model(small, others)).costs) == {
@@ -190,7 +192,8 @@ def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.slow
 def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, seconds = tiny_llama(context_length=200), iter(range(0, 10**9, 1000))
+    model = tiny_llama(context_length=200)
+    seconds = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
     monkeypatch.setattr(machine, "_LOOK_S", 0.0)
     monkeypatch.setattr(auto_state, "NEAR_ROWS", (1, 9))  # which takes less long
@@ -307,7 +310,8 @@ def test_a_draft_model_that_is_chosen_by_hand_adds_runner_ups_where_rows_are_che
 ) -> None:
     """It always took 16 nodes on a CPU, which cost 3 % against mlx-lm's chain of 5 on one whose 16 rows are dear."""
     model = tiny_llama()
-    state, draft = AutoState(model), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    state = AutoState(model)
+    draft = DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
     sampling = ask("abc").sampling
     assert state.draft_shape(draft, sampling, draft_tokens, 128) == DraftShape(draft_tokens)
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, **{(rows, 128): 10 * ms for rows, ms in calls.items()}})
@@ -317,7 +321,8 @@ def test_a_draft_model_that_is_chosen_by_hand_adds_runner_ups_where_rows_are_che
 
 def test_a_target_that_takes_chains_gets_a_chain_of_a_draft_model_whatever_rows_cost() -> None:
     model = chains_only(tiny_llama())
-    state, draft = AutoState(model), DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
+    state = AutoState(model)
+    draft = DraftModel(model, tiny_llama(seed=3), len(ALPHABET))
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, **{(rows, 128): 10 * ms for rows, ms in FLAT.items()}})
     assert state.draft_shape(draft, ask("abc").sampling, 4, 128).nodes == 5
 
@@ -364,7 +369,8 @@ def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pyte
 @pytest.mark.slow
 def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
     model = tiny_llama(context_length=512)
-    session, asked = ChatSession(model), ask("abcabcabc", temperature=1, max_tokens=12)
+    session = ChatSession(model)
+    asked = ask("abcabcabc", temperature=1, max_tokens=12)
     assert not session.work_while_idle(), "nothing was asked yet"
     *_, first = session.generate(asked)
     held = list(session.cache.tokens)
@@ -386,7 +392,8 @@ def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
 @pytest.mark.slow
 def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     model = tiny_llama()
-    session, asked = ChatSession(model), ask("abcabcabc", temperature=0.7, max_tokens=40)
+    session = ChatSession(model)
+    asked = ask("abcabcabc", temperature=0.7, max_tokens=40)
     automatic = type(asked)(asked.messages, asked.sampling, asked.seed, draft=DraftSettings(Mode.AUTO))
     *_, plain = session.generate(asked)
     *_, end = session.generate(automatic)

@@ -12,7 +12,9 @@ from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, 
 from rdchat.ui.plots.measured_plots import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 
-BASE, FIRST, SECOND = 0, 1, 2  # indices where one baseline stands before the cells
+BASE = 0  # indices where one baseline stands before the cells
+FIRST = 1
+SECOND = 2
 
 
 def summarise(of: BenchPlan, runs: list[BenchRun]) -> tuple[CellReport, ...]:
@@ -54,7 +56,8 @@ def test_what_speed_ups_compare_with_is_listed_once() -> None:
     asked = plan(LOOKUP)
     result = BenchResult(asked, (run(asked, BASE, 10), run(asked, FIRST, 15)), {})
     (off,) = result.baseline_reports
-    speed, ratio = off.figures["decode_tps"], off.figures["ratio_to_plain"]
+    speed = off.figures["decode_tps"]
+    ratio = off.figures["ratio_to_plain"]
     assert off.name == "Off"
     assert speed is not None
     assert ratio is not None

@@ -220,7 +220,8 @@ def test_a_reply_ends_between_tokens_when_cancelled() -> None:
 
 
 def test_rounds_are_not_made_again_once_it_is_cancelled() -> None:
-    session, request = session_of(), replace(ask(PROMPTS[0].text), draft=LOOKUP.draft)
+    session = session_of()
+    request = replace(ask(PROMPTS[0].text), draft=LOOKUP.draft)
     found = record(session, request, lambda: False)
     assert found is not None
     assert found.statistics.rounds > 2

@@ -77,7 +77,8 @@ def test_what_is_read_comes_to_the_same_figures(tmp_path: Path) -> None:
 
 def test_every_setting_of_the_plan_comes_back_but_no_texts(tmp_path: Path) -> None:
     cells = (beam(2, 3, Dtype.FLOAT16, 0.7), replace(LOOKUP, draft=DraftSettings(Mode.AUTO, "d", 2, "heads/é")))
-    texts, earlier = (Prompt("a secret", "qa"), Prompt("another secret")), ((1, 2), (12345,))
+    texts = (Prompt("a secret", "qa"), Prompt("another secret"))
+    earlier = ((1, 2), (12345,))
     asked = replace(plan(*cells), prompts=texts, earlier_replies=earlier, seed=2**32 - 1, mlx_lm=False, turn=3)
     path = stored(tmp_path / "runs", BenchResult(asked, (), {}))
     assert not [text for text in ("secret", "12345") if text in path.read_text()]

@@ -32,8 +32,11 @@ def write_for_ever(files: CacheLayout, folder: Path) -> None:
 
 
 def main() -> None:
-    folder, kills = Path(sys.argv[1]), int(sys.argv[2])
-    files, rng, whole = Layout(), random.Random(0), 0
+    folder = Path(sys.argv[1])
+    kills = int(sys.argv[2])
+    files = Layout()
+    rng = random.Random(0)
+    whole = 0
     for _ in range(kills):
         child = os.fork()
         if child == 0:

@@ -53,7 +53,8 @@ MODELS = {
 @pytest.mark.parametrize(("name", "mode", "temperature"), share(pairs(MODELS, Mode, [0.0, 0.9]), one_in=6))
 def test_a_chat_goes_on_after_each_restart(name: str, mode: Mode, temperature: float, chat_folder: Path) -> None:
     model = MODELS[name]()
-    request, held = kept_request(chat_folder, temperature=temperature), 0
+    request = kept_request(chat_folder, temperature=temperature)
+    held = 0
     for turn in range(3):
         request = whole(model, request)
         end = reply(model, request, mode)
@@ -242,7 +243,8 @@ def test_a_file_of_other_tokens_or_of_another_model_is_not_used(name: str, chat_
     other_folder.mkdir()
     other = replace(model, info=replace(model.info, dtype="another"))
     reply(other, whole(model, replace(third, keep=CacheFolder(other_folder, PLENTY))))
-    own, foreign = by_start(chat_folder)[0], by_start(other_folder)[0]
+    own = by_start(chat_folder)[0]
+    foreign = by_start(other_folder)[0]
     assert own.name == foreign.name
     own.write_bytes(foreign.read_bytes())
     assert reply(model, third).statistics.disk_prompt_tokens == 0
@@ -310,7 +312,8 @@ def test_a_disk_in_trouble_changes_no_reply(kind: str, tmp_path: Path, caplog: L
 
 
 def test_the_oldest_files_make_room_and_one_chat_alone_stays_within_the_limit(tmp_path: Path) -> None:
-    model, sizes = shared_llama(), []
+    model = shared_llama()
+    sizes = []
     folders = [tmp_path / "chats" / name for name in "abc"]
     for number, folder in enumerate(folders):
         folder.mkdir(parents=True)
@@ -331,7 +334,8 @@ def test_the_oldest_files_make_room_and_one_chat_alone_stays_within_the_limit(tm
 def test_two_sessions_share_a_folder(chat_folder: Path) -> None:
     model = shared_llama()
     request = whole(model, kept_request(chat_folder))
-    one, two = ChatSession(model), ChatSession(model)
+    one = ChatSession(model)
+    two = ChatSession(model)
     for session in (one, two):
         reply_in(session, request)
     more = True
@@ -360,7 +364,8 @@ def test_a_model_with_caches_of_another_type_keeps_none(
     def refuse(_cache: object) -> None:
         raise UnsupportedCacheError("its cache type is new")
 
-    model, request = shared_llama(), kept_request(chat_folder)
+    model = shared_llama()
+    request = kept_request(chat_folder)
     plain(model, replace(request, keep=None))
     monkeypatch.setattr(kv_cache, "round_cache", refuse)
     session = ChatSession(model)

@@ -24,11 +24,14 @@ MODELS = {
     "a sliding window": lambda: shared_llama(sliding_window=5),
     "recurrent state": lambda: shared_family("qwen3_5"),
 }
-BEFORE, BEHIND = [1, 2, 3] * 9, [4, 5] * 12
+BEFORE = [1, 2, 3] * 9
+BEHIND = [4, 5] * 12
 
 
 def store(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> None:
-    cache, disk, kept = fresh(model, prompt), DiskCaches(model), CacheFolder(folder, PLENTY)
+    cache = fresh(model, prompt)
+    disk = DiskCaches(model)
+    kept = CacheFolder(folder, PLENTY)
     read(model, cache, prompt, len(prompt) - 1)
     disk.note_prompt(cache, kept)
     read(model, cache, prompt, len(prompt))
@@ -38,9 +41,11 @@ def store(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> None:
 
 def restored(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> KVCache:
     """Return the cache of a prompt after a restart, and check what the network reads behind it."""
-    cache, disk = fresh(model, prompt), DiskCaches(model)
+    cache = fresh(model, prompt)
+    disk = DiskCaches(model)
     disk.extend_cache(cache, prompt.tokens, CacheFolder(folder, PLENTY), lambda: None)
-    start, tokens = len(cache.tokens), prompt.tokens
+    start = len(cache.tokens)
+    tokens = prompt.tokens
     assert cache.tokens == tokens[:start]
     assert mx.allclose(read(model, cache, prompt, len(prompt)), alone(model, prompt)[start:], atol=2e-4)
     del cache.tokens[start:]
@@ -76,7 +81,8 @@ def test_another_image_of_the_same_size_is_no_hit(name: str, chat_folder: Path) 
 
 def test_an_image_whose_rows_see_each_other_comes_back_whole_or_not(chat_folder: Path) -> None:
     """Blocks end inside it here."""
-    model, image = shared_llama(), Image(1, 40, whole=True)
+    model = shared_llama()
+    image = Image(1, 40, whole=True)
     store(model, ImagePrompt(BEFORE, image, [4] * 5), chat_folder)
     found = restored(model, ImagePrompt(BEFORE, image, [5] * 9), chat_folder)
     assert len(found.tokens) == 16, "the prompt stores no block that ends behind the image"

@@ -13,7 +13,8 @@ from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.decoding.tool_calls import call_marks, find_tool_calls
 from tests.inference.calls.tools import TOOLS
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
+OPEN = "<tool_call>"
+CLOSE = "</tool_call>"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ _BLOCKS = some.lists(
 def read(text: str, form: str, step: int) -> tuple[list[str], str, str]:
     """Return the paths of the calls, the answer without them, and what a client has of it before the end."""
     module = import_module(f"mlx_lm.tool_parsers.{form}")
-    marks, tools = (OPEN, CLOSE), json.dumps(TOOLS)
+    marks = (OPEN, CLOSE)
+    tools = json.dumps(TOOLS)
     reader = PartsReader(call_marks=call_marks(module.parse_tool_call, marks, tools))
     pieces = [piece for at in range(0, len(text), step) for piece in reader.add_text(text[at : at + step])]
     told = reader.finish_reply(ended=True)

@@ -56,8 +56,10 @@ def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: in
 
 def note_reuse(drafter: HeadDrafter) -> list[bool]:
     """Return a list that takes, for each draft, whether its search had been begun in the round before."""
-    reused, begun = list[bool](), list[object]()
-    search, begin = drafter.search_draft, drafter._search
+    reused = list[bool]()
+    begun = list[object]()
+    search = drafter.search_draft
+    begin = drafter._search
     monkey: Any = drafter
     monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
 
@@ -73,7 +75,8 @@ def note_reuse(drafter: HeadDrafter) -> list[bool]:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_plain_decoding_queues_each_call_before_it_waits_for_the_last(sampling: dict[str, float]) -> None:
-    model, request = shared_llama(), ask(max_tokens=12, **sampling)
+    model = shared_llama()
+    request = ask(max_tokens=12, **sampling)
     end, events = decoding(DeviceStandIn(model.network, times=SLOW), ReplyIterator(job_of(model, request)))
     assert waits(events) == end.statistics.host_syncs == end.statistics.target_calls
     steps = [step for step in order(events) if not step.startswith("build")]
@@ -85,8 +88,10 @@ def test_plain_decoding_queues_each_call_before_it_waits_for_the_last(sampling: 
 @pytest.mark.across_rows
 def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
     """As MLX does on Metal; so a draft behind the call is built when little of the call is left."""
-    model, request = shared_llama(), ask(max_tokens=16, temperature=0)
-    ends, times = [], replace(SLOW, buffer=SLOW.call / 90)
+    model = shared_llama()
+    request = ask(max_tokens=16, temperature=0)
+    ends = []
+    times = replace(SLOW, buffer=SLOW.call / 90)
     for chosen in (SLOW, times, replace(SLOW, buffer=SLOW.call)):
         job = job_of(model, request)
         device = DeviceStandIn(model.network, times=chosen)
@@ -110,7 +115,8 @@ def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
 
 @pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
-    model, request = shared_llama(), ask("abcabcabc", max_tokens=20, **sampling)
+    model = shared_llama()
+    request = ask("abcabcabc", max_tokens=20, **sampling)
     job = job_of(model, request)
     end, events = decoding(DeviceStandIn(model.network, times=SLOW), ReplyIterator(job, LookupDrafter(job.prompt, 4)))
     assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
@@ -123,7 +129,8 @@ def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_wait
     sampling: dict[str, float], branch: bool
 ) -> None:
     """It was built when the call was done, while the device had nothing to do."""
-    model, request = shared_llama(), ask(max_tokens=24, **sampling)
+    model = shared_llama()
+    request = ask(max_tokens=24, **sampling)
     job = job_of(model, request)
     iterator = ReplyIterator(job, recurrent(model, job, branch))
     end, events = decoding(DeviceStandIn(model.network, times=SLOW), iterator)
@@ -141,7 +148,8 @@ def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_wait
 @pytest.mark.across_rows
 def test_trees_on_recurrent_state_wait_once_a_round(name: str) -> None:
     """Their commits need to know on which path the last node lies. The last commit is waited for at the reply's end."""
-    model, request = shared_family(name), ask(max_tokens=40, temperature=0, seed=3)
+    model = shared_family(name)
+    request = ask(max_tokens=40, temperature=0, seed=3)
     assert model.capability.kind is DraftKind.TREE
     job = job_of(model, request)
     drafter = ScriptedDrafter(list(plain(model, request).token_ids), 3, 5)
@@ -180,7 +188,9 @@ def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_
 @pytest.mark.across_rows
 def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a quick choice turns out wrong, the draft was begun below a token that the reply does not have."""
-    model, rng, quickly = shared_llama(), np.random.default_rng(0), TokenChooser.choose_quickly
+    model = shared_llama()
+    rng = np.random.default_rng(0)
+    quickly = TokenChooser.choose_quickly
 
     def seldom_right(self: TokenChooser, logits: mx.array, *rest: object) -> tuple[mx.array, mx.array]:
         sure = mx.array(rng.random(len(logits)) < 0.5)
@@ -200,7 +210,8 @@ def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.Monke
 
 def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
     """Of a target that takes chains only, a found path is offered in place of the beam."""
-    model, request = chains_only(shared_llama()), ask("abcabcabc", max_tokens=16, temperature=0)
+    model = chains_only(shared_llama())
+    request = ask("abcabcabc", max_tokens=16, temperature=0)
     job = job_of(model, request)
     drafter = recurrent(model, job, branch=True, width=1)
     assert not drafter.drafts_ahead(10)
@@ -212,7 +223,9 @@ def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
 
 @pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_a_draft_models_steps_are_queued_one_behind_the_other(sampling: dict[str, float]) -> None:
-    model, small, request = shared_llama(), shared_near(), ask(max_tokens=20, **sampling)
+    model = shared_llama()
+    small = shared_near()
+    request = ask(max_tokens=20, **sampling)
     pair = Pair.of(model, small)
     device = DeviceStandIn(model.network, small.network, SLOW)
     end, events = decoding(device, pair.start(request, DraftShape(3)))
@@ -226,7 +239,9 @@ def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabular
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state could not be taken back, so every token was chosen by the definition, a full sort."""
-    model, exactly, sorts = shared_family(name), TokenChooser.choose, 0
+    model = shared_family(name)
+    exactly = TokenChooser.choose
+    sorts = 0
     request = ask(max_tokens=30, temperature=0.9, seed=3)
     expected = plain(model, request)
 
@@ -243,7 +258,8 @@ def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabular
 
 @pytest.mark.parametrize("name", share(["lfm2", "qwen3_next", "mamba2", "llama"], 4))
 def test_a_call_for_a_wrong_token_is_taken_back_with_its_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, quickly = shared_family(name), TokenChooser.choose_quickly
+    model = shared_family(name)
+    quickly = TokenChooser.choose_quickly
     request = ask(max_tokens=30, temperature=0.9, seed=3)
     *_, expected = ReplyIterator(job_of(model, request))
     assert isinstance(expected, ReplyEnd)
@@ -296,7 +312,8 @@ def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
 def test_a_wait_for_a_growing_buffer_is_counted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call waited for the device once a layer, and nobody was told."""
     monkeypatch.setattr(round_cache, "_LARGE_BYTES", 0)
-    model, request = shared_llama(), ask("ab" * 115, max_tokens=40, temperature=0)
+    model = shared_llama()
+    request = ask("ab" * 115, max_tokens=40, temperature=0)
     job = job_of(model, request)
     assert len(job.prompt) < 256 < len(job.prompt) + 40, "the buffers grow while the reply is written"
     iterator: Iterator[GenerationEvent]

@@ -26,9 +26,12 @@ from tests.inference.stored_heads import StoredDrafter
 
 pytestmark = pytest.mark.across_rows
 
-SIZE, WIDTH = 8, 16
+SIZE = 8
+WIDTH = 16
 TEMPERATURE = 0.8
-REPLY, SAMPLES, DECODED = 400, 20_000, 1200
+REPLY = 400
+SAMPLES = 20_000
+DECODED = 1200
 
 
 class Endless(fakes.CharacterTokenizer):
@@ -126,7 +129,8 @@ def by_definition(target: LoadedModel, seed: int) -> list[int]:
     request = fakes.ask(temperature=TEMPERATURE, top_p=1.0)
     chooser = TokenChooser(request.sampling, seed, SIZE)
     chosen = chooser.choose(mx.tile(logits, (len(places), 1)), mx.repeat(places, SIZE), None)
-    reply, last = list[int](), seed % SIZE
+    reply = list[int]()
+    last = seed % SIZE
     for following in np.array(chosen).reshape(-1, SIZE):
         last = int(following[last])
         reply.append(last)

@@ -8,7 +8,8 @@ import pytest
 
 from rdchat.inference.decoding import reductions
 
-NAN, INF = float("nan"), float("inf")
+NAN = float("nan")
+INF = float("inf")
 # What is known of each row: a token cannot be chosen from NaN, or where the largest logit is infinite.
 ROWS = [
     ([0.0, 1.0, 2.0], True),

@@ -114,7 +114,8 @@ def test_the_stages_of_a_round_lie_inside_it(profile: bool) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.LOOKUP, Mode.OFF])
 def test_exact_times_cost_waits_and_change_nothing_else(mode: Mode) -> None:
-    exact, quick = statistics_of(mode, True), statistics_of(mode, False)
+    exact = statistics_of(mode, True)
+    quick = statistics_of(mode, False)
     assert exact.host_syncs > quick.host_syncs
     assert (exact.generated_tokens, exact.rounds, exact.accepted) == (
         quick.generated_tokens,

@@ -20,7 +20,9 @@ class ScriptedCalls:
     """
 
     def __init__(self, tokens: int, rounds: Iterator[int], refused: Iterator[bool]) -> None:
-        self._left, self._rounds, self._refused = tokens - 1, rounds, refused
+        self._left = tokens - 1
+        self._rounds = rounds
+        self._refused = refused
         self.cancelled = False
         self._queued = False
         self.made = list[tuple[Call, bool]]()

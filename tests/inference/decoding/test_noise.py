@@ -45,7 +45,8 @@ def test_neighbouring_positions_are_independent(step: int) -> None:
 
 @pytest.mark.parametrize("other", [4, 2**32 + 3, 3 ^ 2**31, 3 ^ 2**63])
 def test_neighbouring_seeds_are_independent(other: int) -> None:
-    first, second = uniforms(noise(3, [100])[0]), uniforms(noise(other, [100])[0])
+    first = uniforms(noise(3, [100])[0])
+    second = uniforms(noise(other, [100])[0])
     assert abs(np.corrcoef(first, second)[0, 1]) < 5 / math.sqrt(VOCABULARY)
 
 

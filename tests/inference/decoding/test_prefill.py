@@ -56,7 +56,8 @@ def test_freed_buffers_are_kept_up_to_a_share_of_the_memory_in_use(
 ) -> None:
     """They were freed after each chunk, of 64 tokens too. The most that is held grows by no more than that share."""
     clears: list[int] = []
-    model, cache = shared_llama(), KVCache(shared_llama().network)
+    model = shared_llama()
+    cache = KVCache(shared_llama().network)
     monkeypatch.setattr(mx, "get_cache_memory", lambda: kept)
     monkeypatch.setattr(mx, "get_active_memory", lambda: 1000)
     monkeypatch.setattr(mx, "clear_cache", lambda: clears.append(1))

@@ -38,7 +38,9 @@ def test_a_choice_on_a_gpu_takes_half_the_launches_of_before(sampling: SamplingP
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_both_devices_graphs_choose_the_same(sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch) -> None:
-    chooser, depths, chosen = TokenChooser(sampling, 9, LOGITS.shape[1]), mx.array([0, 1]), []
+    chooser = TokenChooser(sampling, 9, LOGITS.shape[1])
+    depths = mx.array([0, 1])
+    chosen = []
     for on_gpu in (True, False):
         monkeypatch.setattr(reductions, "on_gpu", lambda on_gpu=on_gpu: on_gpu)
         chosen.append([array.tolist() for array in chooser.choose_quickly(LOGITS, 70, depths, 1)])
@@ -55,7 +57,9 @@ def test_the_largest_are_found_by_short_sorts(count: int) -> None:
 
 
 def test_the_keys_of_the_host_give_the_noise_of_the_device() -> None:
-    seed, positions, tokens = 2**63 + 12345, [0, 7, 2**31, 2**32 - 1], mx.arange(50)
+    seed = 2**63 + 12345
+    positions = [0, 7, 2**31, 2**32 - 1]
+    tokens = mx.arange(50)
     of_device = gumbel_noise(seed, mx.array(np.array(positions, dtype=np.uint32)), tokens)
     assert (np.array(noise_of(noise_keys(seed, positions), tokens)) == np.array(of_device)).all()
 

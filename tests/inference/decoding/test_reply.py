@@ -25,7 +25,8 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
 
 
 def _reply(*plain_ms: float) -> Reply:
-    baselines, job = iter(plain_ms), ReplyJob.fresh(tiny_llama(), [1, 2], ask(max_tokens=200))
+    baselines = iter(plain_ms)
+    job = ReplyJob.fresh(tiny_llama(), [1, 2], ask(max_tokens=200))
     return Reply(replace(job, plain_ms=lambda _depth: next(baselines, 9.0), plain_error=lambda: 0.1))
 
 

@@ -44,7 +44,8 @@ def written(name: str, tokens: Sequence[int], asked: str, stop: tuple[str, ...] 
     """Return the text of a reply of some tokens, streamed and whole."""
     model = MODELS[name]
     prompt = model.tokenizer.encode("so", add_special_tokens=False)
-    reply, streamed = Reply(ReplyJob.fresh(model, prompt, request_of(asked, stop))), ""
+    reply = Reply(ReplyJob.fresh(model, prompt, request_of(asked, stop)))
+    streamed = ""
     for token in tokens:
         streamed += reply.add_token(token).text
         if reply.finish_reason:
@@ -77,7 +78,8 @@ def any_tokens(name: str) -> some.SearchStrategy[list[int]]:
 @settings(max_examples=150, deadline=None)
 @given(data=some.data())
 def test_a_replys_text_is_that_of_its_tokens_bytes(name: str, data: some.DataObject) -> None:
-    tokens, asked = data.draw(any_tokens(name)), data.draw(some.sampled_from(ASKED))
+    tokens = data.draw(any_tokens(name))
+    asked = data.draw(some.sampled_from(ASKED))
     streamed, whole, _ = written(name, tokens, asked)
     assert streamed == whole == text_of(b"".join(TOKENS[name][token] for token in tokens), asked)
 
@@ -99,7 +101,8 @@ def test_one_odd_byte_takes_no_other_text_with_it(name: str, asked: str) -> None
 @settings(max_examples=100, deadline=None)
 @given(data=some.data())
 def test_a_stop_string_is_found_behind_any_bytes(name: str, data: some.DataObject) -> None:
-    tokens, stop = data.draw(any_tokens(name)), data.draw(some.sampled_from([" ", "the", "\ufffd", "é\n", "€"]))
+    tokens = data.draw(any_tokens(name))
+    stop = data.draw(some.sampled_from([" ", "the", "\ufffd", "é\n", "€"]))
     streamed, whole, reply = written(name, tokens, "continued", (stop,))
     said = text_of(b"".join(TOKENS[name][token] for token in tokens), "continued")
     assert streamed == whole == said.split(stop)[0]

@@ -109,11 +109,14 @@ def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
     monkeypatch: pytest.MonkeyPatch, sampling: dict[str, float]
 ) -> None:
     """At temperature 2 all 16 rows of a round were sorted for want of one: it took twice its time."""
-    model, rng, chosen = shared_llama(), np.random.default_rng(0), 0
+    model = shared_llama()
+    rng = np.random.default_rng(0)
+    chosen = 0
     request = replace(ask(seed=5, max_tokens=60, **sampling), draft=DraftSettings(trace=True))
     *told, expected = ChatSession(model).generate(request)
     assert isinstance(expected, ReplyEnd)
-    quickly, exactly = TokenChooser.choose_quickly, TokenChooser.choose
+    quickly = TokenChooser.choose_quickly
+    exactly = TokenChooser.choose
 
     def seldom_sure(self: TokenChooser, logits: mx.array, *rest: Any) -> tuple[mx.array, mx.array]:
         sure = mx.array(rng.random(len(logits)) < 0.3)
@@ -136,7 +139,8 @@ def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
 
 
 def test_a_perfect_drafter_needs_the_fewest_calls() -> None:
-    model, request = shared_llama(), ask(temperature=1, max_tokens=31)
+    model = shared_llama()
+    request = ask(temperature=1, max_tokens=31)
     reply = list(plain(model, request).token_ids)
 
     class Perfect(ScriptedDrafter):
@@ -152,7 +156,8 @@ def test_a_perfect_drafter_needs_the_fewest_calls() -> None:
 
 
 def test_cancel_takes_effect_within_a_round() -> None:
-    model, request = shared_llama(), ask(seed=3, temperature=1, max_tokens=50)
+    model = shared_llama()
+    request = ask(seed=3, temperature=1, max_tokens=50)
     reply = list(plain(model, request).token_ids)
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
     iterator = ReplyIterator(job, ScriptedDrafter(reply, 2, 5))
@@ -191,7 +196,8 @@ def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
 
 
 def test_an_exception_in_a_round_leaves_no_cache() -> None:
-    model, request = shared_llama(), ask(temperature=1)
+    model = shared_llama()
+    request = ask(temperature=1)
 
     class Failing(ScriptedDrafter):
         def propose(self, root: int, limit: int) -> Draft:
@@ -212,7 +218,8 @@ def test_the_tiny_model_verifies_trees() -> None:
 @pytest.mark.parametrize("mode", share([Mode.AUTO, Mode.LOOKUP, Mode.OFF], 3))
 def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds kept them all: MLX keeps them for reuse, and they grow with the context."""
-    model, calls = shared_llama(), list[int]()
+    model = shared_llama()
+    calls = list[int]()
     asked = ask("abcabcabc", temperature=0, max_tokens=40)
     chunks = -(-(len(model.encode_chat(asked.messages, False)) - 1) // model.prefill_chunk)
     monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 16)

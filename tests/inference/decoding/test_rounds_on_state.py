@@ -136,7 +136,8 @@ def fails_in_a_round(model: LoadedModel, width: int, kind: Any, call: int) -> No
     iterator, job, _ = begun(model, asked, width)
     while not isinstance(next(iterator), TokenEvent):
         pass
-    calls, whole = iter(range(1000)), kind.__call__
+    calls = iter(range(1000))
+    whole = kind.__call__
 
     def fail(*arguments: Any, **options: Any) -> Any:
         if next(calls) == call:

@@ -180,7 +180,8 @@ def test_half_precision_logits_are_scored_in_float32() -> None:
 
 def test_rows_of_a_small_tree_are_no_chain() -> None:
     """A root with two children has as many rows as a chain of three."""
-    logits, depths = mx.zeros((3, 64)), mx.array([0, 1, 1])
+    logits = mx.zeros((3, 64))
+    depths = mx.array([0, 1, 1])
     for params in (SamplingParams(temperature=1, top_p=1), SamplingParams(temperature=1, top_k=40)):
         chooser = TokenChooser(params, 7, 64)
         quick, _ = chooser.choose_quickly(logits, 70, depths, 2)

@@ -78,7 +78,8 @@ def test_the_cases_of_mlx_lm(case: dict[str, Any]) -> None:
     module = import_module(f"mlx_lm.tool_parsers.{case['parser']}")
     markers = (module.tool_call_start, module.tool_call_end)
     text = f"I look.{markers[0]}{case['text']}{markers[1]}"
-    tools, spans = json.dumps(offered(case)), ((0, len(text)),)
+    tools = json.dumps(offered(case))
+    spans = ((0, len(text)),)
     calls, rest = find_tool_calls(text, markers, module.parse_tool_call, tools, answers=spans, ended=True)
     assert [(call.name, json.loads(call.arguments), call.call_id) for call in calls] == [
         (wanted["name"], wanted["arguments"], wanted.get("id", "")) for wanted in case["calls"]

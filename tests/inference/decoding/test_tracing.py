@@ -45,7 +45,8 @@ def expected_log_probs(model: LoadedModel, request: GenerationRequest, tokens: l
 
 @pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_every_token_of_plain_decoding_has_the_targets_own_log_probability(sampling: dict[str, float]) -> None:
-    model, request = tiny_llama(), ask(seed=5, max_tokens=30, **sampling)
+    model = tiny_llama()
+    request = ask(seed=5, max_tokens=30, **sampling)
     events = tokens_of(model, traced(request))
     tokens = [event.token_id for event in events]
     assert tokens == [event.token_id for event in tokens_of(model, replace(request, draft=DraftSettings(Mode.OFF)))]
@@ -55,7 +56,8 @@ def test_every_token_of_plain_decoding_has_the_targets_own_log_probability(sampl
 
 @pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_so_has_every_token_and_every_node_of_drafting(sampling: dict[str, float]) -> None:
-    model, request = tiny_llama(), traced(ask(seed=5, max_tokens=30, **sampling))
+    model = tiny_llama()
+    request = traced(ask(seed=5, max_tokens=30, **sampling))
     reply = [event.token_id for event in tokens_of(model, request)]
     prompt = model.encode_chat(request.messages, False)
     job = ReplyJob.fresh(model, prompt, request)
@@ -104,7 +106,8 @@ def test_the_most_likely_tokens_are_listed_beside_each_token_in_every_mode(mode:
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == plain(model, replace(asked, draft=DraftSettings(Mode.OFF), top_log_probs=None)).token_ids
     tokens = [event for event in events if isinstance(event, TokenEvent)]
-    ids, prompt = [event.token_id for event in tokens], model.encode_chat(asked.messages, False)
+    ids = [event.token_id for event in tokens]
+    prompt = model.encode_chat(asked.messages, False)
     logits = model.network(mx.array([[*prompt, *ids]]))[0, len(prompt) - 1 : -1]
     expected = np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
     np.testing.assert_allclose([e.log_prob for e in tokens], expected[np.arange(len(ids)), ids], atol=2e-3)

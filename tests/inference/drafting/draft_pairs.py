@@ -20,7 +20,8 @@ from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, positions, shared_llama, tiny_llama
 
 SIZE = len(ALPHABET)
-CHAIN, TREE = DraftShape(4), DraftShape(4, (2, 1, 0, 2))
+CHAIN = DraftShape(4)
+TREE = DraftShape(4, (2, 1, 0, 2))
 FILTERS = [{}, {"top_p": 0.8}, {"top_k": 4}, {"min_p": 0.1}, {"repetition_penalty": 1.4}, {"frequency_penalty": 0.5}]
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from rdchat.hub.newcomers import SuggestedDrafter, Suggestion
 
-MODEL, DRAFTER = "org/model-4bit", "maker/its-drafter"
+MODEL = "org/model-4bit"
+DRAFTER = "maker/its-drafter"
 
 
 def suggest(monkeypatch: pytest.MonkeyPatch, kind: str, model: str = MODEL, drafter: str = DRAFTER) -> Suggestion:

@@ -17,8 +17,11 @@ from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 VOCABULARY = [0, 3, 4, 7, 9, 12, 20, 21, 28, 30]
-ROOT, POSITION, SEED = 5, 40, 2**40 + 11
-GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=0.8, top_p=1)
+ROOT = 5
+POSITION = 40
+SEED = 2**40 + 11
+GREEDY = SamplingParams(temperature=0)
+WARM = SamplingParams(temperature=0.8, top_p=1)
 
 
 def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
@@ -60,7 +63,8 @@ def pool_by_hand(
     kept: int,
 ) -> list:
     """(score, path) of every kept node, level by level, best first."""
-    live, pool = [(0.0, [ROOT])], []
+    live = [(0.0, [ROOT])]
+    pool = []
     for _ in range(length - 1):
         grown = [
             (score + step, [*path, token])
@@ -70,7 +74,8 @@ def pool_by_hand(
             )
         ]
         best = sorted(grown, key=lambda node: -node[0])[:kept]
-        live, pool = best[:width], [*pool, *best]
+        live = best[:width]
+        pool = [*pool, *best]
     return pool
 
 
@@ -97,7 +102,8 @@ def paths_of(tokens: list[int], parents: list[int]) -> list[list[int]]:
 def test_beam_search_finds_what_plain_python_finds(
     sampling: SamplingParams, width: int, length: int, kept: int
 ) -> None:
-    head, hidden = random_head(), mx.random.normal((32,))
+    head = random_head()
+    hidden = mx.random.normal((32,))
     scorer = PathScorer(sampling, SEED, head.vocabulary, inverse_temperature=0.7)
     pool = searched(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(width, length), kept)
     expected = pool_by_hand(head, hidden, sampling, 0.7, width, length, kept)
@@ -127,7 +133,8 @@ def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
     pool = searched(
         head, PathScorer(GREEDY, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 60), 8
     )
-    scores, parents = np.array(pool.scores), np.array(pool.parents)
+    scores = np.array(pool.scores)
+    parents = np.array(pool.parents)
     assert (scores[1:] < scores[parents[1:]]).all()
     tree, _ = best_nodes(pool, 40)
     assert (tree.parents[1:] >= 0).all()
@@ -158,7 +165,8 @@ def test_the_worked_example_of_best_nodes() -> None:
 
 @pytest.mark.parametrize("count", range(1, 10))
 def test_the_selected_nodes_are_the_best_subtree(count: int) -> None:
-    scores, parents = SMALL.scores.tolist(), SMALL.parents.tolist()
+    scores = SMALL.scores.tolist()
+    parents = SMALL.parents.tolist()
     subtrees = [
         nodes
         for nodes in combinations(range(9), count)
@@ -175,7 +183,8 @@ def test_the_selected_nodes_are_the_best_subtree(count: int) -> None:
 
 def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
     """As many nodes as there are candidates: then no better one can hide outside the pool."""
-    head, hidden = random_head(), mx.random.normal((32,))
+    head = random_head()
+    hidden = mx.random.normal((32,))
     scorer = PathScorer(WARM, SEED, head.vocabulary)
     size = len(VOCABULARY)
     tree, _ = best_nodes(searched(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)

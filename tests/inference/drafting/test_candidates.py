@@ -17,7 +17,8 @@ from tests.inference.drafting.draft_pairs import FILTERS
 @pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
 def test_the_first_candidate_is_what_the_target_would_choose(temperature: float, sampling: dict[str, float]) -> None:
     params = SamplingParams(temperature=temperature, **({"top_p": 1.0} | sampling))
-    chooser, ranker = TokenChooser(params, 9, 500), CandidateRanker(params, 9, 500)
+    chooser = TokenChooser(params, 9, 500)
+    ranker = CandidateRanker(params, 9, 500)
     mx.random.seed(4)
     for position in range(40):
         logits = 3 * mx.random.normal((1, 500))
@@ -31,7 +32,8 @@ def test_the_first_candidate_is_what_the_target_would_choose(temperature: float,
 
 def test_runner_ups_are_the_next_choices_were_the_first_not_there() -> None:
     params = SamplingParams(temperature=0.8, top_p=1.0)
-    ranker, chooser = CandidateRanker(params, 3, 100), TokenChooser(params, 3, 100)
+    ranker = CandidateRanker(params, 3, 100)
+    chooser = TokenChooser(params, 3, 100)
     mx.random.seed(1)
     logits = mx.random.normal((1, 100))
     for token in np.array(ranker.rank(logits, 7, 4)[0]).tolist():

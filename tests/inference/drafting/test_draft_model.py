@@ -35,7 +35,8 @@ def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[s
     shape = shapes[(FILTERS.index(sampling) + int(2 * temperature)) % len(shapes)]
     request = ask(temperature=temperature, max_tokens=30, **({"top_p": 1.0} | sampling))
     pair = Pair.of(target, shared_near())
-    expected, drafted = plain(target, request), pair.reply(request, shape)
+    expected = plain(target, request)
+    drafted = pair.reply(request, shape)
     assert drafted.token_ids == expected.token_ids
     assert drafted.text == expected.text
     assert drafted.finish_reason == expected.finish_reason
@@ -90,7 +91,8 @@ def test_tokens_that_are_others_to_the_draft_model_are_never_offered(
 
 
 def test_a_target_s_tokens_that_the_draft_model_has_no_row_for_are_not_fed() -> None:
-    target, draft = shared_llama(), shared_near()
+    target = shared_llama()
+    draft = shared_near()
     model = DraftModel(target, replace(draft, info=replace(draft.info, vocabulary_size=9)), SIZE)
     assert (model.shared_tokens, model.known([3, 9, 4, 700])) == (9, [3, 0, 4, 0])
     request = ask(max_tokens=20)
@@ -178,7 +180,8 @@ def test_tokens_that_only_the_draft_models_padding_has_are_never_offered() -> No
 
 
 def test_weights_that_are_not_numbers_are_an_error_that_names_model_and_layer() -> None:
-    target, draft = tiny_llama(), tiny_llama(1)
+    target = tiny_llama()
+    draft = tiny_llama(1)
     draft.network.model.layers[1].mlp.up_proj.weight[3, 4] = float("nan")
     draft = replace(draft, info=replace(draft.info, name="small-one"))
     with pytest.raises(ModelError, match=r"draft model small-one .* Layer model\.layers\.1\.mlp\.up_proj is damaged"):

@@ -156,13 +156,16 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
 def test_a_draft_model_with_recurrent_state_reads_no_accepted_token_again(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, draft = recurrent(family), recurrent(family)
+    target = recurrent(family)
+    draft = recurrent(family)
     request = ask(temperature=1.0, top_p=1.0, max_tokens=41)
     statistics = Pair.of(target, draft).reply(request, CHAIN).statistics
     # Each round brought the whole draft and a token, but the last one, in which the reply ended.
     assert statistics.rounds == -(-(statistics.generated_tokens - 1) // 5)
     attentive = shared_llama()
-    pair, rows, feed = Pair.of(attentive, draft), list[int](), DraftModelDrafter._feed
+    pair = Pair.of(attentive, draft)
+    rows = list[int]()
+    feed = DraftModelDrafter._feed
 
     def noted(self: DraftModelDrafter, tokens: mx.array) -> mx.array:
         rows.append(len(tokens))

@@ -87,8 +87,11 @@ class Reply:
         self.memory.begin_reply(prompt)
         asked = with_beams(request, shape, False)
         self.drafter = drafter = HeadDrafter(self.model, head, self.memory, prompt, request=asked, ledger=Ledger())
-        self.pools, self.used = list[list[Any]](), list[bool]()
-        search, begin, begun = drafter.search_draft, drafter._search, list[object]()
+        self.pools = list[list[Any]]()
+        self.used = list[bool]()
+        search = drafter.search_draft
+        begin = drafter._search
+        begun = list[object]()
         monkey: Any = drafter
         monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
 
@@ -135,10 +138,13 @@ def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> Non
     text = rng.integers(3, size, 16)
     model.network(mx.array(text)[None])
     assert model.hooks.hidden is not None
-    hidden, start, latest = model.hooks.hidden[0], 9, 3
+    hidden = model.hooks.hidden[0]
+    start = 9
+    latest = 3
     stale = mx.concatenate([hidden[:13], -hidden[4:7]])
     for later in range(latest + 1):
-        known, lazy = head.memory(), head.memory()
+        known = head.memory()
+        lazy = head.memory()
         for memory in (known, lazy):
             memory.begin_reply(text[:start].tolist())
             memory.take_committed(text[: start - 1].tolist(), hidden[: start - 1], 0)

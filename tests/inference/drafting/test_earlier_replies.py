@@ -74,7 +74,8 @@ def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> Non
 @pytest.mark.across_rows
 @pytest.mark.parametrize("name", share(CHAINS, 8))
 def test_a_target_that_takes_chains_gets_chains(name: str) -> None:
-    model, request = shared_family(name), ask("abcabcabc", seed=SEED, max_tokens=40, temperature=0.7)
+    model = shared_family(name)
+    request = ask("abcabcabc", seed=SEED, max_tokens=40, temperature=0.7)
     expected = plain(model, request)
     *_, end = events_of("chains", model, request, index_with(expected.token_ids))
     assert isinstance(end, ReplyEnd)

@@ -92,7 +92,8 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("nodes", [1, 3, 5])
 def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
-    model, request = fakes.shared_llama(), fakes.ask()
+    model = fakes.shared_llama()
+    request = fakes.ask()
     prompt = model.encode_chat(request.messages, False)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
@@ -112,7 +113,8 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     prompt = model.encode_chat(request.messages, continue_last=False)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(3, 4), False))
     iterator = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
-    nodes, ids = [], []
+    nodes = []
+    ids = []
     for event in iterator:
         if isinstance(event, TokenEvent):
             ids.append(event.token_id)
@@ -144,10 +146,12 @@ def memoryless_llama() -> LoadedModel:
 
 def fitted(model: LoadedModel, head: RecurrentHead, inputs: mx.array, states: mx.array, wanted: mx.array) -> HeadModel:
     """Give the head the output layer that maps what it sees to the wanted hidden states, exactly."""
-    head.output.weight, head.output.bias = mx.eye(head.config.exit_size), mx.zeros(head.config.exit_size)
+    head.output.weight = mx.eye(head.config.exit_size)
+    head.output.bias = mx.zeros(head.config.exit_size)
     seen = np.array(head.features(head.context(inputs), states), dtype=np.float64)
     weight = np.linalg.lstsq(seen, np.array(wanted, dtype=np.float64), rcond=None)[0].T
-    head.output.weight, head.output.bias = mx.array(weight.astype(np.float32)), mx.zeros(32)
+    head.output.weight = mx.array(weight.astype(np.float32))
+    head.output.bias = mx.zeros(32)
     assert mx.allclose(head.features(head.context(inputs), states), wanted, atol=1e-3)
     return HeadModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32)).bind(model))
 
@@ -208,7 +212,8 @@ def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
 
 def test_several_layers_are_read_side_by_side() -> None:
     model = fakes.tiny_llama()
-    network, tokens = model.network, mx.array([[3, 4, 5]])
+    network = model.network
+    tokens = mx.array([[3, 4, 5]])
     model.hooks.record_states(HiddenReads((0, 1)))
     logits = network(tokens)
     hidden = model.hooks.hidden
@@ -238,7 +243,8 @@ def test_several_layers_are_read_side_by_side() -> None:
 )
 def test_heads_of_every_kind_draft(changes: dict) -> None:
     model = fakes.shared_llama()
-    request, shape = fakes.ask(temperature=0.7), BeamShape(3, 5)
+    request = fakes.ask(temperature=0.7)
+    shape = BeamShape(3, 5)
     end = reply(model, request, fakes.random_drafter(model, **changes), shape, True)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0

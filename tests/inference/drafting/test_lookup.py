@@ -32,7 +32,8 @@ def places_of(tokens: list[int], ending: list[int]) -> dict[int, int]:
 def test_places_are_those_that_a_plain_search_finds_whenever_it_is_asked(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 3 + seed % 4, size=80).tolist()
-    text, held = Occurrences(tokens[:3]), 3
+    text = Occurrences(tokens[:3])
+    held = 3
     while held < len(tokens):
         added = int(rng.integers(1, 7))
         text.tokens += tokens[held : held + added]
@@ -74,7 +75,8 @@ def test_a_draft_is_a_tree_whose_chances_fall(seed: int) -> None:
     assert 0 < len(tree.tokens) <= 24
     assert len(set(zip(tree.parents, tree.tokens, strict=True))) == len(tree.tokens), "no two nodes are the same"
     assert all(first >= second for first, second in pairwise(tree.chances))
-    depths, children = [0], dict[int, float]()
+    depths = [0]
+    children = dict[int, float]()
     for node, (parent, depth, chance) in enumerate(zip(tree.parents, tree.depths, tree.chances, strict=True), start=1):
         assert parent < node
         assert depth == depths[parent] + 1
@@ -120,7 +122,8 @@ class Earlier:
     """An earlier reply in which one ending stood."""
 
     def __init__(self, ending: list[int], following: list[int]) -> None:
-        self._ending, self._following = ending, following
+        self._ending = ending
+        self._following = following
 
     @property
     def memory_bytes(self) -> int:

@@ -80,7 +80,8 @@ def test_auto_uses_the_head_of_the_pair(kind: str, hub_cache: Path, monkeypatch:
     folder = snapshot(hub_cache, MODEL)
     model = with_files(make_model(), folder, "{}")
     (folder / "config.json").write_text(json.dumps({"model_type": model.info.architecture}))
-    session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)
+    session = ChatSession(model)
+    request = ask(temperature=0.9, max_tokens=12)
     assert not option(session, Mode.DRAFTER).available
     make(snapshot(hub_cache, DRAFTER), model)
     told = option(session, Mode.DRAFTER)

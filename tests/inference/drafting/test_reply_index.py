@@ -35,7 +35,8 @@ def test_what_is_found_follows_the_same_tokens(seed: int) -> None:
     index = index_of(*replies)
     for length in (1, 2, 5, 12, 60):
         ending = rng.integers(0, symbols + 1, size=length).tolist()
-        places, every = found(index, ending), all_places(replies, ending)
+        places = found(index, ending)
+        every = all_places(replies, ending)
         longest = max((match for match, _ in every), default=0)
         assert all(place in every for place in places)
         assert len(places) <= 12

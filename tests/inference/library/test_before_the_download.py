@@ -15,7 +15,11 @@ from rdchat.inference.library.model_library import read_facts
 from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
 
 GB = 2**30
-LAYERS, HIDDEN, INNER, KV, VOCABULARY = 36, 4096, 12288, 1024, 151936  # Qwen3 8B
+LAYERS = 36  # Qwen3 8B
+HIDDEN = 4096
+INNER = 12288
+KV = 1024
+VOCABULARY = 151936
 CONFIG = {
     "model_type": "llama",
     "hidden_size": HIDDEN,
@@ -53,7 +57,8 @@ def write_folder(folder: Path, bits: int | None, floats: str) -> tuple[Path, dic
             shapes[f"{name}.weight"] = "U32", [rows, columns * bits // 32]
             shapes |= {f"{name}.{part}": (floats, [rows, columns // 64]) for part in ("scales", "biases")}
     header: dict[str, object] = {}
-    counts, end = Counter[str](), 0
+    counts = Counter[str]()
+    end = 0
     for name, (kind, (rows, columns)) in shapes.items():
         size = rows * columns * WIDTHS[kind]
         header[name] = {"dtype": kind, "shape": [rows, columns], "data_offsets": [end, end + size]}
@@ -79,7 +84,8 @@ def agree(before: ModelSizes | None, here: ModelSizes | None) -> None:
             for memory in (8, 16, 24, 36, 64, 128):
                 room = MemoryRoom(int(memory * GB * 0.7), memory * GB // 2)
                 machine = Machine(MachineMemory(on_gpu, memory * GB, room, 0), dtype)
-                told, needed = machine.need(before), machine.need(here)
+                told = machine.need(before)
+                needed = machine.need(here)
                 assert told.total_bytes == pytest.approx(needed.total_bytes, rel=0.03), (on_gpu, dtype)
                 assert machine.fit(before) is machine.fit(here), (on_gpu, dtype, memory)
 

@@ -49,7 +49,8 @@ def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, h
         "mine": ("Your folder", str(own / "mine"), ""),
         "team/theirs": ("Your folder", str(own / "team" / "theirs"), ""),
     }
-    model, files = found["some-org/small-4bit"], check_model_folder(small_model)
+    model = found["some-org/small-4bit"]
+    files = check_model_folder(small_model)
     assert (model.family, model.quantization, model.sizes) == ("llama", "4-bit", files.sizes)
     assert model.disk_bytes == sum(path.stat().st_size for path in small_model.iterdir())
     assert (model.repository, model.revision) == ("some-org/small-4bit", "main")

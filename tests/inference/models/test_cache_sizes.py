@@ -44,7 +44,8 @@ OTHERS = {name: each for name, each in (TREES | CHAINS | HYBRIDS | FED_AGAIN).it
 def grown(module: str, options: dict[str, Any], tokens: int = 256) -> float:
     """Return how many numbers the caches hold more for each further token."""
     network = network_of(module, options)
-    caches, held = make_prompt_cache(network), []
+    caches = make_prompt_cache(network)
+    held = []
     for _ in range(2):
         network(mx.zeros((1, tokens), mx.int32), cache=caches)
         arrays = [array for cache in caches for _, array in tree_flatten(cache.state) if isinstance(array, mx.array)]

@@ -47,7 +47,8 @@ def encode(metadata: dict[str, object]) -> Callable[[str], list[int]]:
             best = min(pairwise(word), key=lambda pair: ranks.get(pair, len(ranks)))
             if best not in ranks:
                 break
-            joined, place = [], 0
+            joined = []
+            place = 0
             while place < len(word):
                 found = tuple(word[place : place + 2]) == best
                 joined.append("".join(best) if found else word[place])

@@ -93,7 +93,8 @@ def test_config_says_what_the_metadata_says(tmp_path: Path) -> None:
 
 def test_conversion_is_deterministic_and_reports_progress(tmp_path: Path) -> None:
     source = write_gguf(tmp_path / "model.gguf")
-    digests, seen = [], list[LoadProgress]()
+    digests = []
+    seen = list[LoadProgress]()
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()

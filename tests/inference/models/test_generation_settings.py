@@ -11,7 +11,8 @@ from transformers import GenerationConfig
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_settings import GenerationSettings, read_generation_settings
 
-_SMALL, _LARGE = 135_000_000, 8_000_000_000
+_SMALL = 135_000_000
+_LARGE = 8_000_000_000
 
 
 def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
@@ -47,7 +48,8 @@ def test_the_models_own_values_come_first(tmp_path: Path) -> None:
 def test_without_a_word_of_the_model_its_size_decides(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "generation_config.json").write_text(content)
-    small, large = sampling_defaults(tmp_path, _SMALL), sampling_defaults(tmp_path, _LARGE)
+    small = sampling_defaults(tmp_path, _SMALL)
+    large = sampling_defaults(tmp_path, _LARGE)
     assert small.params == SamplingParams(temperature=0.2)
     assert large.params == SamplingParams()
     assert (small.source("temperature"), small.source("top_p")) == ("For a small model", "")

@@ -90,7 +90,8 @@ def test_templates_of_other_names_are_looked_at_too(folder: Path) -> None:
 
 
 def test_the_hub_caches_links_into_its_blobs_are_fine(folder: Path, tmp_path: Path) -> None:
-    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    blobs = tmp_path / "blobs"
+    snapshot = tmp_path / "snapshots" / "main"
     folder.rename(blobs)
     snapshot.mkdir(parents=True)
     for path in blobs.iterdir():

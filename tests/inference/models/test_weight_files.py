@@ -52,10 +52,12 @@ def test_with_an_index_its_files_are_the_weights(unharmed: Path, data: some.Data
     folder = unharmed.parent / "indexed"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(unharmed, folder)
-    weights, wanted = stored(folder), read(folder)
+    weights = stored(folder)
+    wanted = read(folder)
     (folder / "model.safetensors").unlink()
     names = [f"model-{place}.safetensors" for place in data.draw(some.permutations(range(4)))]
-    own, others = names[:2], names[2:]
+    own = names[:2]
+    others = names[2:]
     index = {name: data.draw(some.sampled_from(own)) for name in weights}
     for file in {*index.values()}:
         mx.save_safetensors(str(folder / file), {name: weights[name] for name in weights if index[name] == file})
@@ -73,7 +75,8 @@ def test_without_an_index_no_name_comes_twice(folder: Path) -> None:
 
 
 def test_an_index_of_files_that_are_gone_is_skipped(folder: Path) -> None:
-    wanted, names = read(folder), stored(folder)
+    wanted = read(folder)
+    names = stored(folder)
     (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(names, "model-00001-of-00030.safetensors")}))
     assert same(read(folder), wanted)
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")

@@ -97,9 +97,12 @@ def tokenizer(small_model: Path) -> Any:
 
 def chat_of(*turns: tuple[Role, str]) -> list[ChatMessage]:
     """Return a chat in which `@` becomes a word of its own, and `#` an image."""
-    numbers, messages = count(), list[ChatMessage]()
+    numbers = count()
+    messages = list[ChatMessage]()
     for role, written in turns:
-        images, offsets, content = list[ChatImage](), list[int](), ""
+        images = list[ChatImage]()
+        offsets = list[int]()
+        content = ""
         for letter in written:
             if letter == "#":
                 images.append(ChatImage(Path(), "", 1, 1, f"i{next(numbers)}"))

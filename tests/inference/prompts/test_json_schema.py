@@ -102,9 +102,11 @@ def test_references_mean_the_same_inside_a_call_and_in_a_format(name: str) -> No
     """A reference to the root once meant the call around the arguments."""
     schema, good, bad = REFERENCES[name]
     if name == "a pointer to a property":
-        good, bad = {"b": 1, "a": 2}, {"b": 1, "a": "2"}
+        good = {"b": 1, "a": 2}
+        bad = {"b": 1, "a": "2"}
     else:
-        good, bad = {"a": good}, {"a": bad}
+        good = {"a": good}
+        bad = {"a": bad}
     call = call_shape([tool(schema), tool(OTHER, "other")])
     assert fits(call, {"name": "t", "arguments": good})
     assert not fits(call, {"name": "t", "arguments": bad})

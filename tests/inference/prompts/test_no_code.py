@@ -47,7 +47,8 @@ def test_a_tokenizer_that_names_code_is_read_without_it(
 ) -> None:
     folder = tmp_path / "evil"
     marker = evil(small_model, folder, code)
-    plain, read = read_tokenizer(small_model, process), read_tokenizer(folder, process)
+    plain = read_tokenizer(small_model, process)
+    read = read_tokenizer(folder, process)
     assert read.encode("Hello world 12") == plain.encode("Hello world 12")
     assert not marker.exists()
 

@@ -14,7 +14,8 @@ from rdchat.inference.prompts.model_prompts import check_round_trip
 from tests.inference.prompts.folders import changed
 from tests.inference.tokenizer_kinds import Kind, kinds
 
-BLANK, MARK = " ", "▁"
+BLANK = " "
+MARK = "▁"
 PIECES = decoders.Sequence([decoders.Replace(MARK, BLANK), decoders.ByteFallback(), decoders.Fuse()])
 NORMALIZERS = (None, normalizers.Replace(BLANK, MARK), normalizers.Replace("\n", BLANK), normalizers.ByteLevel())
 PRE_TOKENIZERS = (
@@ -30,7 +31,9 @@ RULES = tuple(product(NORMALIZERS, PRE_TOKENIZERS, DECODERS))
 def with_rules(name: str, normalizer: Any, pre_tokenizer: Any, decoder: Any) -> Any:
     """Return a tokenizer with the vocabulary of a kind, and other rules."""
     own = Tokenizer.from_str(kinds()[name].own.to_str())
-    own.normalizer, own.pre_tokenizer, own.decoder = normalizer, pre_tokenizer, decoder
+    own.normalizer = normalizer
+    own.pre_tokenizer = pre_tokenizer
+    own.decoder = decoder
     return Kind(own, str.encode).loaded
 
 

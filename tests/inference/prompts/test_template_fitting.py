@@ -12,7 +12,10 @@ from hypothesis import strategies as some
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.prompts.template_fitting import fitted, in_turns, short_id
 
-S, U, A, T = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL
+S = Role.SYSTEM
+U = Role.USER
+A = Role.ASSISTANT
+T = Role.TOOL
 CALL = ToolCall("ls", '{"p": "/"}', "toolu_01")
 
 
@@ -99,7 +102,9 @@ def each_call_is_answered(messages: Sequence[ChatMessage]) -> bool:
 def test_a_late_result_comes_to_its_call_and_none_is_lost_or_doubled(
     turns: list[tuple[list[str], int]], seed: Random
 ) -> None:
-    messages, waiting, sent = [*said((U, "q"))], list[tuple[str, str]](), dict[str, str]()
+    messages = [*said((U, "q"))]
+    waiting = list[tuple[str, str]]()
+    sent = dict[str, str]()
     for at, (ids, results) in enumerate(turns):
         if ids:
             calls = tuple(ToolCall("ls", json.dumps({"n": f"c{at}{one}"}), f"call_{one}") for one in ids)

@@ -31,7 +31,8 @@ def test_the_count_of_a_request_is_that_of_its_prompt(
 ) -> None:
     template = "{{ tools }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
     prompts = templated(template)
-    chat, tools = (user("Hello"), assistant("Well, ")), json.dumps([{"type": "function", "function": {"name": "look"}}])
+    chat = (user("Hello"), assistant("Well, "))
+    tools = json.dumps([{"type": "function", "function": {"name": "look"}}])
     begun = prompts.count(GenerationRequest(chat, continue_last=True), 512)
     assert begun == len(prompts.encode(chat[:1], chat[1], 512))
     assert begun != prompts.count(chat, 512)
@@ -45,7 +46,8 @@ def test_an_answer_with_a_shape_is_counted_without_its_thought(
     template = "{{ messages[0].content }}{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
     prompts = templated(template)
     plain = GenerationRequest((user("Hello"),), thinking=ThinkingChoice.ON)
-    off, shaped = replace(plain, thinking=ThinkingChoice.OFF), replace(plain, shape=AnswerShape(ShapeKind.JSON))
+    off = replace(plain, thinking=ThinkingChoice.OFF)
+    shaped = replace(plain, shape=AnswerShape(ShapeKind.JSON))
     assert prompts.encode_request(shaped, 512) == prompts.encode_request(off, 512)
     assert prompts.count(shaped, 512) == prompts.count(off, 512) > prompts.count(plain, 512)
 
@@ -67,7 +69,8 @@ def test_far_more_than_the_context_is_not_counted_to_the_end(small_model: Path, 
 def test_threads_take_turns_also_where_the_child_was_ended(small_model: Path, process: TokenizerProcess) -> None:
     prompts = prompts_of(small_model, process)
     chat = (user("Hello"),)
-    expected, counts = prompts.count(chat, 512), list[int]()
+    expected = prompts.count(chat, 512)
+    counts = list[int]()
     threads = [threading.Thread(target=lambda: counts.append(prompts.count(chat, 512))) for _ in range(4)]
     process.child.close()  # as a request that takes too long has it
     for thread in threads:

@@ -55,7 +55,8 @@ def test_an_added_word_beyond_the_rows_is_refused(small_model: Path, tmp_path: P
 def test_a_special_token_beyond_the_rows_is_plain_text(small_model: Path, tmp_path: Path) -> None:
     """Gemma 3's tokenizer has a token for images that the models that only read have no row for."""
     folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("<image_soft_token>", ROWS))
-    model, text = load_model(folder), "a <image_soft_token> b"
+    model = load_model(folder)
+    text = "a <image_soft_token> b"
     typed = (ChatMessage(Role.USER, text),)
     assert model.encode_chat(typed, False) == load_model(small_model).encode_chat(typed, False)
     for request in (

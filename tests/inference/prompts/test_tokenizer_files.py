@@ -55,7 +55,8 @@ def read(folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def named_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Any]:
     """The tokenizer of one tokenizer.json under each class and model type."""
-    own, found = pieces(), {}
+    own = pieces()
+    found = {}
     for place, (named, kind) in enumerate(zip(CLASSES * 2, (*TYPES, *reversed(TYPES)), strict=True)):
         folder = tmp_path_factory.mktemp("qwen2") / f"llama-{place}"
         folder.mkdir()
@@ -162,11 +163,13 @@ PART = some.sampled_from(["\n", " ", "a", "{{ messages }}", "{% if 1 %}", "{% en
 
 def balanced(parts: list[str]) -> str:
     """Return a template of some parts; an `if` that is not closed is closed, one that was not opened is left out."""
-    text, depth = "", 0
+    text = ""
+    depth = 0
     for part in parts:
         step = ("if 1" in part) - ("endif" in part)
         if depth + step >= 0:
-            text, depth = text + part, depth + step
+            text = text + part
+            depth = depth + step
     return text + "{% endif %}" * depth
 
 

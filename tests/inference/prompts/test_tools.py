@@ -15,7 +15,8 @@ from rdchat.inference.prompts.template_fitting import CALL_MARKERS, answers_only
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
 
-START, END = 1, 2  # <|im_start|> and <|im_end|>
+START = 1  # <|im_start|> and <|im_end|>
+END = 2
 TEMPLATE = (
     "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }} {{ m.tool_call_id }}:{{ m.content }}"

@@ -160,7 +160,8 @@ def _chatml(*turns: tuple[str, str]) -> str:
     return "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in turns) + "<|im_start|>assistant"
 
 
-QUESTION, RESULT = user("Hi."), ChatMessage(Role.TOOL, "rain", tool_call_id="c", name="now")
+QUESTION = user("Hi.")
+RESULT = ChatMessage(Role.TOOL, "rain", tool_call_id="c", name="now")
 CALL = ChatMessage(Role.ASSISTANT, "I look.", tool_calls=(ToolCall("now", '{"in": "Bonn"}', "c"),))
 NAMES_THE_MARK = assistant(" The </think> tag ends a thought.")
 

@@ -35,7 +35,8 @@ from rdchat.inference.rank_processes import rank_child
 MODEL = ModelInfo("scripted", Path("/scripted"), "llama", "float32", "CPU", 100, 10, 10, 40, 1.0)
 TOKEN_S = 0.01
 # What rank 0 sends besides tokens.
-REST, END = b"r", b"e"
+REST = b"r"
+END = b"e"
 
 
 def note(what: str) -> None:
@@ -145,8 +146,11 @@ class ScriptedEngine:
 
 class ScriptedReply:
     def __init__(self, request: Any, ring: list[socket.socket]) -> None:
-        self._request, self._ring = request, ring
-        self._cancelled, self._pauses, self.mode = False, 0, Mode.OFF
+        self._request = request
+        self._ring = ring
+        self._cancelled = False
+        self._pauses = 0
+        self.mode = Mode.OFF
         self._texts: list[str] = []
         self._events = self._run()
 
@@ -157,7 +161,8 @@ class ScriptedReply:
         return next(self._events)
 
     def _run(self) -> Iterator[Any]:
-        number, words = self._request.request_id, self._request.messages[-1].content.split()
+        number = self._request.request_id
+        words = self._request.messages[-1].content.split()
         yield PrefillProgress(number, 1, 1, 0)
         while len(self._texts) < self._request.sampling.max_tokens and not self._cancelled:
             for end in self._ring:
@@ -170,7 +175,8 @@ class ScriptedReply:
             likely = (LikelyToken(7, b"\xff", -float("inf")),)
             yield TokenEvent(number, index, index, self._texts[-1], alternatives=likely, data=b"\x80")
         reason = FinishReason.CANCELLED if self._cancelled else FinishReason.LENGTH
-        text, ids = "".join(self._texts), tuple(range(len(self._texts)))
+        text = "".join(self._texts)
+        ids = tuple(range(len(self._texts)))
         yield ReplyEnd(number, text, ids, f"{self._pauses} pauses", reason, self.statistics, self.mode)
 
     @property

@@ -37,7 +37,9 @@ def text_of(events: list[object]) -> str:
 
 def harm(engine: RanksEngine, ranks: int, tokens: int, draw: Random, expected: Callable[[Mode], str]) -> None:
     """Kill or stop a rank during a reply, and look at what is left; the next reply starts the ranks again."""
-    mode, rank, fault = draw.choice(MODES), draw.randrange(ranks), draw.choice([signal.SIGKILL, signal.SIGSTOP])
+    mode = draw.choice(MODES)
+    rank = draw.randrange(ranks)
+    fault = draw.choice([signal.SIGKILL, signal.SIGSTOP])
     whole = expected(mode)
     reply = engine.generate(request(mode, tokens))
     assert engine._ranks is not None

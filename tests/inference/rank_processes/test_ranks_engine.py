@@ -41,7 +41,8 @@ DEADLINE_S = 60.0
 SHORT_S = 30.0
 NAMES = ("localhost", "b.test", "c.test")
 HOSTS = tuple(Host(name, ("127.0.0.1",)) for name in NAMES[1:])
-ADDRESS, PAIR = ranked_address(NAMES, "model"), ranked_address(NAMES[:2], "model")
+ADDRESS = ranked_address(NAMES, "model")
+PAIR = ranked_address(NAMES[:2], "model")
 # What a fake ssh does with the command that it gets; `$host` is the Mac.
 RUN = f"exec {sys.executable} -m tests.inference.rank_processes.scripted_rank --child rank"
 ENDLESS = 10_000
@@ -80,7 +81,8 @@ def engine(ssh):
 
 @pytest.fixture
 def make(ssh):
-    engines, before = [], ranks_here()
+    engines = []
+    before = ranks_here()
 
     def make_engine(deadline_s=DEADLINE_S):
         engines.append(RanksEngine(lambda: HOSTS, deadline_s))
@@ -216,7 +218,8 @@ def test_without_a_model(make):
 
 
 def test_a_load_says_how_far_it_is_and_sleeping_ends_the_processes(make):
-    engine, told = make(), []
+    engine = make()
+    told = []
     info = engine.load(ranked_address(NAMES[:1], None), Dtype.FLOAT16, told.append)
     assert (info.name, info.dtype, info.path) == ("default", "float16", Path("/scripted"))
     assert told == [LoadProgress("Starting", None), LoadProgress("Reading", 0.5)]
@@ -275,7 +278,8 @@ def test_ranks_keep_their_macs_awake(make, notes):
 
 def test_a_mac_fetches_the_model_that_it_lacks(make, hub):
     hub.add("org/absent", small_files())
-    engine, stages = make(), []
+    engine = make()
+    stages = []
     engine.load(ranked_address(NAMES[:2], "org/absent"), Dtype.AUTO, lambda progress: stages.append(progress.stage))
     assert {"Downloading org/absent"} < set(stages)
     assert snapshot_of("org/absent") is not None
@@ -298,7 +302,8 @@ def test_a_model_that_cannot_be_split_is_not_fetched(make, hub):
     assert hub.requests == []
 
 
-KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+KILL = signal.SIGKILL
+STOP = signal.SIGSTOP
 FAULTS = [pytest.param(rank, fault, marks=() if (rank, fault) == (1, KILL) else pytest.mark.slow)
           for rank in range(2) for fault in (KILL, STOP)]  # fmt: skip
 
@@ -309,7 +314,8 @@ def test_a_rank_that_is_killed_or_hangs_ends_the_reply(make, rank, fault):
     engine = make(SHORT_S if fault is STOP else DEADLINE_S)
     engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
     reply = engine.generate(asking("word", ENDLESS))
-    events, before = [next(reply) for _ in range(5)], [psutil.Process(pid) for pid in pids(engine)]
+    events = [next(reply) for _ in range(5)]
+    before = [psutil.Process(pid) for pid in pids(engine)]
     before[rank].send_signal(fault)
     began = time.monotonic()
     what = "was killed" if fault is KILL else "(was stopped|does not answer)"

@@ -24,7 +24,8 @@ from tests.inference.sharding.stand_ins import StandIn
 HERE = (Host("localhost", ("127.0.0.1",)),)
 ROOT = Path(__file__).parents[3]
 # A busy machine takes long to start Python; a rank that a stranger holds up is given up after the second.
-DEADLINE_S, SHORT_S = 60.0, 8.0
+DEADLINE_S = 60.0
+SHORT_S = 8.0
 SLOW = pytest.mark.slow
 
 

@@ -196,7 +196,9 @@ def filled(form: Any, word: str) -> Any:
 def test_words_in_each_place_of_a_delta_stand_in_the_reply(
     drawn: list[tuple[tuple[Any, bool], dict[str, Any], dict[str, Any]]], finish: str
 ) -> None:
-    script, answer, thought = list[dict[str, Any]](), list[str](), list[str]()
+    script = list[dict[str, Any]]()
+    answer = list[str]()
+    thought = list[str]()
     for at, ((form, is_thought), noise, beside) in enumerate(drawn):
         script.append(chunk(**beside | filled(form, f"w{at} ")) | noise)
         # One text under two names is one.
@@ -209,14 +211,18 @@ def test_words_in_each_place_of_a_delta_stand_in_the_reply(
 @st.composite
 def called(draw: st.DrawFn) -> tuple[list[ToolCall], list[dict[str, Any]]]:
     """Draw calls of tools, and the events with which a server of one kind sends them."""
-    calls, script = list[ToolCall](), list[dict[str, Any]]()
+    calls = list[ToolCall]()
+    script = list[dict[str, Any]]()
     index = draw(st.sampled_from(["own", "shared", "null", "absent", "of the piece"]))
     # Calls that came whole need no id, where each comes in one piece.
     has_ids = draw(st.booleans())
-    cuts, again, once = draw(st.booleans()) and has_ids, draw(st.booleans()), draw(st.booleans())
+    cuts = draw(st.booleans()) and has_ids
+    again = draw(st.booleans())
+    once = draw(st.booleans())
     # Who counts the pieces sends the name and the id once.
     again &= index != "of the piece"
-    as_object, random_ids = draw(st.booleans()) and not cuts, draw(st.booleans()) and not again
+    as_object = draw(st.booleans()) and not cuts
+    random_ids = draw(st.booleans()) and not again
     random_ids &= index != "of the piece"
     for at, value in enumerate(draw(st.lists(st.text('ab{}"', max_size=5), max_size=4))):
         name = draw(st.sampled_from(["get", "get_map", "look"]))

@@ -83,7 +83,8 @@ def results(program: str, count: int, *arguments: Any) -> list[Any]:
 
 def quiet_ring(rank: int, addresses: list[str]) -> mx.distributed.Group:
     """Join a ring that sleeps until a message comes: MLX's looks for one all the time, and ranks share few cores."""
-    ring, pause = join(rank, addresses, "key"), struct.pack("ll", 0, 500)
+    ring = join(rank, addresses, "key")
+    pause = struct.pack("ll", 0, 500)
     for connection in psutil.Process().net_connections("tcp"):
         with socket.socket(fileno=os.dup(connection.fd)) as each:
             # A send that is full goes on after a look at what arrived, as MLX's does.
@@ -118,7 +119,8 @@ def _follow(group: mx.distributed.Group, family: str, split: str) -> dict[str, A
     """Repeat calls; compare the last cache with the others at each `UNLOAD`."""
     part = network(family)
     shard(part, group, Split(split))
-    worker, errors = Follower(part, ModelHooks(part), group), list[float]()
+    worker = Follower(part, ModelHooks(part), group)
+    errors = list[float]()
     while (received := receive(group))[0] is not Kind.END:
         if received[0] is Kind.CALL:
             worker.repeat_call(received[1])
@@ -129,7 +131,8 @@ def _follow(group: mx.distributed.Group, family: str, split: str) -> dict[str, A
 
 
 def _lead(group: mx.distributed.Group, family: str, split: str, modes: list[str]) -> dict[str, Any]:
-    alone, part = loaded(network(family)), network(family)
+    alone = loaded(network(family))
+    part = network(family)
     shard(part, group, Split(split))
     model = loaded(part)
     Leader(part, model.hooks, group)
@@ -158,7 +161,8 @@ def conversation(
     model: LoadedModel, compare: Callable[[KVCache], None], modes: Sequence[str] = MODES
 ) -> dict[str, list[int]]:
     """Return the token ids of replies in some modes, and around stops, edits and pauses; compare each one's cache."""
-    chat, ids = ready_session(model), dict[str, list[int]]()
+    chat = ready_session(model)
+    ids = dict[str, list[int]]()
 
     def reply(name: str, request: GenerationRequest, tokens: int | None = None) -> None:
         ids[name] = _ids(chat, request, tokens)
@@ -168,7 +172,8 @@ def conversation(
         for temperature in (0, 0.9):
             request = replace(ask(QUESTION, temperature=temperature, max_tokens=12, seed=3), draft=settings_of(mode))
             reply(f"{mode.value} {temperature}", request)
-    question, answer = ChatMessage(Role.USER, QUESTION), ChatMessage(Role.ASSISTANT, "abc")
+    question = ChatMessage(Role.USER, QUESTION)
+    answer = ChatMessage(Role.ASSISTANT, "abc")
     reply("next turn", replace(request, messages=(question, answer, ChatMessage(Role.USER, "and then"))))
     reply("edit", replace(request, messages=(question, answer, ChatMessage(Role.USER, "and now"))))
     reply("stop", request, tokens=3)
@@ -190,7 +195,8 @@ def conversation(
 
 def _ids(chat: ChatSession, request: GenerationRequest, tokens: int | None = None) -> list[int]:
     """Return the token ids of a reply, stopped after some tokens."""
-    ids, running = list[int](), chat.generate(request)
+    ids = list[int]()
+    running = chat.generate(request)
     for event in running:
         if isinstance(event, TokenEvent):
             ids.append(event.token_id)
@@ -229,7 +235,8 @@ def engine(
         assert group is not None
         rank_messages.run(group, folder, lambda: None)
         return {}
-    served, ids = LocalEngine(group), dict[str, list[int]]()
+    served = LocalEngine(group)
+    ids = dict[str, list[int]]()
 
     def reply(name: str, request: GenerationRequest) -> None:
         *_, end = served.generate(request)
@@ -257,7 +264,9 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
 
     Then a load fails on rank 0, and another one succeeds.
     """
-    group, loaded_file, times = quiet_ring(rank, addresses), Path(marker), list[float]()
+    group = quiet_ring(rank, addresses)
+    loaded_file = Path(marker)
+    times = list[float]()
     if rank:
         load_part = rank_messages.load_part
 
@@ -271,7 +280,9 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
         rank_messages.load_part = load_late
         rank_messages.run(group, folder, lambda: None)
         return times[0]
-    load_model, call, served = rank_messages.load_model, Leader._call, LocalEngine(group)
+    load_model = rank_messages.load_model
+    call = Leader._call
+    served = LocalEngine(group)
 
     def load(*arguments: Any, **options: Any) -> LoadedModel:
         loaded = load_model(*arguments, **options)
@@ -285,7 +296,8 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
     def fail(_progress: object) -> None:
         raise ModelError("No.")
 
-    rank_messages.load_model, Leader._call = load, timed  # type: ignore[method-assign]
+    rank_messages.load_model = load  # type: ignore[method-assign]
+    Leader._call = timed
     served.load(folder, Dtype.AUTO, lambda _: None)
     with suppress(ModelError):
         served.load(folder, Dtype.AUTO, fail)

@@ -78,7 +78,8 @@ def test_a_conversation_in_every_mode(copies: Copies, family: str) -> None:
 def test_every_family(copies: Copies, family: str) -> None:
     """Trees, chains, and accepted parts that are fed again."""
     copies.open(family)
-    model, request = copies.model, ask(temperature=0.7, max_tokens=16)
+    model = copies.model
+    request = ask(temperature=0.7, max_tokens=16)
     reply = [*plain(model, request).token_ids]
     width = 3 if model.capability.kind is DraftKind.TREE else 1
     (*_, end), cache = drafted(model, request, ScriptedDrafter(reply, width, 5))

@@ -23,7 +23,8 @@ def main() -> None:
     """Be the training process."""
     training_child.settings_of = _short
     training_run._EVALUATED = 1
-    training_run._EVALUATED_TOKENS = training_run._COMPARED_TOKENS = 8
+    training_run._EVALUATED_TOKENS = 8
+    training_run._COMPARED_TOKENS = 8
     training_run.EVERYDAY_PROMPTS = training_run.EVERYDAY_PROMPTS[:2]
     phases._EVALUATE_EVERY = 0.5
     Pace.EVERY = 0.05

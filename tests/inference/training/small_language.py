@@ -76,7 +76,8 @@ def small_model(network: nn.Module) -> LoadedModel:
 
 
 def _fit(network: nn.Module) -> None:
-    draw, tokenizer = random.Random(12), LenientTokenizer()
+    draw = random.Random(12)
+    tokenizer = LenientTokenizer()
     optimizer = optim.AdamW(3e-3)
 
     def loss(network: nn.Module, tokens: mx.array) -> mx.array:

@@ -77,7 +77,8 @@ def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, 
 
 @pytest.mark.parametrize(("name", "options"), share([*TREES.values(), *CHAINS.values()], 5), ids=[*TREES, *CHAINS])
 def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]) -> None:
-    network, tokens = network_of(name, options), mx.array([[1, 2, 3, 4, 5]])
+    network = network_of(name, options)
+    tokens = mx.array([[1, 2, 3, 4, 5]])
     before = np.array(network(tokens, cache=make_prompt_cache(network)))
     ModelHooks(network)
     assert (np.array(network(tokens, cache=make_prompt_cache(network))) == before).all()
@@ -126,7 +127,8 @@ def ignore_positions(network: nn.Module) -> None:
 
     def without_depths(self: nn.Module, x: mx.array, offset: Any = 0) -> mx.array:
         if isinstance(offset, mx.array) and offset.size > 1:
-            x, offset = x.transpose(2, 1, 0, 3), int(offset[0].item())
+            x = x.transpose(2, 1, 0, 3)
+            offset = int(offset[0].item())
             return rope.__call__(self, x, offset=offset).transpose(2, 1, 0, 3)  # type: ignore[no-any-return]
         return rope.__call__(self, x, offset=offset)  # type: ignore[no-any-return]
 

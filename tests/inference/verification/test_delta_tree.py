@@ -11,7 +11,10 @@ from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.state_round import TreePaths
 from rdchat.inference.verification.verifier import PackedTree
 
-HEADS, VALUE_HEADS, WIDTH, VALUE_WIDTH = 2, 4, 8, 6
+HEADS = 2
+VALUE_HEADS = 4
+WIDTH = 8
+VALUE_WIDTH = 6
 GATES = ("usual", "near zero", "near one", "both")
 
 
@@ -39,14 +42,16 @@ def inputs(nodes: int, gates: str, parallel: bool, seed: int) -> tuple[list[np.n
         "both": np.where(random.random(shape) < 0.3, 0, 1 - 1e-6),
     }[gates]
     beta = np.full(shape, 1.998) if parallel else random.uniform(0, 1, shape)
-    v, state = random.normal(size=(*shape, VALUE_WIDTH)), random.normal(size=(1, VALUE_HEADS, VALUE_WIDTH, WIDTH))
+    v = random.normal(size=(*shape, VALUE_WIDTH))
+    state = random.normal(size=(1, VALUE_HEADS, VALUE_WIDTH, WIDTH))
     return [each.astype(np.float32) for each in (q, k, v, g, beta)], state.astype(np.float32)
 
 
 def one_by_one(rows: list[np.ndarray], state: np.ndarray, parents: list[int]) -> np.ndarray:
     q, k, v, g, beta = (each[0].astype(np.float64) for each in rows)
     q, k = (np.repeat(each, VALUE_HEADS // HEADS, axis=1) for each in (q, k))
-    states, outputs = list[np.ndarray](), []
+    states = list[np.ndarray]()
+    outputs = []
     for node, parent in enumerate(parents):
         before = (states[parent] if node else state[0].astype(np.float64)) * g[node][:, None, None]
         added = beta[node][:, None] * (v[node] - np.einsum("hvk,hk->hv", before, k[node]))
@@ -58,7 +63,8 @@ def one_by_one(rows: list[np.ndarray], state: np.ndarray, parents: list[int]) ->
 @st.composite
 def trees(draw: st.DrawFn) -> list[int]:
     """Parents of a tree that has at least four leaves, and is not too deep."""
-    parents, depths = [-1, 0, 0, 0, 0], [0, 1, 1, 1, 1]
+    parents = [-1, 0, 0, 0, 0]
+    depths = [0, 1, 1, 1, 1]
     for _ in range(draw(st.integers(0, 11))):
         parents.append(draw(st.sampled_from([node for node, depth in enumerate(depths) if depth < MAX_DEPTH])))
         depths.append(depths[parents[-1]] + 1)

@@ -44,7 +44,8 @@ def read_in_parts(model: LoadedModel, cache: KVCache, prompt: ImagePrompt, cuts:
 @settings(max_examples=25)
 @given(prompt=prompts(), data=some.data())
 def test_a_trimmed_cache_reads_on_like_a_fresh_one(name: str, prompt: ImagePrompt, data: some.DataObject) -> None:
-    model, places = MODELS[name](), some.lists(some.integers(1, len(prompt)), max_size=3)
+    model = MODELS[name]()
+    places = some.lists(some.integers(1, len(prompt)), max_size=3)
     cache = fresh(model, prompt)
     read_in_parts(model, cache, prompt, data.draw(places))
     for _ in range(2):
@@ -103,7 +104,8 @@ def test_a_tail_with_an_image_is_put_back_with_its_shift() -> None:
 
 def test_a_chat_without_images_takes_a_cache_with_some() -> None:
     model = shared_llama()
-    one, two = ImagePrompt([4] * 20, Image(1, 8, -3), [5] * 4), ImagePrompt([4] * 20, [6] * 5)
+    one = ImagePrompt([4] * 20, Image(1, 8, -3), [5] * 4)
+    two = ImagePrompt([4] * 20, [6] * 5)
     caches = PrefixCaches(model.network, PLENTY)
     for prompt in (one, two):
         cache = caches.take_cache(prompt.tokens, "", prompt.images)
@@ -117,7 +119,8 @@ def test_a_chat_without_images_takes_a_cache_with_some() -> None:
 @settings(max_examples=25)
 @given(prompt=prompts(), seed=some.integers(0, 99), keep=some.booleans())
 def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePrompt, seed: int, keep: bool) -> None:
-    model, rng = MODELS[name](), np.random.default_rng(seed)
+    model = MODELS[name]()
+    rng = np.random.default_rng(seed)
     cache = fresh(model, prompt)
     read(model, cache, prompt, len(prompt))
     verifier = Verifier(model, cache)
@@ -144,7 +147,8 @@ def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePr
 @given(chats=some.lists(prompts(), min_size=2, max_size=2), order=some.lists(some.integers(0, 1), max_size=30))
 def test_chats_that_pause_each_other_keep_their_own_shifts(chats: list[ImagePrompt], order: list[int]) -> None:
     model = shared_llama(sliding_window=5)
-    caches, expected = [fresh(model, chat) for chat in chats], [alone(model, chat) for chat in chats]
+    caches = [fresh(model, chat) for chat in chats]
+    expected = [alone(model, chat) for chat in chats]
     for number in order:
         start = len(caches[number].tokens)
         end = min(start + 4, len(chats[number]))
@@ -155,7 +159,8 @@ def test_chats_that_pause_each_other_keep_their_own_shifts(chats: list[ImageProm
 
 def test_an_emptied_cache_reads_its_prompt_again() -> None:
     """As where a file of a stored cache turns out to be damaged."""
-    model, prompt = shared_llama(), ImagePrompt([1, 2], Image(1, 6, -4), [3, 4])
+    model = shared_llama()
+    prompt = ImagePrompt([1, 2], Image(1, 6, -4), [3, 4])
     cache = fresh(model, prompt)
     read_in_parts(model, cache, prompt, [])
     cache.drop_tokens()
@@ -179,7 +184,8 @@ def masked_after(cache: RoundKVCache, held: int, blocks: mx.array | None, rows: 
 @given(prompt=prompts(), window=some.none() | some.integers(1, 12), held=some.integers(0, 9), given_by=some.booleans())
 def test_rows_of_an_image_see_each_other(prompt: ImagePrompt, window: int | None, held: int, given_by: bool) -> None:
     """The rule that was found equal to transformers': causal or the same image, and within the window."""
-    n, blocks = len(prompt), prompt.blocks(0, len(prompt))
+    n = len(prompt)
+    blocks = prompt.blocks(0, len(prompt))
     own, asked = (None, window) if given_by else (window, None)
     causal = masked_after(RoundKVCache(own), held, None, n, asked)
     number = mx.arange(n)
@@ -207,7 +213,8 @@ def test_a_block_in_one_call_is_that_of_a_whole_call(prompt: ImagePrompt, cut: i
     model = shared_family("gemma3")
     results = []
     for ends in ([len(prompt)], sorted({*[image.start for image in prompt.images][cut:], len(prompt)})):
-        cache, logits = fresh(model, prompt), []
+        cache = fresh(model, prompt)
+        logits = []
         for end in ends:
             with cache.seeing(prompt.blocks(len(cache.tokens), end)) if prompt.images else nullcontext():
                 logits.append(read(model, cache, prompt, end))

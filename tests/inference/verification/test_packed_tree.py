@@ -22,7 +22,8 @@ def test_random_trees_are_numbered_depth_first() -> None:
         size = int(rng.integers(1, 24))
         parents = [-1, *(int(rng.integers(0, node)) for node in range(1, size))]
         scores = rng.integers(-3, 0, size).astype(np.float32)  # with ties
-        order, waiting = list[int](), [0]
+        order = list[int]()
+        waiting = [0]
         while waiting:
             node = waiting.pop()
             order.append(node)
@@ -40,7 +41,8 @@ def test_a_tree_that_is_deeper_than_was_said_is_not_sound() -> None:
     """Its nodes would not see all of their path."""
     rng = np.random.default_rng(0)
     for _ in range(200):
-        size, said = int(rng.integers(6, 16)), int(rng.integers(0, 3))
+        size = int(rng.integers(6, 16))
+        said = int(rng.integers(0, 3))
         parents = [-1, *(int(rng.integers(max(node - 2, 0), node)) for node in range(1, size))]
         tree = PackedTree.from_parents(
             mx.arange(size), mx.array(parents), mx.array(rng.normal(size=size).astype(np.float32)), said
@@ -61,11 +63,13 @@ def test_the_worked_example_of_with_leaves() -> None:
 def test_nodes_behind_the_last_leaf_repeat_it() -> None:
     rng = np.random.default_rng(0)
     for _ in range(100):
-        size, limit = int(rng.integers(2, 24)), int(rng.integers(1, 9))
+        size = int(rng.integers(2, 24))
+        limit = int(rng.integers(1, 9))
         parents = mx.array([-1, *(int(rng.integers(0, node)) for node in range(1, size))])
         tree = PackedTree.from_parents(mx.arange(size), parents, mx.array(rng.normal(size=size)), size)
         limited = tree.with_leaves(limit)
-        before, after = tree.fetch(), limited.fetch()
+        before = tree.fetch()
+        after = limited.fetch()
         assert after.is_sound
         assert np.array_equal(np.array(limited.ancestors), after.ancestors())
         leaves = [node for node in range(size) if node not in before.parents]

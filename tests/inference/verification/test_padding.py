@@ -36,7 +36,8 @@ def test_the_worked_example_of_padded() -> None:
 @pytest.mark.parametrize("window", [None, 8])
 @pytest.mark.parametrize("beams", TREES.values(), ids=TREES.keys())
 def test_logits_and_cache_are_those_of_the_tree_alone(beams: list[list[int]], window: int | None) -> None:
-    model, tree = tiny_llama(sliding_window=window), tree_of_beams(beams)
+    model = tiny_llama(sliding_window=window)
+    tree = tree_of_beams(beams)
     found = []
     for rows in (0, len(tree), 16):
         cache = KVCache(model.network)

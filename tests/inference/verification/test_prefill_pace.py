@@ -29,7 +29,8 @@ def test_a_chunk_grows_to_what_stop_allows(per_token: float, settled: int) -> No
 
 def test_after_the_first_no_chunk_takes_longer_than_half_a_second() -> None:
     """Time grows with the context; and a machine is slower for a while."""
-    pace, depth = PrefillPace(128), 0
+    pace = PrefillPace(128)
+    depth = 0
     for number in range(200):
         seconds = pace.chunk * (1e-4 + depth * 2e-8) + 0.01
         assert seconds <= 0.5

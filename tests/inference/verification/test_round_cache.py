@@ -24,7 +24,9 @@ from rdchat.inference.verification.round_cache import (
 from tests.grids import share
 from tests.inference.prefix_trees import tree_of_beams
 
-HEADS, WIDTH, WINDOW = 2, 64, 16
+HEADS = 2
+WIDTH = 64
+WINDOW = 16
 MAKERS = {
     "plain": stock.KVCache,
     "rotating": lambda: stock.RotatingKVCache(WINDOW),

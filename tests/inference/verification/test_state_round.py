@@ -52,7 +52,8 @@ def arrays(cache: KVCache) -> list[mx.array]:
 
 
 def test_paths_and_windows_of_a_tree() -> None:
-    parents, depths = np.array([-1, 0, 1, 0], np.int32), np.array([0, 1, 2, 1], np.int32)
+    parents = np.array([-1, 0, 1, 0], np.int32)
+    depths = np.array([0, 1, 2, 1], np.int32)
     tree = PackedTree.pack(PrefixTree(np.array([5, 7, 8, 9], np.int32), parents, depths)).padded(6)
     assert tree.ancestors is not None
     paths = TreePaths(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
@@ -70,7 +71,8 @@ def test_a_lazy_tree_with_fewer_leaves_than_its_bound_has_all_paths() -> None:
     paths = TreePaths(lazy.depths, lazy.ancestors, lazy.deepest, lazy.leaves)
     parents = np.array(lazy.parents)
     for node in range(9):
-        row, way = np.array(paths.rows)[paths.path_of(node)], [node]
+        row = np.array(paths.rows)[paths.path_of(node)]
+        way = [node]
         while parents[way[-1]] >= 0:
             way.append(int(parents[way[-1]]))
         assert row[: len(way)].tolist() == way[::-1]
@@ -85,7 +87,8 @@ def test_every_path_leaves_the_state_of_a_model_that_was_fed_it(name: str) -> No
     for packed, paths in ((PackedTree.pack(TREE).padded(12), [[0], [0, 1, 4], [0, 1, 2, 3], [0, 6, 7, 9]]),
                           (PackedTree.pack(CHAIN), [[0], [0, 1, 2], [0, 1, 2, 3, 4]])):  # fmt: skip
         for path in paths:
-            cache, expected = after_prompt(network), after_prompt(network)
+            cache = after_prompt(network)
+            expected = after_prompt(network)
             logits = fed(network, cache, hooks, packed)
             assert cache.can_commit_part
             mx.eval(logits)
@@ -117,9 +120,12 @@ def test_a_chain_that_is_accepted_whole_keeps_the_state_that_the_call_made(name:
 
 def test_a_round_leaves_other_models_and_the_library_alone() -> None:
     """A draft model of the same family decodes within the target's round."""
-    plain_update, plain_layer = qwen3_5.gated_delta_update, qwen3_5.GatedDeltaNet.__call__
-    network, other = network_of(*HYBRIDS["qwen3_5"]), network_of(*HYBRIDS["qwen3_5"])
-    hooks, alone = ModelHooks(network), make_prompt_cache(other)
+    plain_update = qwen3_5.gated_delta_update
+    plain_layer = qwen3_5.GatedDeltaNet.__call__
+    network = network_of(*HYBRIDS["qwen3_5"])
+    other = network_of(*HYBRIDS["qwen3_5"])
+    hooks = ModelHooks(network)
+    alone = make_prompt_cache(other)
     cache = after_prompt(network)
     expected = np.array(other(mx.array([PROMPT]), cache=make_prompt_cache(other)))
     cache.open_round(None, None)
@@ -150,7 +156,8 @@ def test_a_round_is_the_first_call_of_a_cache_in_any_precision(name: str, dtype:
     network = network_of(*HYBRIDS[name], dtype)
     hooks = ModelHooks(network)
     for packed, path in ((PackedTree.pack(TREE).padded(12), [0, 6, 7, 9]), (PackedTree.pack(CHAIN), [0, 1, 2])):
-        cache, expected = KVCache(network), KVCache(network)
+        cache = KVCache(network)
+        expected = KVCache(network)
         mx.eval(fed(network, cache, hooks, packed))
         assert cache.can_commit_part
         cache.close_round(path)
@@ -168,8 +175,10 @@ def test_a_round_is_the_first_call_of_a_cache_in_any_precision(name: str, dtype:
 @pytest.mark.parametrize("name", share(["qwen3_5", "nemotron_h", "lfm2"]))
 def test_the_memory_of_a_round(name: str) -> None:
     """Of a tree's paths no state is kept, and after the end no inputs, nor the state before a step that was certain."""
-    network, tree = wide(name), PackedTree.pack(tree_of_beams([[4, n, n + 1, n + 2] for n in range(5, 21)]))
-    hooks, cache = ModelHooks(network), after_prompt(network)
+    network = wide(name)
+    tree = PackedTree.pack(tree_of_beams([[4, n, n + 1, n + 2] for n in range(5, 21)]))
+    hooks = ModelHooks(network)
+    cache = after_prompt(network)
 
     def grown() -> float:
         hooks.hidden = None
@@ -177,7 +186,8 @@ def test_the_memory_of_a_round(name: str) -> None:
         return (mx.get_active_memory() - before) / state
 
     cache.evaluate()
-    state, before = sum(array.nbytes for array in arrays(cache)), mx.get_active_memory()
+    state = sum(array.nbytes for array in arrays(cache))
+    before = mx.get_active_memory()
     logits = fed(network, cache, hooks, tree)
     mx.eval(logits)
     if name != "lfm2":  # its state is a window
@@ -209,7 +219,9 @@ def wide(name: str) -> nn.Module:
 def test_two_models_of_a_family_compute_rounds_on_two_threads() -> None:
     def replay(_number: int) -> list[Any]:
         network = network_of(*HYBRIDS["qwen3_5"])
-        hooks, cache, rows = ModelHooks(network), after_prompt(network), list[Any]()
+        hooks = ModelHooks(network)
+        cache = after_prompt(network)
+        rows = list[Any]()
         for _ in range(4):
             rows.append(np.array(fed(network, cache, hooks, PackedTree.pack(TREE))))
             cache.close_round([0, 4, 5])
@@ -231,7 +243,8 @@ def test_a_layer_that_is_used_at_two_depths_takes_trees() -> None:
 @pytest.mark.parametrize("kind", ["left_padding", "lengths"])
 def test_a_call_of_a_batch_of_conversations_is_not_recorded(kind: str) -> None:
     network = network_of(*HYBRIDS["qwen3_5"])
-    hooks, cache = ModelHooks(network), after_prompt(network)
+    hooks = ModelHooks(network)
+    cache = after_prompt(network)
     for leaf in cache._leaves:
         if hasattr(leaf, kind):
             setattr(leaf, kind, mx.array([0 if kind == "left_padding" else 9]))
@@ -243,7 +256,8 @@ def test_a_gated_delta_rule_of_other_parts_feeds_again(monkeypatch: pytest.Monke
     """A later mlx-lm may divide it in another way."""
     monkeypatch.setattr(gated_delta, "gated_delta_ops", partial(gated_delta.gated_delta_ops))
     network = network_of(*HYBRIDS["qwen3_5"])
-    hooks, cache = ModelHooks(network), after_prompt(network)
+    hooks = ModelHooks(network)
+    cache = after_prompt(network)
     mx.eval(fed(network, cache, hooks, PackedTree.pack(CHAIN)))
     assert not cache.can_commit_part
 
@@ -268,7 +282,8 @@ def test_lightning_attention_ends_in_the_state_of_its_rows_one_by_one(module: An
 @pytest.mark.parametrize("name", share(HYBRIDS, 6))
 def test_an_exception_inside_a_round_leaves_the_state_before_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     network = network_of(*HYBRIDS[name])
-    hooks, cache = ModelHooks(network), after_prompt(network)
+    hooks = ModelHooks(network)
+    cache = after_prompt(network)
     before = arrays(cache)
     plain: Callable[..., Any] = nn.Linear.__call__
     calls = iter(range(1000))
@@ -322,7 +337,8 @@ def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float,
     """Return the launches that a round adds to a layer's call, and those of its commit."""
     network = network_of(*HYBRIDS[name])
     hooks = ModelHooks(network)
-    counts, layers = [], 1
+    counts = []
+    layers = 1
     for recorded in (False, True):
         hooks.states.recorded = recorded
         cache = after_prompt(network)

@@ -16,7 +16,8 @@ from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import run
 from tests.inference.vision.seeing_chats import seeing_folder
 
-ORIGINAL, COPY = "authors/Tiny-Sees", "some-org/Tiny-Sees-4bit"
+ORIGINAL = "authors/Tiny-Sees"
+COPY = "some-org/Tiny-Sees-4bit"
 TOWER = ("visual", "vision", "connector", "multi_modal")
 SETTINGS = "preprocessor_config.json"
 
@@ -36,7 +37,9 @@ def without_tower(folder: Path) -> Path:
 def put_original(hub: HubServer, place: Path, kind: str, name: str = ORIGINAL) -> Path:
     """Put a model at the hub: its text in one file, its tower in another."""
     folder = seeing_folder(place, kind)
-    tensors, shards, index = load_file(folder / "model.safetensors"), dict[str, bytes](), dict[str, str]()
+    tensors = load_file(folder / "model.safetensors")
+    shards = dict[str, bytes]()
+    index = dict[str, str]()
     for number, kept in enumerate((False, True), 1):
         file = folder / f"model-0000{number}-of-00002.safetensors"
         save_file({each: array for each, array in tensors.items() if is_tower(each) is kept}, file, {"format": "pt"})

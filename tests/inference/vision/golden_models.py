@@ -66,7 +66,8 @@ class SeeingModel:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.model: LoadedModel = load_model(folder, "float32")
-        self.config, self.vision = GOLDEN[kind]["config"], vision_of(folder)
+        self.config = GOLDEN[kind]["config"]
+        self.vision = vision_of(folder)
         self.family = self.vision.family
         assert self.family is not None
         self.rows = ImageRows(folder, self.vision)
@@ -100,9 +101,11 @@ class SeeingModel:
         """
         assert self.family is not None
         windows_only = self.family.windows_only if windows_only is None else windows_only
-        prompt, logits = prompt or self.prompt, []
+        prompt = prompt or self.prompt
+        logits = []
         for start, end in pairwise([len(cache.tokens), *ends, len(prompt.ids)]):
-            rows, own = prompt.rows_for_call(start, end, self.embed), np.array(prompt.ids[start:end])
+            rows = prompt.rows_for_call(start, end, self.embed)
+            own = np.array(prompt.ids[start:end])
             ids = mx.array(np.where(own < 0, pixels, own))[None]
             if rows is None:
                 logits.append(self.model.network(ids, cache=cache.layers)[0])

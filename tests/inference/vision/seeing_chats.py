@@ -40,7 +40,8 @@ _CHARACTERS = "\nabcdefghijklmnopqrstuvwxyz .,?<>_-012345ACHNR"
 
 def seeing_folder(place: Path, kind: str) -> Path:
     """Write the folder of a golden model with a tokenizer of characters, a chat template and settings for images."""
-    folder, config = golden_folder(place, kind), GOLDEN[kind]["config"]
+    folder = golden_folder(place, kind)
+    config = GOLDEN[kind]["config"]
     name = next(name for name in _PLACES if kind.startswith(name))
     pixels = config.get("image_token_id", config.get("image_token_index"))
     special = {"<|im_start|>": 60, "<|im_end|>": 61, "<|vision_start|>": 91, "<|vision_end|>": 92}

@@ -27,7 +27,9 @@ LOSSLESS = ("PNG", "WEBP", "TIFF")
 @pytest.mark.parametrize("kind", [*LOSSLESS, "JPEG", "AVIF"])
 @pytest.mark.parametrize("orientation", TURNED)
 def test_a_picture_is_the_same_in_all_orientations(orientation: int, kind: str) -> None:
-    picture, turn, exif = photo(), TURNED[orientation], Image.Exif()
+    picture = photo()
+    turn = TURNED[orientation]
+    exif = Image.Exif()
     if kind in {"JPEG", "AVIF"}:
         # They lose little of a smooth picture.
         picture = picture.resize((8, 5)).resize((37, 23), Image.Resampling.BICUBIC)

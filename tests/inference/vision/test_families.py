@@ -41,7 +41,8 @@ def without_tower(folder: Path) -> Path:
 @pytest.mark.parametrize("kind", sorted(GOLDEN))
 def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
-    vision, config = vision_of(folder), GOLDEN[kind]["config"]
+    vision = vision_of(folder)
+    config = GOLDEN[kind]["config"]
     assert vision.family is not None
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
@@ -107,7 +108,8 @@ def test_settings_of_either_file_are_read(tmp_path: Path) -> None:
 def test_expansions_are_those_of_transformers() -> None:
     """As `_prompt_split_image` of its processor for SmolVLM writes them."""
     tiled = SMOL.expanded(Layout(((1, 2),) * 5, (1, 1), (2, 2)))
-    around, pixels = "<fake_token_around_image>", "<image><image>"
+    around = "<fake_token_around_image>"
+    pixels = "<image><image>"
     tiles = [f"{around}<row_{row}_col_{column}>{pixels}" for row in (1, 2) for column in (1, 2)]
     assert tiled == f"{tiles[0]}{tiles[1]}\n{tiles[2]}{tiles[3]}\n\n{around}<global-img>{pixels}{around}"
     assert SMOL.expanded(Layout(((1, 2),), (1, 1))) == f"{around}<global-img>{pixels}{around}"

@@ -61,7 +61,8 @@ def test_a_copy_with_a_fetched_tower_has_the_logits_of_its_original(hub: HubServ
     put_original(hub, tmp_path / "original", kind)
     without_tower(copy)
     before = bytes_of(copy.iterdir())
-    facts, info = read_facts(copy), load_model(copy, "float32").info
+    facts = read_facts(copy)
+    info = load_model(copy, "float32").info
     assert (facts.sees, facts.blind, info.sees, info.blind) == (False, NO_VISION, False, NO_VISION)
     plan = planned(copy)
     assert [file.name for file in plan.files] == ["model-00002-of-00002.safetensors", SETTINGS]
@@ -82,7 +83,8 @@ def test_a_copy_with_a_fetched_tower_has_the_logits_of_its_original(hub: HubServ
 def test_copies_by_mlx_lm_reply_as_the_original_does(hub: HubServer, tmp_path: Path, kind: str) -> None:
     original = put_original(hub, tmp_path / "original", kind)
     mlx_lm.convert(str(original), str(tmp_path / "copy"), dtype="float32")
-    copy, image = tmp_path / "copy", picture(tmp_path / "images")
+    copy = tmp_path / "copy"
+    image = picture(tmp_path / "images")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         # transformers takes the tokenizer of characters for Qwen's.
         shutil.copy(original / name, copy)
@@ -97,7 +99,8 @@ def test_copies_by_mlx_lm_reply_as_the_original_does(hub: HubServer, tmp_path: P
 
 
 def test_a_broken_download_leaves_the_copy_as_it_was(hub: HubServer, original: Path, copy: Path) -> None:
-    before, plan = bytes_of(copy.iterdir()), planned(copy)
+    before = bytes_of(copy.iterdir())
+    plan = planned(copy)
     hub.faults["model-00002-of-00002.safetensors"] = [Fault(cut=1_000), *[Fault(status=500)] * LIMITS.tries]
     with pytest.raises(NetworkError):
         run(begin_drafter(plan))
@@ -143,7 +146,8 @@ def test_a_tower_is_listed_and_removed_by_itself(hub: HubServer, original: Path,
     assert (cards()["copy"].sees, cards()["copy"].blind) == (False, NO_VISION)
     blind = cards()["copy"].sizes
     folder = fetched(copy)
-    sees, tower = cards()["copy"], cards()[folder.name]
+    sees = cards()["copy"]
+    tower = cards()[folder.name]
     assert (sees.sees, sees.blind, tower.family, tower.problem) == (True, "", "vision", "")
     assert not tower.can_be_loaded
     assert blind is not None
@@ -183,7 +187,8 @@ def test_what_a_model_sees_with_counts_in_its_need_of_memory(
     tower = sum(array.size for name, array in load_file(whole / "model.safetensors").items() if is_tower(name))
     alone = check_model_folder(copy).sizes
     fetched(copy)
-    needs, dtypes = {}, (Dtype.AUTO, Dtype.FLOAT16, Dtype.FOUR_BIT)
+    needs = {}
+    dtypes = (Dtype.AUTO, Dtype.FLOAT16, Dtype.FOUR_BIT)
     for folder in (copy, whole):
         sizes = vision_of(folder).sizes(check_model_folder(folder).sizes)
         assert (sizes.tower_parameters, sizes.image_bytes) == (tower, KEPT_ROWS_BYTES)
@@ -238,7 +243,8 @@ def test_of_two_towers_the_choice_is_always_the_same(
 ) -> None:
     tower = fetched(copy)
     shutil.copytree(tower, tower.with_name(f"a-{tower.name}"))
-    listed, chosen = [*paths.towers_dir().glob("*/config.json")], set[Path]()
+    listed = [*paths.towers_dir().glob("*/config.json")]
+    chosen = set[Path]()
     for order in (listed, listed[::-1]):
         monkeypatch.setattr(Path, "glob", lambda *_, order=order: iter(order))
         chosen.add(vision_of(copy).folder)

@@ -73,7 +73,8 @@ def _settings_of(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_each_setting_is_followed_or_assumed_or_changes_nothing(name: str) -> None:
-    family, room = _BY_NAME[name], Path(families.__file__).parent
+    family = _BY_NAME[name]
+    room = Path(families.__file__).parent
     sources = [room / f"{module}.py" for module in ("families", "processors", "towers")]
     read = set(re.findall(r'"(\w+)"', "".join(path.read_text() for path in sources)))
     exempt = re.compile("|".join(f"(?:{each})" for each in _CHANGES_NOTHING.values()))
@@ -97,7 +98,8 @@ def _other(family: Family, name: str) -> Any:
 @pytest.mark.parametrize(("name", "setting"), [(each.name, key) for each in FAMILIES for key in each.assumed])
 def test_a_model_with_a_setting_that_is_not_followed_does_not_see(tmp_path: Path, name: str, setting: str) -> None:
     """It once gave other rows than transformers' without a word."""
-    folder, family = seeing_folder(tmp_path / "model", _SOURCES[name][0]), _BY_NAME[name]
+    folder = seeing_folder(tmp_path / "model", _SOURCES[name][0])
+    family = _BY_NAME[name]
     tower = json.loads((folder / "config.json").read_text())["vision_config"]
     for value in (family.assumed[setting][0], None, _other(family, setting)):
         if setting.startswith("do_"):

@@ -35,7 +35,8 @@ ALSO = {
 }
 CONTEXT = 4096
 MOST_BYTES = 32 << 20
-SQUARE, LONG = (640, 480), (4000, 40)
+SQUARE = (640, 480)
+LONG = (4000, 40)
 
 
 def numbers_in(data: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

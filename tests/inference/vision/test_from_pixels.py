@@ -53,7 +53,10 @@ def test_images_of_any_size_become_the_rows_of_their_tokens(
     rows, family, own = towers(kind)  # type: ignore[operator]
     # Gemma 4 takes 1,120 tokens then, more than this tower has positions for.
     cap = 64 if kind == "gemma4" and cap is None else cap
-    token, images, seen, text = image_token(GOLDEN[kind]["config"]), [], [], "a"
+    token = image_token(GOLDEN[kind]["config"])
+    images = []
+    seen = []
+    text = "a"
     for width, height in sizes:
         rgb = np.random.default_rng(width * height).integers(0, 256, (height, width, 3), np.uint8)
         image = PROCESSORS[family.processor].prepare(rgb, own, cap)

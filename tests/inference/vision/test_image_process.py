@@ -83,7 +83,8 @@ def test_damage_behind_the_first_frame_does_no_harm(images: ImageProcess, tmp_pa
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF", "AVIF", "GIF"])
 def test_nothing_but_pixels_leaves_the_process(kind: str, images: ImageProcess, tmp_path: Path) -> None:
-    exif, texts = Image.Exif(), PngImagePlugin.PngInfo()
+    exif = Image.Exif()
+    texts = PngImagePlugin.PngInfo()
     exif[0x010E] = "at home"
     texts.add_text("Comment", "at home")
     more = {"exif": exif, "icc_profile": profile("sRGB at home", swapped=False)}
@@ -142,7 +143,8 @@ def test_heic_of_each_brand_is_converted_once_by_the_system(
     brand: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Another program stands here for the one of a Mac; it keeps the turn and the colours in the TIFF."""
-    path, converted = tmp_path / "a.heic", list[bytes]()
+    path = tmp_path / "a.heic"
+    converted = list[bytes]()
     path.write_bytes(b"\0\0\0\x10ftyp" + brand + bytes(99))
     assert is_image(path), "it can be attached"
 
@@ -248,7 +250,8 @@ def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Pa
 
 
 def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None:
-    paths, found = [], {}
+    paths = []
+    found = {}
     for number in range(1, 9):
         paths.append(tmp_path / f"{number}.png")
         paths[-1].write_bytes(encoded(photo(number, 3), "PNG"))

@@ -19,7 +19,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "yarn": {**LONG, "rope_type": "yarn"},
     "llama3": {**LONG, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
 }
-SIZE, DIMS = 24, 16
+SIZE = 24
+DIMS = 16
 
 
 class Layer(nn.Module):
@@ -50,7 +51,8 @@ def call_of(positions: np.ndarray) -> CallRows:
 @settings(max_examples=20)
 def test_one_number_for_all_axes_is_the_plain_position(kind: str, rows: int, offset: int) -> None:
     """YaRN also scales what it turns, once."""
-    network, x = Network(kind), heads(rows)
+    network = Network(kind)
+    x = heads(rows)
     plain = network.turned(x, offset)
     hooks = ImageRowHooks(network, (3, 3, 2))
     with hooks.rows_for_call(call_of(np.tile(np.arange(offset, offset + rows), (3, 1)))):
@@ -63,7 +65,9 @@ def test_one_number_for_all_axes_is_the_plain_position(kind: str, rows: int, off
 @settings(max_examples=20)
 def test_each_frequency_turns_by_its_axis(kind: str, positions: list[tuple[int, int, int]]) -> None:
     """Frequencies 1, 4 and 7 by the row, 2 and 5 by the column, for three of the row and two of the column."""
-    network, x, by_axis = Network(kind), heads(len(positions)), np.array(positions).T
+    network = Network(kind)
+    x = heads(len(positions))
+    by_axis = np.array(positions).T
     alone = [
         np.concatenate([network.turned(x[:, :, [row]], int(at)) for row, at in enumerate(axis)], 2) for axis in by_axis
     ]
@@ -74,8 +78,10 @@ def test_each_frequency_turns_by_its_axis(kind: str, positions: list[tuple[int, 
 
 
 def test_an_error_ends_the_call() -> None:
-    network, x = Network("default"), heads(2)
-    plain, hooks = network.turned(x, 7), ImageRowHooks(network, (3, 3, 2))
+    network = Network("default")
+    x = heads(2)
+    plain = network.turned(x, 7)
+    hooks = ImageRowHooks(network, (3, 3, 2))
     with pytest.raises(InterruptedError), hooks.rows_for_call(call_of(np.ones((3, 2)))):
         raise InterruptedError
     assert np.array_equal(network.turned(x, 7), plain)

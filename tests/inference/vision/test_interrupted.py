@@ -57,9 +57,12 @@ def ids_of(model: LoadedModel, request: GenerationRequest) -> list[int]:
 @pytest.mark.parametrize("mode", [Mode.LOOKUP, Mode.DRAFTER])
 def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: Mode, tmp_path: Path) -> None:
     model = load_model(seeing_folder(tmp_path / "model", kind), "float32")
-    asked, other = about(tmp_path, 2, mode), replace(about(tmp_path, 1, mode), partition="person")
-    expected, between = ids_of(model, asked), ids_of(model, other)
-    session, end = ready_session(model, model), None
+    asked = about(tmp_path, 2, mode)
+    other = replace(about(tmp_path, 1, mode), partition="person")
+    expected = ids_of(model, asked)
+    between = ids_of(model, other)
+    session = ready_session(model, model)
+    end = None
     running = session.generate(asked)
     for event in running:
         if isinstance(event, ReplyEnd):
@@ -80,7 +83,8 @@ def test_a_killed_process_leaves_caches_that_hold(tmp_path: Path, monkeypatch: p
     for name in ("_MIN_TOKENS", "_MIN_GAIN"):
         monkeypatch.setattr(disk_caches, name, 8)
     folder = seeing_folder(tmp_path / "model", "qwen3_vl")
-    model, found = load_model(folder, "float32"), 0
+    model = load_model(folder, "float32")
+    found = 0
     for kills in range(1, 4):
         with subprocess.Popen(
             [sys.executable, "-c", _WRITER, str(folder), str(tmp_path)], stdout=subprocess.PIPE, text=True

@@ -19,7 +19,8 @@ PARTS = some.lists(some.tuples(some.integers(0, 5), GRIDS), min_size=1, max_size
 
 
 def spans_of(parts: list[tuple[int, tuple[int, int]]]) -> list[ImageSpan]:
-    spans, at = [], 0
+    spans = []
+    at = 0
     for text, (rows, columns) in parts:
         spans.append(ImageSpan(at + text, rows * columns, max(rows, columns) - rows * columns, columns=columns))
         at = spans[-1].end
@@ -28,7 +29,8 @@ def spans_of(parts: list[tuple[int, tuple[int, int]]]) -> list[ImageSpan]:
 
 def counted(parts: list[tuple[int, tuple[int, int]]], behind: int) -> np.ndarray:
     """Return positions token by token, as Qwen's code describes them."""
-    axes, following = [], 0
+    axes = []
+    following = 0
     for text, (rows, columns) in parts:
         axes += [[following + i] * 3 for i in range(text)]
         following += text
@@ -42,7 +44,8 @@ def counted(parts: list[tuple[int, tuple[int, int]]], behind: int) -> np.ndarray
 def test_positions_of_any_part_are_those_of_the_whole(
     parts: list[tuple[int, tuple[int, int]]], behind: int, data: some.DataObject
 ) -> None:
-    spans, wanted = spans_of(parts), counted(parts, behind)
+    spans = spans_of(parts)
+    wanted = counted(parts, behind)
     length = wanted.shape[1]
     start = data.draw(some.integers(0, length - 1))
     end = data.draw(some.integers(start + 1, length))
@@ -75,7 +78,8 @@ def test_tokens_of_images_get_ids_of_their_own(images: list[list[tuple[int, int]
 
 
 def test_another_image_has_other_ids() -> None:
-    one, other = image_ids("one", 300), image_ids("other", 300)
+    one = image_ids("one", 300)
+    other = image_ids("other", 300)
     assert not set(one) & set(other)
     assert len({*one}) == 300
     assert one[:100] == image_ids("one", 100)
@@ -88,7 +92,8 @@ def test_other_tokens_than_those_of_the_images_are_refused(ids: list[int]) -> No
 
 
 def test_families_decide_shift_and_blocks() -> None:
-    layouts, ids = [("a", Layout(((2, 3),), (1, 1)))], [1, *[TOKEN] * 6, 2]
+    layouts = [("a", Layout(((2, 3),), (1, 1)))]
+    ids = [1, *[TOKEN] * 6, 2]
     found = [with_images(ids, TOKEN, layouts, family)[1][0] for family in (QWEN, SMOL, GEMMA)]
     assert [(span.shift, span.whole) for span in found] == [(-3, False), (0, False), (0, True)]
     assert {span.columns for span in found} == {3}

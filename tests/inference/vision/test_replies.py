@@ -82,7 +82,8 @@ def test_a_further_turn_reads_only_what_is_new(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
     model = models[kind]
-    session, question = ChatSession(model), ChatMessage(Role.USER, "what?", images=(images[0],))
+    session = ChatSession(model)
+    question = ChatMessage(Role.USER, "what?", images=(images[0],))
     first = answer(session, asked(question))
     turns = (
         question,
@@ -123,7 +124,8 @@ def test_edits_and_another_reply_are_those_of_a_new_chat(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
     """The cache is trimmed before, behind and between images."""
-    model, session = models[kind], ChatSession(models[kind], cache_bytes=2**30)
+    model = models[kind]
+    session = ChatSession(models[kind], cache_bytes=2**30)
     first = ChatMessage(Role.USER, "one", images=(images[0],))
     said = ChatMessage(Role.ASSISTANT, "two")
     for last in (
@@ -144,7 +146,8 @@ def test_a_cache_on_disk_has_the_images(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 8)
-    model, folder = models[kind], CacheFolder(tmp_path / "chat", 2**30)
+    model = models[kind]
+    folder = CacheFolder(tmp_path / "chat", 2**30)
     folder.path.mkdir()
     turns = [ChatMessage(Role.USER, "one " * (10 if kind == "smolvlm" else 30), images=tuple(images))]
     request = replace(asked(*turns), keep=folder)
@@ -178,7 +181,8 @@ def test_a_placeholder_that_somebody_wrote_is_text(models: dict[str, LoadedModel
 def test_an_image_in_a_result_of_a_tool_is_seen(models: dict[str, LoadedModel], images: list[ChatImage]) -> None:
     call = ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall("look", "{}", "c1"),))
     result = ChatMessage(Role.TOOL, "so", tool_call_id="c1", images=(images[0],))
-    turns, model = (ChatMessage(Role.USER, "look."), call), models["smolvlm"]
+    turns = (ChatMessage(Role.USER, "look."), call)
+    model = models["smolvlm"]
     seen = answer(ChatSession(model), asked(*turns, result)).statistics.prompt_tokens
     blind = answer(ChatSession(model), asked(*turns, replace(result, images=()))).statistics.prompt_tokens
     assert seen - blind >= 16

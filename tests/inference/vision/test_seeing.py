@@ -20,7 +20,8 @@ from rdchat.inference.vision.image_rows import CallRows, SeenImage, SeenPrompt
 from tests.inference.vision.golden_models import GOLDEN, SeeingModel, apart, expected, golden_folder
 
 # Parts of the span of the logits.
-EQUAL, DIFFERENT = 3e-5, 3e-3
+EQUAL = 3e-5
+DIFFERENT = 3e-3
 DEEP = [kind for kind in GOLDEN if "qwen3_vl" in kind]
 BLOCKS = ["gemma3", "gemma4"]
 AXES = [kind for kind in GOLDEN if kind.startswith("qwen")]
@@ -52,10 +53,12 @@ def model(models: object, kind: str) -> SeeingModel:
 
 
 def test_logits_and_text_are_those_of_the_whole_model(model: SeeingModel, kind: str) -> None:
-    held, wanted = model.cache(), expected(kind)
+    held = model.cache()
+    wanted = expected(kind)
     logits = model.read(held)
     assert apart(logits, wanted["logits"]) < EQUAL
-    written, last = [], logits[-1]
+    written = []
+    last = logits[-1]
     for _ in wanted["written"]:
         written.append(int(last.argmax()))
         last = model.feed(held, written[-1:])
@@ -155,7 +158,8 @@ def test_rows_are_divided_by_the_scale(model: SeeingModel, kind: str) -> None:
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32])
 def test_rows_are_divided_by_the_scale_that_the_network_multiplies_by(dtype: mx.Dtype) -> None:
     """A number is rounded to the type of the rows, which shifts all of them: 39.19 is 39.25 in bfloat16."""
-    rows, scale = mx.random.normal((99, 64), key=mx.random.key(1)), 1536**0.5
+    rows = mx.random.normal((99, 64), key=mx.random.key(1))
+    scale = 1536**0.5
     call = SeenPrompt([-2] * 99, [ImageSpan(0, 99)], SeenImage(rows), scale=scale).rows_for_call(
         0, 99, lambda ids: mx.zeros((len(ids), 64), dtype)
     )
@@ -184,7 +188,8 @@ def test_the_configuration_decides_whether_there_are_blocks(model: SeeingModel, 
 
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_a_cache_does_not_end_in_a_block(model: SeeingModel) -> None:
-    held, inside = model.cache(), model.spans[0].start + 3
+    held = model.cache()
+    inside = model.spans[0].start + 3
     model.read(held)
     held.trim_to(inside)
     assert len(held.tokens) == 0
@@ -194,7 +199,8 @@ def test_a_network_is_freed_with_its_model(tmp_path: Path) -> None:
     """The hooks do not refer to it."""
     model = SeeingModel(golden_folder(tmp_path / "model", "qwen3_vl"), "qwen3_vl")
     model.read(model.cache())
-    held, hooks = ref(model.model.network), model.hooks
+    held = ref(model.model.network)
+    hooks = model.hooks
     gc.disable()
     try:
         del model

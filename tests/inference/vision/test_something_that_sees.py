@@ -59,7 +59,9 @@ def test_it_says_what_a_drawing_shows(model: LoadedModel, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # a drawing takes ten seconds and more
 def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
-    session, wrong, count = ChatSession(model), list[str](), 40
+    session = ChatSession(model)
+    wrong = list[str]()
+    count = 40
     for image, caption in drawings(tmp_path, count):
         said = answer(session, image, QUESTION).text
         if said != caption:

@@ -58,7 +58,8 @@ def test_further_settings_of_published_files_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_further_settings_of_lfm2_vl_do_no_harm(tmp_path: Path) -> None:
-    folder, config = golden_folder(tmp_path / "model", "lfm2_vl"), GOLDEN["lfm2_vl"]["config"]
+    folder = golden_folder(tmp_path / "model", "lfm2_vl")
+    config = GOLDEN["lfm2_vl"]["config"]
     more = {"block_norm_eps": 1e-5, "block_use_swiglu": True, "conv_dim": 64, "num_heads": 4, "use_pos_enc": True}
     image = {"do_image_splitting": True, "encoder_patch_size": 4, "max_image_tokens": 256, "max_pixels_tolerance": 2.0}
     image |= {"max_tiles": 10, "tile_size": 512, "use_image_special_tokens": True, "vision_feature_layer": -1}
@@ -76,8 +77,10 @@ def test_copies_by_mlx_vlm_load(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "bits"), [("smolvlm", 4), ("smolvlm", 8), ("lfm2_vl", 4)])
 def test_quantised_copies_load(tmp_path: Path, kind: str, bits: int) -> None:
-    folder, found = golden_folder(tmp_path / "model", kind), []
-    arrays, floats = copied(kind, tensors_of(kind)), dict[str, mx.array]()
+    folder = golden_folder(tmp_path / "model", kind)
+    found = []
+    arrays = copied(kind, tensors_of(kind))
+    floats = dict[str, mx.array]()
     packed = {name: mx.array(array) for name, array in arrays.items()}
     for name, array in list(packed.items()):
         if name.startswith("language_model") and array.ndim == 2:

@@ -47,7 +47,8 @@ def rows_of(folder: Path, kind: str) -> tuple[np.ndarray, list[np.ndarray]]:
 
 def quantised(tensors: Tensors, bits: int, is_part: Callable[[str], bool]) -> tuple[Tensors, Tensors]:
     """Return a checkpoint whose tower is quantised, and one with the floats that this means."""
-    packed, floats = dict(tensors), dict(tensors)
+    packed = dict(tensors)
+    floats = dict(tensors)
     for name, array in tensors.items():
         if is_part(name) and array.ndim == 2 and array.shape[1] % 32 == 0:
             parts = mx.quantize(mx.array(array), 32, bits)
@@ -72,7 +73,8 @@ def test_rows_equal_those_of_transformers(tmp_path: Path, kind: str) -> None:
 def test_images_of_one_token_and_of_one_line(tmp_path: Path, kind: str) -> None:
     """Positions stretch over the image, also where their table is larger or smaller."""
     folder = golden_folder(tmp_path / "model", kind)
-    rows, images = ImageRows(folder, vision_of(folder)), prepared(kind, [[(1, 1)], [(1, 7)], [(7, 1)], [(5, 5)]])
+    rows = ImageRows(folder, vision_of(folder))
+    images = prepared(kind, [[(1, 1)], [(1, 7)], [(7, 1)], [(5, 5)]])
     seen = [rows.see(str(number), image).rows for number, image in enumerate(images)]
     assert apart(np.concatenate(seen), expected(kind)["others"]) < EQUAL
 
@@ -132,7 +134,8 @@ def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None
 def test_quantised_towers_are_those_of_their_numbers(tmp_path: Path, kind: str, bits: int) -> None:
     """Matrices and tables of positions."""
     folder = golden_folder(tmp_path / "model", kind)
-    file, found = folder / "model.safetensors", []
+    file = folder / "model.safetensors"
+    found = []
     for tensors in quantised(load_file(file), bits, lambda name: "vis" in name or "connector" in name):
         save_file(tensors, file, {"format": "mlx"})
         found.append(rows_of(folder, kind)[0])
@@ -155,7 +158,8 @@ def test_packing_without_biases_is_refused_when_the_model_is_opened(tmp_path: Pa
     mx.save_safetensors(str(folder / "model.safetensors"), arrays)
     reason = "Its vision is packed in a way that rdchat does not know."
     assert (vision_of(folder).family, vision_of(folder).reason) == (None, reason)
-    facts, info = read_facts(folder), load_model(folder, "float32").info
+    facts = read_facts(folder)
+    info = load_model(folder, "float32").info
     assert (facts.sees, facts.blind, facts.problem) == (False, reason, "")
     assert (info.sees, info.blind) == (False, reason)
 
@@ -169,7 +173,8 @@ def test_attention_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("harm", ["missing", "shape"])
 def test_a_damaged_tower_is_an_error(tmp_path: Path, harm: str) -> None:
     folder = golden_folder(tmp_path / "model", "smolvlm")
-    tensors, name = load_file(folder / "model.safetensors"), "model.vision_model.encoder.layers.1.mlp.fc1.weight"
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.vision_model.encoder.layers.1.mlp.fc1.weight"
     if harm == "missing":
         del tensors[name]
     else:
@@ -210,7 +215,8 @@ def test_a_tower_is_freed_with_its_rows(tmp_path: Path) -> None:
 
 def test_work_ends_between_two_layers(tmp_path: Path) -> None:
     folder = golden_folder(tmp_path / "model", "smolvlm")
-    rows, calls = ImageRows(folder, vision_of(folder)), []
+    rows = ImageRows(folder, vision_of(folder))
+    calls = []
 
     def waiting() -> None:
         calls.append(1)

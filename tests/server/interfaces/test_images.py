@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from anthropic import Anthropic
     from openai import OpenAI
 
-openai_module, anthropic_module = LateModule("openai"), LateModule("anthropic")
+openai_module = LateModule("openai")
+anthropic_module = LateModule("anthropic")
 PNG = encoded(photo(40, 24), "PNG")
 ADDRESS = f"data:image/png;base64,{b64encode(PNG).decode()}"
 URL = "https://example.com/cat.png"
@@ -367,7 +368,8 @@ def test_a_remote_model_gets_turned_pixels_without_metadata(
 def test_the_images_of_clients_that_left_are_not_read_on(
     make_server: MakeServer, gate: SeeingGate, openai: OpenAI, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    looked, ended = list[Path](), list[Path]()
+    looked = list[Path]()
+    ended = list[Path]()
 
     def hang(_process: ImageProcess, path: Path, *, waiting: Callable[[], None], **_more: Any) -> ImageFacts:
         looked.append(path)

@@ -114,7 +114,8 @@ def test_a_stream(openai: OpenAI) -> None:
 def test_several_replies_come_one_after_another(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
     gate.scripts = [Script(("a",)), Script(("b", "c"), FinishReason.LENGTH)]
     reply: Any = openai.chat.completions.create(**ASK, n=2, seed=3, stream=stream)
-    texts, ends = ["", ""], ["", ""]
+    texts = ["", ""]
+    ends = ["", ""]
     for chunk in reply if stream else [reply]:
         for choice in chunk.choices:
             texts[choice.index] += (choice.delta if stream else choice.message).content or ""
@@ -302,7 +303,8 @@ def test_another_installed_model_is_loaded_if_that_is_allowed(make_server: MakeS
         assert (reply.model, gate.loads) == ("other/model", ["other"])
         gate.load_failure = ApiError(500, "It is broken. Mend it.")
         gate.cards = (replace(gate.cards[0], name="third/model", path=gate.cards[0].path / "3"),)
-    third, broken = openai_client(make_server(may_load_models=True)), r"It is broken. Mend it."
+    third = openai_client(make_server(may_load_models=True))
+    broken = r"It is broken. Mend it."
     with third, pytest.raises(openai_module.InternalServerError, match=broken):
         third.chat.completions.create(**(ASK | {"model": "third/model"}))
 

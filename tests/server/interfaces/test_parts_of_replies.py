@@ -32,7 +32,8 @@ def test_a_stream_says_each_word_of_a_reply_and_what_the_whole_says(
     text = "".join(f"w{next(numbers)}." if piece == "@" else piece for piece in pieces)
     finish = FinishReason.EOS if ended else FinishReason.LENGTH
     steps = [text[at : at + step] for step in (1, max(len(text), 1)) for at in range(0, len(text), step)]
-    one, whole = client_of(steps[: len(text)], PartsReader(begun), finish=finish), None
+    one = client_of(steps[: len(text)], PartsReader(begun), finish=finish)
+    whole = None
     for client in (one, client_of(steps[len(text) :], PartsReader(begun), finish=finish)):
         # The pieces are the reply, in order; blanks, marks that may go on and calls are held back.
         assert text.startswith("".join(piece.text for piece in client.pieces))
@@ -51,8 +52,10 @@ def test_a_stream_says_each_word_of_a_reply_and_what_the_whole_says(
 @given(pieces=_PIECES, begun=some.booleans(), cut=some.integers(0, 60))
 def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, cut: int) -> None:
     text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
-    before, more = text[:cut], text[cut:]
-    reader, whole = PartsReader(begun, before=before), PartsReader(begun)
+    before = text[:cut]
+    more = text[cut:]
+    reader = PartsReader(begun, before=before)
+    whole = PartsReader(begun)
     given = [piece for letter in more for piece in reader.add_text(letter)]
     whole.add_text(text)
     assert more.startswith("".join(piece.text for piece in given))
@@ -62,11 +65,14 @@ def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, 
 @given(pieces=_PIECES, begun=some.booleans())
 def test_what_is_stored_while_a_reply_is_written_is_what_was_told(pieces: list[str], begun: bool) -> None:
     text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
-    reader, shown = PartsReader(begun), ""
+    reader = PartsReader(begun)
+    shown = ""
     parts: tuple[Part, ...] = (Part(0, 0, is_thought=True),) if begun else ()
     for letter in text:
         more = reader.add_text(letter)
-        parts, shown = grown(parts, more), shown + "".join(piece.text for piece in more)
-    stored, whole = Thoughts(shown, parts), reader.finish_reply(ended=False)
+        parts = grown(parts, more)
+        shown = shown + "".join(piece.text for piece in more)
+    stored = Thoughts(shown, parts)
+    whole = reader.finish_reply(ended=False)
     assert (whole.thought + "\n").startswith(stored.thought)
     assert whole.answer.startswith(stored.answer)

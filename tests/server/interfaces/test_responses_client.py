@@ -21,7 +21,8 @@ from tests.server.fakes import MODEL, Script, ScriptedGate
 if TYPE_CHECKING:
     from openai import OpenAI
 
-openai_module, types = LateModule("openai"), LateModule("openai.types.responses")
+openai_module = LateModule("openai")
+types = LateModule("openai.types.responses")
 ASK: dict[str, Any] = {"model": "tiny/model", "input": "Hi"}
 TOOL: Any = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}, "strict": None}
 THINKS = Script(("Hm", "m", "</thi", "nk>", "Yes", "."), in_thought=True)
@@ -82,7 +83,8 @@ def test_a_stream_is_the_whole_response_in_events_of_the_clients_types(
     last: Any = events[-1]
     assert last.type == f"response.{whole.status}"
     for item, streamed_item in zip(whole.output, last.response.output, strict=True):
-        same, other = item.to_dict(), streamed_item.to_dict()
+        same = item.to_dict()
+        other = streamed_item.to_dict()
         assert same.pop("id") != other.pop("id")
         if item.type == "function_call" and not item.call_id.startswith("id"):
             assert same.pop("call_id") != other.pop("call_id")
@@ -225,7 +227,8 @@ def test_a_failure_in_a_stream_that_only_waited_is_a_response_too(make_server: M
     gate.load_failure = ApiError(503, "It does not fit.")
     gate.gate.shut()
     other = ASK | {"model": "other/model"}
-    client, path = openai_client(server), "/v1/responses"
+    client = openai_client(server)
+    path = "/v1/responses"
     with client, client.responses.create(**ASK, stream=True), streamed(server, other, path) as answer:
         assert answer.readline() == b": please wait\n"
         gate.gate.open()

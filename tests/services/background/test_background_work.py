@@ -19,7 +19,9 @@ def fail() -> None:
 
 
 def test_work_works_in_order_and_hands_over_on_the_main_thread(qtbot: QtBot) -> None:
-    queue, threads, told = BackgroundWork("test"), set[int](), list[tuple[int, int]]()
+    queue = BackgroundWork("test")
+    threads = set[int]()
+    told = list[tuple[int, int]]()
 
     def work(number: int) -> int:
         threads.add(threading.get_ident())
@@ -35,7 +37,8 @@ def test_work_works_in_order_and_hands_over_on_the_main_thread(qtbot: QtBot) -> 
 
 
 def test_work_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
-    queue, told = BackgroundWork("test"), list[object]()
+    queue = BackgroundWork("test")
+    told = list[object]()
     queue.do(fail, told.append)
     queue.do(lambda: open("/nowhere/at-all"), told.append)  # noqa: PTH123, SIM115
     assert "unexpectedly" not in caplog.text
@@ -54,7 +57,9 @@ def test_work_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCapt
 
 
 def test_work_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: QtBot) -> None:
-    queue, done, told = BackgroundWork("test"), list[int](), list[object]()
+    queue = BackgroundWork("test")
+    done = list[int]()
+    told = list[object]()
     for number in range(3):
         queue.do(lambda number=number: done.append(number), told.append)
     queue.finish_work()
@@ -65,7 +70,8 @@ def test_work_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: QtBot
 
 
 def test_replaceable_work_tells_in_between_and_its_end(qtbot: QtBot) -> None:
-    task, came = BackgroundWork("test"), list[object]()
+    task = BackgroundWork("test")
+    came = list[object]()
 
     def work(job: Job[str]) -> str:
         job.report_progress(1)
@@ -81,7 +87,10 @@ def test_replaceable_work_tells_in_between_and_its_end(qtbot: QtBot) -> None:
 
 
 def test_only_the_latest_task_counts(qtbot: QtBot) -> None:
-    task, came, go_on, ended = BackgroundWork("test"), list[object](), threading.Event(), list[object]()
+    task = BackgroundWork("test")
+    came = list[object]()
+    go_on = threading.Event()
+    ended = list[object]()
 
     def waiting(job: Job[str]) -> str:
         go_on.wait(60)
@@ -105,7 +114,9 @@ def test_only_the_latest_task_counts(qtbot: QtBot) -> None:
 
 @pytest.mark.parametrize("close", [False, True])
 def test_nothing_is_told_of_replaceable_work_that_was_stopped(qtbot: QtBot, close: bool) -> None:
-    task, came, told = BackgroundWork("test"), list[object](), threading.Event()
+    task = BackgroundWork("test")
+    came = list[object]()
+    told = threading.Event()
 
     def work(job: Job[str]) -> None:
         job.report_progress(1)
@@ -127,7 +138,8 @@ def test_nothing_is_told_of_replaceable_work_that_was_stopped(qtbot: QtBot, clos
 
 
 def test_replaceable_work_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
-    task, errors = BackgroundWork("test"), list[RdchatError]()
+    task = BackgroundWork("test")
+    errors = list[RdchatError]()
     task.replace(lambda _job: fail(), failed=errors.append)
     qtbot.waitUntil(lambda: len(errors) == 1)
     assert isinstance(errors[0], ModelError)
@@ -140,7 +152,8 @@ def test_replaceable_work_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCap
 
 def test_what_hangs_does_not_keep_the_app_from_ending() -> None:
     never = threading.Event()
-    queue, task = BackgroundWork("test"), BackgroundWork("test")
+    queue = BackgroundWork("test")
+    task = BackgroundWork("test")
     queue.do(never.wait)
     for _ in range(3):
         task.replace(lambda _job: never.wait())
@@ -153,7 +166,8 @@ def test_what_hangs_does_not_keep_the_app_from_ending() -> None:
 
 
 def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None:
-    go_on, looked = threading.Event(), list[int]()
+    go_on = threading.Event()
+    looked = list[int]()
 
     def find(number: int) -> tuple[int, ...] | None:
         looked.append(number)
@@ -174,8 +188,10 @@ def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None
 
 def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) -> None:
     """A thread that hung held the object: it was destroyed on that thread, or while it told, and took the app down."""
-    go_on, ended = threading.Event(), threading.Barrier(3)
-    queue, task = BackgroundWork("test"), BackgroundWork("test")
+    go_on = threading.Event()
+    ended = threading.Barrier(3)
+    queue = BackgroundWork("test")
+    task = BackgroundWork("test")
     queue.do(lambda: go_on.wait(60) and ended.wait(60))
     task.replace(lambda _job: go_on.wait(60) and ended.wait(60))
     queue.finish_work(0.01)
@@ -191,7 +207,9 @@ def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) ->
 
 def test_the_progress_of_jobs_that_ended_is_not_kept(qtbot: QtBot) -> None:
     """Each server of tools that was started again left its job and its callback."""
-    main, came, ended = MainThread(), list[int](), list[int]()
+    main = MainThread()
+    came = list[int]()
+    ended = list[int]()
     progress, end = main.bring_both(came.append, ended.append)
     progress(1)
     end(2)

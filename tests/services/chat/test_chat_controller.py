@@ -461,7 +461,8 @@ def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
 
 
 def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine: ScriptedEngine) -> None:
-    engine.warning, engine.may_differ = "The tokenizer of other turns 'a' into 'b'.", True
+    engine.warning = "The tokenizer of other turns 'a' into 'b'."
+    engine.may_differ = True
     window.controller.model_slot.load_model("/models/other")
     window.wait_for(EngineState.IDLE)
     assert window.seen.notices[-1] == Notice("Replies can differ", "The tokenizer of other turns 'a' into 'b'.")

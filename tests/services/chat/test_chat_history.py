@@ -2,7 +2,8 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.chat.chat_prompt import history
 
-USER, ASSISTANT = Role.USER, Role.ASSISTANT
+USER = Role.USER
+ASSISTANT = Role.ASSISTANT
 
 
 def path(*turns: tuple[Role, str]) -> list[Message]:

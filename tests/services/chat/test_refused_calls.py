@@ -21,7 +21,8 @@ from tests.services.window import Window
 
 __all__ = ["tools"]
 
-UNKNOWN, WRONG = ToolCall("files__delete", "{}"), ToolCall("files__read", '{"path": 1}')
+UNKNOWN = ToolCall("files__delete", "{}")
+WRONG = ToolCall("files__read", '{"path": 1}')
 GONE = "The tool files__delete is not available."
 
 

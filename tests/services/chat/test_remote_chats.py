@@ -15,7 +15,8 @@ from tests.server.lying_server import answer, lying_server
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window
 
-REMOTE, OTHER = "remote:studio/qwen", "remote:mini/qwen"
+REMOTE = "remote:studio/qwen"
+OTHER = "remote:mini/qwen"
 
 
 @pytest.fixture

@@ -165,7 +165,8 @@ def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes
 def test_what_the_disk_of_the_chats_has_no_room_for_goes_elsewhere(
     qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk_folder, home = tmp_path / "disk", tmp_path / "home"
+    disk_folder = tmp_path / "disk"
+    home = tmp_path / "home"
     disk_folder.mkdir()
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))

@@ -305,7 +305,8 @@ def test_only_the_tool_that_was_seen_runs(tools: Window, engine: ScriptedEngine,
 def test_servers_start_where_calls_wait_when_a_chat_is_opened(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
-    calls, chat = tools.controller.calls, tools.controller.chat
+    calls = tools.controller.calls
+    chat = tools.controller.chat
     (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
     waits = chat.id
     assert waits is not None
@@ -495,7 +496,8 @@ def test_a_result_is_data_whatever_it_says(
 
 def a_path() -> list[Message]:
     """Two questions, the first with a call and its result, the second with an interrupted one; and a stray result."""
-    call, named = read(call_id="a"), {"tool_call_id": "a", "tool_name": "files__read"}
+    call = read(call_id="a")
+    named = {"tool_call_id": "a", "tool_name": "files__read"}
     texts: list[tuple[Role, str, dict[str, Any]]] = [
         (Role.TOOL, "stray", named),
         (Role.USER, "First?", {}),
@@ -530,7 +532,8 @@ def test_each_call_of_a_prompt_is_followed_by_its_result() -> None:
 
 
 def test_a_summary_has_calls_and_results_and_ends_with_an_answer() -> None:
-    prompt, path = ChatPrompt(a_path(), ""), a_path()
+    prompt = ChatPrompt(a_path(), "")
+    path = a_path()
     count = lambda messages: sum(len(message.content.split()) for message in messages)  # noqa: E731
     plan = plan_summary(prompt, Budget(4096, 100), count, to_end=True)
     assert plan is not None

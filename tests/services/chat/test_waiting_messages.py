@@ -42,7 +42,8 @@ def test_what_is_sent_while_a_reply_is_written_is_answered_in_order(window: Wind
 
 def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "First")
-    chat, chats = window.controller.chat, window.controller.chats
+    chat = window.controller.chat
+    chats = window.controller.chats
     first = chat.conversation.id
     chat.start_new()
     window.controller.send("Second")

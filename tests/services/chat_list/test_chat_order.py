@@ -39,7 +39,8 @@ def test_steps_are_taken_back_latest_first(window: Window) -> None:
 
 
 def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
-    history, tries = UndoHistory(), [StorageFullError("full"), None]
+    history = UndoHistory()
+    tries = [StorageFullError("full"), None]
 
     def undo() -> None:
         if error := tries.pop(0):
@@ -124,7 +125,8 @@ def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
 @pytest.mark.slow
 def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     """Each slice lets the event loop turn; what is being copied is shown nowhere."""
-    desk, store = window.controller.chats, window.store
+    desk = window.controller.chats
+    store = window.store
     chat = store.create_conversation("Long")
     last = None
     for number in range(300):
@@ -145,7 +147,8 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(
     window: Window, window_on: Callable[[Path], Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_LONGEST_TURN_S", 0.0)  # so that it takes long
-    desk, store = window.controller.chats, window.store
+    desk = window.controller.chats
+    store = window.store
     chat = store.create_conversation("Long")
     last = None
     for number in range(300):

@@ -105,7 +105,8 @@ def test_a_waiting_reply_that_is_stopped_leaves_the_times_of_the_one_that_is_wri
 ) -> None:
     """Its end folded them, and the next figures of the reply under way counted them again."""
     pause_midway(window, engine)
-    controller, store = window.controller, window.store
+    controller = window.controller
+    store = window.store
     ledger = controller.time_ledger
     ledger.add_statistics(Statistics(ledger=_entries(2, 20.0)))
     chat = store.create_conversation("Another chat")

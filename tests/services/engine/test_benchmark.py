@@ -69,7 +69,8 @@ def test_two_windows_share_the_engine_but_not_their_runs(
     qtbot: QtBot, client: EngineClient, engine: ScriptedEngine
 ) -> None:
     engine.bench_events = EVENTS
-    mine, other = Benchmark(client), Benchmark(client)
+    mine = Benchmark(client)
+    other = Benchmark(client)
     with qtbot.waitSignal(mine.ended):
         mine.run_plan(PLAN)
     assert len(mine.runs) == 2

@@ -38,7 +38,8 @@ class Client:
     """Submits commands; `log` has the events of all in the order in which they were made or delivered."""
 
     def __init__(self, client: EngineClient, qtbot: QtBot) -> None:
-        self._client, self._qtbot = client, qtbot
+        self._client = client
+        self._qtbot = qtbot
         self.log: list[tuple[str, EngineEvent]] = []
         self.threads: dict[str, set[int]] = {}
         self.requests: dict[str, EngineRequest] = {}

@@ -438,7 +438,8 @@ def test_what_nobody_waits_for_gives_way_to_a_request_of_the_person(
     record.generate(request(4), background=True)
     shut_gate.open()
     qtbot.waitUntil(lambda: record.ended == [1, 2, 3, 4])
-    cancelled, ended = FinishReason.CANCELLED, FinishReason.EOS
+    cancelled = FinishReason.CANCELLED
+    ended = FinishReason.EOS
     assert [end.finish_reason for end in record.of(ReplyEnd)] == [cancelled, cancelled, ended, ended]
 
 

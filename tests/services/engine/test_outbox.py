@@ -46,7 +46,8 @@ def test_progress_of_one_request_is_merged() -> None:
 
 
 def test_other_events_and_other_requests_are_kept_apart_in_order() -> None:
-    one, other = made(), made()
+    one = made()
+    other = made()
     apart: list[tuple[EngineRequest, EngineEvent]] = [
         (one, loading(0.1)),
         (other, loading(0.1)),
@@ -60,7 +61,8 @@ def test_other_events_and_other_requests_are_kept_apart_in_order() -> None:
 
 
 def test_merged_progress_has_all_tokens_and_the_time_of_the_first() -> None:
-    one, tokens = made(), [TokenEvent(1, index, index, text) for index, text in enumerate("ab")]
+    one = made()
+    tokens = [TokenEvent(1, index, index, text) for index, text in enumerate("ab")]
     early = ReplyProgress(Statistics(), (tokens[0],), written_at=1.0)
     late = ReplyProgress(Statistics(), (tokens[1],), written_at=2.0)
     ((_, merged),) = through((one, early), (one, late))

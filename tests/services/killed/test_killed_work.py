@@ -23,7 +23,8 @@ from tests.stores import connect_by_hand
 
 KILLS = int(os.environ.get("KILLS", "4"))  # KILLS=50 is how often it was tried
 TOOL_KILLS = 3 * KILLS
-_LATEST_S, _LATEST_STEPS = 0.5, 30_000  # after the work has begun
+_LATEST_S = 0.5  # after the work has begun
+_LATEST_STEPS = 30_000
 _RESTORE_S = 0.01  # after a restore was wanted, in half of their kills
 _START_S = 60.0
 _KEPT = """
@@ -48,7 +49,8 @@ class Told:
 
     def read(self, pipe: Connection, seconds: float, last: str = "") -> None:
         """Read what comes for some time, or up to some word."""
-        until, word = time.monotonic() + seconds, None
+        until = time.monotonic() + seconds
+        word = None
         with suppress(EOFError, OSError):  # it was killed, perhaps in the midst of a word
             while (not last or word != last) and pipe.poll(max(0.0, until - time.monotonic())):
                 word, what = pipe.recv()
@@ -189,7 +191,8 @@ def check_called(folder: Path, told: Told) -> None:
     check_messages(folder, told)
     with closing(open_again(folder)) as store:
         for result_id, reply_id in told.each("begun"):
-            result, reply = store.message(result_id), store.message(reply_id)
+            result = store.message(result_id)
+            reply = store.message(reply_id)
             (call,) = reply.tool_calls
             assert (result.parent_id, result.tool_call_id, result.role) == (reply_id, call.call_id, Role.TOOL)
             assert result.status is not MessageStatus.STREAMING

@@ -28,7 +28,9 @@ from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers, calling, read
 
-DATABASE, SETTINGS, BACKUP = "conversations.db", "settings.json", "backup.zip"
+DATABASE = "conversations.db"
+SETTINGS = "settings.json"
+BACKUP = "backup.zip"
 _WORDS = tuple(f" word{number}" for number in range(60))
 _REPLY = Reply(("An ", "answer."))
 _LONGEST = 12  # messages on a path before another chat is begun
@@ -48,7 +50,8 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     qt = QCoreApplication([])
     engine = ScriptedEngine([_REPLY])
     engine.context_length = 400 if kind == "summarise" else 10**6
-    store, settings = ConversationStore(folder / DATABASE), SettingsStore(folder / SETTINGS)
+    store = ConversationStore(folder / DATABASE)
+    settings = SettingsStore(folder / SETTINGS)
     servers = ScriptedServers()
     controller = ChatController(store, settings, EngineClient(lambda: engine, nullcontext), tools=servers)
     work = Work(qt, engine, controller, store, folder, Random(seed), pipe)
@@ -86,8 +89,13 @@ class Work:
         draw: Random,
         pipe: Connection,
     ) -> None:
-        self._qt, self._engine, self._controller, self._store = qt, engine, controller, store
-        self._folder, self._draw, self._pipe = folder, draw, pipe
+        self._qt = qt
+        self._engine = engine
+        self._controller = controller
+        self._store = store
+        self._folder = folder
+        self._draw = draw
+        self._pipe = pipe
         self._transfer = Transfers(controller, store, folder / SETTINGS)
         self._backed_up = False
         self.servers = ScriptedServers()
@@ -145,7 +153,8 @@ class Work:
     def edit(self) -> None:
         """Edit a question, which is answered, or a reply."""
         role = self._draw.choice((Role.USER, Role.ASSISTANT))
-        message, text = self._any(role), f"Edited {self._draw.random()} " * self._draw.randrange(1, 2000)
+        message = self._any(role)
+        text = f"Edited {self._draw.random()} " * self._draw.randrange(1, 2000)
         self._pipe.send(("wanted", ("text", text)))
         self._controller.edit_message(message.id, text)
         if role is Role.USER:
@@ -192,7 +201,9 @@ class Work:
 
     def tools(self) -> None:
         """Have a tool called, sometimes stop it, run it again, or have it fail."""
-        chat, calls, servers = self._controller.chat, self._controller.calls, self.servers
+        chat = self._controller.chat
+        calls = self._controller.calls
+        servers = self.servers
         if len(chat.path) >= _LONGEST:
             chat.start_new()
         chat.set_tools(("files",), ())

@@ -92,7 +92,8 @@ def test_mtp_layers_go_on_after_a_restart(hub: HubServer, open_downloads: Opener
     original.put(hub)
     plan = plan_part(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
     hub.holds_at = 200_000
-    first, wanted = open_downloads(), begin_drafter(plan)
+    first = open_downloads()
+    wanted = begin_drafter(plan)
     one = first.service.start_download(wanted)
     first.wait(one, lambda progress: progress.done_bytes > 100_000)
     first.service.end_process()
@@ -362,7 +363,8 @@ def test_two_models_may_share_a_drafter(downloads: FollowedDownloads, monkeypatc
     )
     for method in ("start_download", "pause", "discard"):
         monkeypatch.setattr(process, method, lambda *_: Job())
-    one, other = service.start_download(Download(NAME)), service.start_download(Download("org/other"))
+    one = service.start_download(Download(NAME))
+    other = service.start_download(Download("org/other"))
     service._take(Download(NAME, state=DownloadState.FINISHED, folder="/snapshot"))
     drafter = Download(DRAFTER, is_model=False)
     assert {each.id: each.companion for each in service.all()} == {one: DRAFTER, other: DRAFTER}

@@ -15,7 +15,8 @@ OTHER = ModelCard("org/other", "org/other", "Hugging Face", Path("/other"))
 
 
 def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Window) -> None:
-    controller, asked = window.controller, list[Path]()
+    controller = window.controller
+    asked = list[Path]()
     begun = [False]
 
     def find(model: Path) -> tuple[ModelCard, ...] | None:

@@ -150,7 +150,8 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
         else:
             assert progress.problem == "The downloading process was killed. Perhaps memory is short."
             check_not_half_installed(files)
-        here, before = partial_sizes(), len(hub.requests)
+        here = partial_sizes()
+        before = len(hub.requests)
         downloads.service.resume(one)
         downloads.wait(one, continues)
         check_asked_no_more(hub, before, here)

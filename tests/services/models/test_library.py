@@ -104,7 +104,8 @@ def test_drafters_are_asked_for(qtbot: QtBot, library: Library) -> None:
 
 def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: Disk, library: Library) -> None:
     target = library_model("org/large", 8_000_000_000)
-    small, tiny = library_model("org/small", 2_000_000_000), library_model("org/tiny", 500_000_000)
+    small = library_model("org/small", 2_000_000_000)
+    tiny = library_model("org/tiny", 500_000_000)
     disk.models = [
         target,
         small,

@@ -55,7 +55,8 @@ def test_the_page_has_the_list() -> None:
     told = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in page.splitlines() if "| `" in line]
     rows = []
     for each in suggestions():
-        own, size = each.drafter, f"{each.weights_gb:g} + {each.drafter.weights_gb:g} GB"
+        own = each.drafter
+        size = f"{each.weights_gb:g} + {each.drafter.weights_gb:g} GB"
         pair = [each.repository, each.licence, own.repository, own.kind, own.licence or "not read"]
         rows.append([f"{each.memory_gb} GB", *pair, size])
     assert told == rows
@@ -89,7 +90,8 @@ def test_what_is_offered_does_not_change_with_the_free_memory(
         free = int(total * share)
         return Machine(MachineMemory(on_gpu, total, MemoryRoom(free, free), 0, max_bytes=int(0.8 * total)))
 
-    first, second = with_free(one), with_free(other)
+    first = with_free(one)
+    second = with_free(other)
     assert for_machine(first) == for_machine(second)
     assert smallest_that_sees(first) == smallest_that_sees(second)
     for each in suggestions():

@@ -174,7 +174,8 @@ def test_a_pause_after_a_deletion_leaves_no_folder(hub: HubServer) -> None:
 
 
 def test_a_deletion_waits_for_a_download_that_is_being_paused(hub: HubServer) -> None:
-    question, held = _begun(), cached().locked()
+    question = _begun()
+    held = cached().locked()
     held.__enter__()
     release = threading.Timer(0.3, held.__exit__, (None, None, None))
     release.start()

@@ -252,7 +252,8 @@ def test_data_that_an_app_was_killed_over_removing_is_removed_by_the_next(qtbot:
 
 
 def test_a_drafter_that_an_app_was_killed_over_using_is_kept_and_its_training_is_over(make: Made) -> None:
-    record, folder = TrainingRecord(order_for(MODEL)), JobFolder()
+    record = TrainingRecord(order_for(MODEL))
+    folder = JobFolder()
     (folder.path / DRAFTER).mkdir(parents=True)
     folder.keep_training(record)
     write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", 1.5),))))
@@ -281,7 +282,8 @@ def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, m
 
 
 def test_a_second_drafter_of_a_name_takes_another() -> None:
-    record, folder = TrainingRecord(order_for(MODEL)), JobFolder()
+    record = TrainingRecord(order_for(MODEL))
+    folder = JobFolder()
     names = []
     for _ in range(2):
         (folder.path / "new-drafter").mkdir(parents=True)

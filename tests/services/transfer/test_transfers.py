@@ -150,7 +150,8 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers,
 def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     desk: Transfers, window: Window, tmp_path: Path
 ):
-    store, order = window.store, window.controller.chats.order
+    store = window.store
+    order = window.controller.chats.order
     chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
     for chat in chats:
         last = None
@@ -182,7 +183,8 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
         last = other.add_message(tax.id, last, Role.USER, f"Text {number}").id
     other.close()
     window.ask("Hi")
-    chats, files = window.controller.chats, window.controller.chat.files
+    chats = window.controller.chats
+    files = window.controller.chat.files
     assert chats.chat.stored_conversation is not None
     assert chats.chat.stored_conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")

@@ -134,7 +134,8 @@ def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: B
     options = tuple(ModeOption(mode, mode is not Mode.DRAFTER, reason) for mode in Mode)
     chat.engine.options = DraftOptions(Path(), options)
     chat.controller.drafting.refresh_options()
-    recurrent, model = bench.form.modes[Mode.DRAFTER], bench.form.modes[Mode.SPECULATIVE]
+    recurrent = bench.form.modes[Mode.DRAFTER]
+    model = bench.form.modes[Mode.SPECULATIVE]
     qtbot.waitUntil(lambda: not recurrent.isEnabled())
     assert recurrent.accessibleDescription() == reason
     assert "Choose a draft model in the speed panel first." in model.toolTip()
@@ -259,7 +260,8 @@ def test_what_is_looked_at_stays_while_results_come(qtbot: QtBot, chat: Chat, be
     chat.engine.gate.shut()
     bench.start.click()
     chat.engine.gate.allow(2)
-    table, picture = bench.results.results, bench.results.picture
+    table = bench.results.results
+    picture = bench.results.picture
     qtbot.waitUntil(lambda: table.rowCount() == 3)
     table.selectRow(2)
     qtbot.keyClick(picture, Qt.Key.Key_Right)

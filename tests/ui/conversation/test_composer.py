@@ -64,7 +64,8 @@ def test_an_empty_prompt_is_not_sent_and_says_why(qtbot: QtBot, composer: Compos
 
 def test_a_text_of_several_lines_has_the_whole_width(qtbot: QtBot, composer: Composer) -> None:
     """It had the part between the buttons, which left 60 % of a small window."""
-    field, button = composer.field, composer.button
+    field = composer.field
+    button = composer.button
 
     def wide() -> bool:
         QApplication.processEvents()

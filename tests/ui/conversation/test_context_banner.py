@@ -24,7 +24,8 @@ def banner(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
 
 
 def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
-    banners, meter = window.conversation.banners, chat.controller.context.meter
+    banners = window.conversation.banners
+    meter = chat.controller.context.meter
     qtbot.waitUntil(
         lambda: (
             meter.use is not None
@@ -159,7 +160,8 @@ def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, 
 def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
-    composer, banners = window.conversation.composer, window.conversation.banners
+    composer = window.conversation.composer
+    banners = window.conversation.banners
     banner.dismissed.emit()
     banner.closed.emit()
     qtbot.keyClicks(composer.field, "and more")

@@ -141,7 +141,8 @@ def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWi
 
 def test_a_search_that_only_finds_the_title_opens_no_bar(qtbot: QtBot, chat: Chat, bar: FindBar) -> None:
     """It opened a bar that said "Not found"."""
-    chats, answered = chat.controller.chats, list[str]()
+    chats = chat.controller.chats
+    answered = list[str]()
     opened = chat.open.id
     assert opened is not None
 
@@ -182,7 +183,8 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
 
 @pytest.mark.slow
 def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: FindBar) -> None:
-    actions, desk = window.actions_, chat.controller.chats
+    actions = window.actions_
+    desk = chat.controller.chats
     actions.pin.trigger()
     assert actions.pin.text() == "Unpin Chat"
     menu = actions.move.menu()

@@ -69,7 +69,8 @@ def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, lo
 def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, is_broken = MessageReader.read_messages, False
+    whole = MessageReader.read_messages
+    is_broken = False
 
     def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
         if is_broken:
@@ -96,7 +97,9 @@ class SlowDisk:
     """Holds whoever reads what the model is told, until it is let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.go, self.begun, self.threads = threading.Event(), threading.Event(), set[int]()
+        self.go = threading.Event()
+        self.begun = threading.Event()
+        self.threads = set[int]()
         self.error: StorageError | None = None
         whole = MessageReader.read_messages
 
@@ -126,7 +129,8 @@ def slow_disk(chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytes
 def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
-    field, seen = window.conversation.composer.field, list[str]()
+    field = window.conversation.composer.field
+    seen = list[str]()
     chat.open.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
     chat.open.reply_grew.connect(lambda _id, _text: seen.append("text"))
     chat.qtbot.keyClicks(field, "And now?")

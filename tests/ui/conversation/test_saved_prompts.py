@@ -90,7 +90,8 @@ def test_a_part_is_still_asked_for_after_another_chat_was_open(qtbot: QtBot, cha
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_is_edited_only_parts_of_a_prompt_stop_a_message(qtbot: QtBot, typed: MainWindow, seed: int) -> None:
-    odd, field = Random(seed), typed.conversation.composer.field
+    odd = Random(seed)
+    field = typed.conversation.composer.field
     qtbot.keyClicks(field, "/late")
     press_key(field, "Return")
     cursor = field.textCursor()

@@ -17,7 +17,8 @@ _SCHEMA = AnswerShape(ShapeKind.SCHEMA, json.dumps({"type": "object"}))
 
 def test_the_shape_is_named_and_ended_in_the_message_field(chat: Chat, window: MainWindow) -> None:
     chat.start()
-    chip, dot = window.conversation.composer.shape, window.header.dot
+    chip = window.conversation.composer.shape
+    dot = window.header.dot
     assert not chip.isVisible()
     assert not dot.isVisible()
     chat.say("Hi")
@@ -38,7 +39,8 @@ def test_the_shape_is_named_and_ended_in_the_message_field(chat: Chat, window: M
 
 
 def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chip, slot = window.conversation.composer.shape, chat.controller.model_slot
+    chip = window.conversation.composer.shape
+    slot = chat.controller.model_slot
     shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON), models=("other",))
     chat.controller.settings.change_values(presets=(shaped,))
     chat.start()

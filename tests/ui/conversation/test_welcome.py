@@ -46,7 +46,8 @@ def test_a_low_window_scrolls_instead_of_squeezing(qtbot: QtBot, theme: Theme) -
 
 def test_the_greeting_says_where_the_words_go(chat: Chat, window: MainWindow) -> None:
     """It promised that nothing leaves the machine, below the name of a remote model."""
-    text, slot = window.conversation.welcome.greeting.text, chat.controller.model_slot
+    text = window.conversation.welcome.greeting.text
+    slot = chat.controller.model_slot
     here = f"Chat with a language model that runs on {MACHINE}.\nNothing you write leaves it."
     assert text() == here
     chat.start()

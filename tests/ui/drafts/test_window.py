@@ -83,7 +83,8 @@ def press(window: DraftsWindow, *keys: Qt.Key) -> None:
 def point_at(window: DraftsWindow, token: int) -> QPoint:
     """Move the pointer over a token's first run and return its place in the viewport."""
     view = window.tokens
-    across, down = range(0, view.viewport().width(), 3), range(0, view.viewport().height(), 6)
+    across = range(0, view.viewport().width(), 3)
+    down = range(0, view.viewport().height(), 6)
     for place in (QPoint(x, y) for y in down for x in across):
         QTest.mouseMove(view.viewport(), place)
         if view.token == token:

@@ -111,7 +111,8 @@ def undo(window: MainWindow) -> None:
 def test_a_long_paste_becomes_a_file_and_undo_makes_it_text_again(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
     activate(window)
-    composer, long = window.conversation.composer, "word " * 801
+    composer = window.conversation.composer
+    long = "word " * 801
     paste(window, "x" * 4000)
     undo(window)
     assert not chips(window)
@@ -282,7 +283,8 @@ def test_an_edit_without_new_files_is_forgotten_with_its_chat(window: MainWindow
 def test_chips_take_three_lines_at_most_and_their_layout_ends(
     qtbot: QtBot, theme: Theme, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    depths, fit = [0], PendingRow._fit
+    depths = [0]
+    fit = PendingRow._fit
 
     def counted_fit(row: PendingRow) -> None:
         depths.append(depths[-1] + 1)
@@ -304,6 +306,7 @@ def test_chips_take_three_lines_at_most_and_their_layout_ends(
     for width in [*range(700, 300, -7), *range(300, 700, 7)]:
         window.resize(width, 400)
         QApplication.processEvents()
-        needed, most = shown.row.arrange_chips(width), 3 * CHIP_HEIGHT + 2 * TIGHT + 2
+        needed = shown.row.arrange_chips(width)
+        most = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
         assert shown.verticalScrollBar().isVisible() == (needed > most)
         assert shown.height() == min(needed, most)

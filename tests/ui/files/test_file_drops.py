@@ -91,7 +91,8 @@ def test_nothing_is_shown_for_what_is_refused(
     machine.problems[str(empty)] = machine.problems[str(prices)] = "That is no model."
     (archive := tmp_path / "b.zip").write_bytes(b"PK\3\4")
     (binary := tmp_path / "c.bin").write_bytes(bytes(range(256)))
-    main, other = app.windows.drops, models_window._drops
+    main = app.windows.drops
+    other = models_window._drops
     for refused in ([empty], [tmp_path, empty], [archive], [binary], [tmp_path / "no"]):
         drag(qtbot, app, main, *refused)
         assert not main.sign.isVisible(), refused
@@ -105,7 +106,9 @@ def test_nothing_is_shown_for_what_is_refused(
 def test_nothing_is_shown_for_text_and_for_what_has_left_before_it_was_looked_at(
     qtbot: QtBot, app: MainWindow, prices: Path
 ) -> None:
-    drops, text, data = app.windows.drops, QMimeData(), files_data(prices)
+    drops = app.windows.drops
+    text = QMimeData()
+    data = files_data(prices)
     text.setText("hello")
     assert not drag_over(app, text)
     drag_over(app, data)
@@ -119,7 +122,9 @@ def test_nothing_is_shown_for_text_and_for_what_has_left_before_it_was_looked_at
 def test_it_stays_while_the_pointer_goes_from_part_to_part_of_the_window(
     qtbot: QtBot, app: MainWindow, prices: Path
 ) -> None:
-    drops, data, handle = app.windows.drops, files_data(prices), app.windowHandle()
+    drops = app.windows.drops
+    data = files_data(prices)
+    handle = app.windowHandle()
     field = app.conversation.composer.field.viewport()
     over_field = QPointF(field.mapTo(app, field.rect().center()))
     QApplication.sendEvent(handle, QDragEnterEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))

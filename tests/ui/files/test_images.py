@@ -109,7 +109,8 @@ def test_words_beside_an_image_win_and_its_address_does_not(data: QMimeData, is_
 
 
 def test_an_image_without_bytes_of_a_format_is_taken_as_png() -> None:
-    data, image = QMimeData(), QImage(3, 2, QImage.Format.Format_RGB32)
+    data = QMimeData()
+    image = QImage(3, 2, QImage.Format.Format_RGB32)
     image.fill(Qt.GlobalColor.red)
     data.setImageData(image)
     assert Image.open(io.BytesIO(image_in(data, is_dragged=False)())).size == (3, 2)
@@ -141,7 +142,8 @@ def test_no_image_of_another_program_is_decoded_in_the_window(
 
 
 def test_an_image_of_qt_is_encoded_when_it_is_read_and_not_when_it_is_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, image = QMimeData(), QImage(3, 2, QImage.Format.Format_RGB32)
+    data = QMimeData()
+    image = QImage(3, 2, QImage.Format.Format_RGB32)
     data.setImageData(image)
     save = QImage.save
     with monkeypatch.context() as patch:

@@ -24,7 +24,10 @@ class Menu:
     """The window's menu with what it opens."""
 
     def __init__(self, qtbot: QtBot, window: MainWindow, transfers: ImportExport, desk: Transfers) -> None:
-        self.qtbot, self.window, self.transfers, self.desk = qtbot, window, transfers, desk
+        self.qtbot = qtbot
+        self.window = window
+        self.transfers = transfers
+        self.desk = desk
         self.actions = window.actions_
 
     @property

@@ -54,7 +54,8 @@ class Desk:
 
     def begin(self, start: Start = lambda _end: None) -> None:
         def run(_progress: Any, end: Callable[[Any], None]) -> Job[Any]:
-            self.end, self.job = end, Job()
+            self.end = end
+            self.job = Job()
             start(end)
             return self.job
 

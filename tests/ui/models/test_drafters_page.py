@@ -222,7 +222,8 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
         asked.append((folder, threading.get_ident()))
         return (replace(own, match=TargetMatch(True)),)
 
-    here.models, here.drafters = (ModelCard("org/big", "org/big", "Hugging Face", Path("/big")),), fitting
+    here.models = (ModelCard("org/big", "org/big", "Hugging Face", Path("/big")),)
+    here.drafters = fitting
     models.library.look_for_all()
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
@@ -311,7 +312,8 @@ def test_the_form_of_a_training_estimates_its_time(
     """A million tokens was offered without a word on the day that it takes."""
     have()
     press(qtbot, page.train)
-    form, later = page.training.form, "The time left is shown once training has begun."
+    form = page.training.form
+    later = "The time left is shown once training has begun."
     assert form.time.text() == later
     models.library.pace = lambda: 50.0
     page.show_drafters()
@@ -367,7 +369,8 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     chat.controller.model_slot.load_model(str(small_model))
     qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     press(qtbot, page.train)
-    view, main = page.training.form, page.training.main
+    view = page.training.form
+    main = page.training.main
     view.tokens.setValue(1000)
     assert view.little.isVisible()
     press(qtbot, main)
@@ -454,7 +457,8 @@ def test_a_suggested_drafter_stays_first_during_a_search(
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
     assert gemma is not None
-    name, search = gemma.drafter.repository, models.hub_drafters
+    name = gemma.drafter.repository
+    search = models.hub_drafters
     here.models = (library_model(gemma.repository),)
     have()
     page.choose_model(here.models[0])
@@ -476,7 +480,8 @@ def test_a_suggested_drafter_is_offered_without_a_search(
     assert gemma is not None
     name = gemma.drafter.repository
     hub.add(name, WEIGHTS)
-    chosen, other = library_model(gemma.repository), library_model("org/other")
+    chosen = library_model(gemma.repository)
+    other = library_model("org/other")
     here.models = (chosen, other)
     have()
     page.choose_model(other)

@@ -18,7 +18,9 @@ def drop(window: QWidget, *paths_: Path) -> bool:
     """Drag files over a window and let go; return whether it takes them."""
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths_])
-    actions, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    actions = Qt.DropAction.CopyAction
+    buttons = Qt.MouseButton.LeftButton
+    keys = Qt.KeyboardModifier.NoModifier
     enter = QDragEnterEvent(QPointF(9, 9), actions, data, buttons, keys)
     QApplication.sendEvent(window, enter)
     if not enter.isAccepted():

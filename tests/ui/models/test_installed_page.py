@@ -251,7 +251,8 @@ def test_it_follows_the_appearance(page: InstalledPage, theme: Theme, scheme: Qt
 
 
 def test_a_drafter_with_the_name_of_its_model_is_called_its_drafter() -> None:
-    model, drafter = ModelCard("org/SmolLM2", "org/SmolLM2", "Hub"), ModelCard("me/smollm2", "me/smollm2", "Hub")
+    model = ModelCard("org/SmolLM2", "org/SmolLM2", "Hub")
+    drafter = ModelCard("me/smollm2", "me/smollm2", "Hub")
     drafter = replace(drafter, is_drafter=True)
     titles = [entry.title for entry in entries_of((drafter, model), "", SortBy.NAME, None)]
     assert titles == ["SmolLM2", "Drafter for SmolLM2"]

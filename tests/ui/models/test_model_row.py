@@ -50,7 +50,8 @@ def test_a_drafter_of_another_model_is_not_said_to_be_refused(
 
 def test_the_text_and_the_button_say_alike_whether_the_model_is_loaded(row: ModelRow, models: Models) -> None:
     slot = models.slot
-    slot.chosen, slot.loading = "org/one", False
+    slot.chosen = "org/one"
+    slot.loading = False
     row.show_model(Model("org/one", is_installed=True, load_name="org/one"))
     assert (row.state.text(), row.main.text()) == ("In use now.", "Unload")
     slot.chosen = "org/other"

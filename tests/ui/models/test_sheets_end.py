@@ -82,7 +82,9 @@ class Places:
     """Opens the sheets, each with its work held."""
 
     def __init__(self, chat: Chat, theme: Theme, window: QWidget, asked: Asked, patch: pytest.MonkeyPatch) -> None:
-        self.theme, self.window, self.asked = theme, window, asked
+        self.theme = theme
+        self.window = window
+        self.asked = asked
         settings = chat.controller.settings
         self.macs = Macs(settings)
         self.servers = RemoteServers(settings)

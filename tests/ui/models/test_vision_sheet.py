@@ -75,7 +75,8 @@ def test_a_copy_gets_the_vision_of_its_original(
     assert entries.download_title(download) == f"{ORIGINAL}  ·  vision"
     assert vision_of(copy).family is not None
     until(qtbot, lambda: len(models.library.models) == 2)
-    seeing, tower = card(models, copy.name), card(models, Path(download.folder).name)
+    seeing = card(models, copy.name)
+    tower = card(models, Path(download.folder).name)
     assert "sees images" in entries.row_line(seeing)
     assert entries.row_line(tower) == entries.joined(entries.size(tower.disk_bytes), "Vision of a model")
     assert page.count.text().startswith("1 model, ")

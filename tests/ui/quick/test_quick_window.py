@@ -247,7 +247,8 @@ def test_a_pasted_image_is_asked_about_and_becomes_part_of_the_chat(
     qtbot: QtBot, chat: Chat, quick: QuickWindow, tmp_path: Path
 ) -> None:
     chat.start()
-    image, other = photo(37, 23), stored(tmp_path, photo(20, 10))
+    image = photo(37, 23)
+    other = stored(tmp_path, photo(20, 10))
     data = QMimeData()
     data.setData("image/png", encoded(image, "PNG"))
     paste(quick, data)

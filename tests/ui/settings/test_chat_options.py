@@ -138,7 +138,8 @@ def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat
 
 
 def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat, options: ChatOptions) -> None:
-    form, chats = options.shape, chat.controller.chats
+    form = options.shape
+    chats = chat.controller.chats
     form.kind.setCurrentIndex(1)
     form.kind.activated.emit(1)
     chat.say("Hello")

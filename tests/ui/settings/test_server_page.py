@@ -65,7 +65,8 @@ def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPag
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerPage, chat: Chat, agent: str) -> None:
-    agents, info = page.agents, chat.controller.model_slot.info
+    agents = page.agents
+    info = chat.controller.model_slot.info
     assert info is not None
     assert not agents.lines.toPlainText()
     assert not agents.copy_lines.isEnabled()

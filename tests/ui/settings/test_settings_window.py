@@ -66,7 +66,8 @@ def test_the_quick_windows_shortcut_is_chosen_by_pressing_it(qtbot: QtBot, chat:
     qtbot.addWidget(preferences)
     preferences.show()
     assert preferences.keys.isVisible()
-    control, alt = Qt.KeyboardModifier.ControlModifier, Qt.KeyboardModifier.AltModifier
+    control = Qt.KeyboardModifier.ControlModifier
+    alt = Qt.KeyboardModifier.AltModifier
     qtbot.keyClick(preferences.keys, Qt.Key.Key_Q, control | alt)
     assert chat.controller.settings.values.quick_shortcut == "Ctrl+Alt+Q"
     assert carbon.registered == (0x0C, 0x900)
@@ -140,7 +141,8 @@ def test_a_wrong_seed_is_explained_and_not_kept(
 
 def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: SettingsWindow) -> None:
     preferences.tabs.setCurrentIndex(1)
-    before, gap = preferences.tabs.height(), preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y()
+    before = preferences.tabs.height()
+    gap = preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y()
     qtbot.keyClicks(preferences.seed, "abc")
     qtbot.waitUntil(lambda: preferences.tabs.height() > before)
     assert preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y() == gap
@@ -210,7 +212,8 @@ def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: Settin
 
 
 def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences: SettingsWindow) -> None:
-    settings, earlier = chat.controller.settings, chat.controller.earlier
+    settings = chat.controller.settings
+    earlier = chat.controller.earlier
     assert preferences.earlier.isChecked()
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("Nothing is kept.", False)
     conversation = chat.store.create_conversation()

@@ -138,7 +138,8 @@ def test_what_is_dragged_from_elsewhere_is_refused(sidebar: Sidebar) -> None:
     place = sidebar.list.visualRect(index_of(sidebar, "Bread")).center()
     keys = (Qt.DropAction.MoveAction, QMimeData(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
     with warnings.catch_warnings(action="ignore"):  # made by Qt alone, as it says
-        entered, moved = QDragEnterEvent(place, *keys), QDragMoveEvent(place, *keys)
+        entered = QDragEnterEvent(place, *keys)
+        moved = QDragMoveEvent(place, *keys)
     sidebar.list.dragEnterEvent(entered)
     sidebar.list.dragMoveEvent(moved)
     assert not entered.isAccepted()

@@ -78,7 +78,8 @@ def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
 
 
 def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot) -> None:
-    go_on, about = threading.Event(), []
+    go_on = threading.Event()
+    about = []
 
     def find(model: str) -> tuple[str, ...]:
         about.append(model)
@@ -131,7 +132,8 @@ def test_a_drafter_is_made_for_the_model_only_where_there_is_one(
 ) -> None:
     found = match if isinstance(match, TargetMatch) else None
     modes = tuple(ModeOption(mode, mode is not Mode.DRAFTER or found is not None, match=found) for mode in Mode)
-    drafting, picker = chat.controller.drafting, controls.drafter
+    drafting = chat.controller.drafting
+    picker = controls.drafter
     if match is not None:
         chat.engine.options = DraftOptions(Path(), modes)
         chat.start()

@@ -42,7 +42,8 @@ def _rounds(draw: some.DrawFn) -> _Round:
 
 
 def _recorded(rounds: list[_Round], steps: int, took: some.SearchStrategy[float], draw: some.DrawFn) -> Statistics:
-    calls, times = Counter[str](), Counter[str]()
+    calls = Counter[str]()
+    times = Counter[str]()
 
     def record(path: str) -> float:
         """Record a call of a stage that has no parts."""
@@ -135,7 +136,8 @@ def test_a_benchmark_and_json_have_the_panels_figures(reply: Statistics) -> None
     figures = BenchResult(plan, (BenchRun(1, 0, "", 0, (1,), ("a",), (0.0,), reply),), {}).reports[0].figures
     assert {"Acceptance", "Tokens per step", "Checked per step", "Waits per step"} <= _SHARED.keys()
     for name, key in _SHARED.items():
-        figure, text = figures[key], FIGURES[name](FigureSource(reply))
+        figure = figures[key]
+        text = FIGURES[name](FigureSource(reply))
         if figure is not None and text != NONE:
             factor = 100 if "%" in text else 1
             digits = len(text.partition(".")[2].split()[0]) if "." in text else 0

@@ -420,7 +420,8 @@ def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None
     chat.start()
     chat.say("Hi")
     chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER))
-    focus, tops = panel.time.head, []
+    focus = panel.time.head
+    tops = []
     while True:
         if focus.isVisible() and focus.isEnabled() and focus.focusPolicy() & Qt.FocusPolicy.TabFocus:
             tops.append(focus.mapTo(panel.widget(), focus.rect().topLeft()).y())

@@ -11,7 +11,8 @@ from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.ui.speed.sections import verdict
 from rdchat.ui.style import formatting
 
-_SMALL, _LARGE = 135_000_000, 8_000_000_000
+_SMALL = 135_000_000
+_LARGE = 8_000_000_000
 _README = Path(__file__).parents[3] / "README.md"
 _choices = st.builds(
     AutoChoice,
@@ -68,7 +69,8 @@ def test_a_busy_computer_gets_neither_praise_nor_blame(figures: Statistics, trai
 @given(st.floats(0.05, 30), st.floats(0.02, 0.33))
 def test_a_ratio_has_the_digits_that_its_error_allows(times: float, error: float) -> None:
     """Law: each number shown is as exact as it looks. 2.04x stood for 1.58x to 2.88x."""
-    low, high = times / (1 + error), times / (1 - error)
+    low = times / (1 + error)
+    high = times / (1 - error)
     text = formatting.speedup(times, low, high)
     ends = [float(end) for end in text.removeprefix("about ").removesuffix("x").split(" to ")]
     digits = [len(end.partition(".")[2]) for end in text.removesuffix("x").split(" to ")]

@@ -76,7 +76,8 @@ def test_a_button_that_is_disabled_keeps_the_focus(qtbot: QtBot, theme: Theme) -
 
 
 def test_a_dialogs_buttons_have_roles_so_that_the_platform_orders_them(qtbot: QtBot) -> None:
-    cancel, use = push_button("Cancel"), push_button("Use")
+    cancel = push_button("Cancel")
+    use = push_button("Use")
     box = dialog_buttons(reject=cancel, accept=use)
     qtbot.addWidget(box)
     role = QDialogButtonBox.ButtonRole

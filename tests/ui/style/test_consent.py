@@ -23,7 +23,8 @@ from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock
 
-LEFT, NONE = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+LEFT = Qt.MouseButton.LeftButton
+NONE = Qt.KeyboardModifier.NoModifier
 PAUSE_S = 0.5
 _PHASE = Qt.ScrollPhase.NoScrollPhase
 _TOOL = ToolDefinition("files", "read", "Reads a file.", {}, read_only=True, remote=False)
@@ -41,7 +42,9 @@ class Question:
     """Something that asks, with the button that agrees."""
 
     def __init__(self, shown: QWidget, button: QPushButton) -> None:
-        self.shown, self.button, self.agreed = shown, button, 0
+        self.shown = shown
+        self.button = button
+        self.agreed = 0
         button.clicked.connect(self.note)
 
     def note(self) -> None:
@@ -208,7 +211,8 @@ def test_whatever_moves_a_question_begins_the_pause_anew(
 ) -> None:
     """What runs is what stood under the pointer half a second ago."""
     # Around the card there are parts as deep as in a transcript.
-    outer, inner = QWidget(window), QWidget()
+    outer = QWidget(window)
+    inner = QWidget()
     inner.setParent(outer)
     outer.setGeometry(0, 0, 600, 400)
     inner.setGeometry(0, 0, 400, 300)
@@ -216,12 +220,14 @@ def test_whatever_moves_a_question_begins_the_pause_anew(
     question = call_card(inner, theme)
     parts = (question.shown, inner, outer, window)
     QApplication.processEvents()
-    seen, since = question.button.mapToGlobal(QPoint(0, 0)), clock.now
+    seen = question.button.mapToGlobal(QPoint(0, 0))
+    since = clock.now
     for index, by, passed in moves:
         parts[index].move(parts[index].pos() + QPoint(by, by))
         QApplication.processEvents()
         if (now := question.button.mapToGlobal(QPoint(0, 0))) != seen:
-            seen, since = now, clock.now
+            seen = now
+            since = clock.now
         clock.now += passed
         before = question.agreed
         click(question.button)
@@ -276,7 +282,9 @@ def test_a_question_that_comes_into_view_begins_the_pause_anew(
 def test_a_widget_above_that_goes_or_a_new_parent_begins_the_pause_anew(
     clock: ManualClock, window: QWidget, theme: Theme
 ) -> None:
-    above, place, new_place = QLabel("Above\n" * 5), QWidget(), QWidget()
+    above = QLabel("Above\n" * 5)
+    place = QWidget()
+    new_place = QWidget()
     column(above, place, new_place, within=window)
     question = call_card(place, theme)
     QApplication.processEvents()
@@ -311,7 +319,8 @@ def test_return_counts_only_after_the_pause_when_a_dialog_comes_to_the_front(
 def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the_pause_anew(
     clock: ManualClock, window: QWidget, theme: Theme
 ) -> None:
-    content, above = QWidget(), QLabel("Above\n" * 60)
+    content = QWidget()
+    above = QLabel("Above\n" * 60)
     place = QWidget()
     place.setMinimumHeight(200)
     column(above, place, within=content)
@@ -326,7 +335,8 @@ def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the
 
     def wheel() -> None:
         middle = QPointF(area.viewport().rect().center())
-        down, buttons = QPoint(0, 120), Qt.MouseButton.NoButton
+        down = QPoint(0, 120)
+        buttons = Qt.MouseButton.NoButton
         turn = QWheelEvent(middle, area.viewport().mapToGlobal(middle), down, down, buttons, NONE, _PHASE, False)
         QApplication.sendEvent(area.viewport(), turn)
 
@@ -336,7 +346,8 @@ def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the
         wheel,
     ):
         clock.now += 60
-        before, agreed = question.button.mapToGlobal(QPoint(0, 0)), question.agreed
+        before = question.button.mapToGlobal(QPoint(0, 0))
+        agreed = question.agreed
         change()
         QApplication.processEvents()
         assert question.button.mapToGlobal(QPoint(0, 0)) != before

@@ -5,7 +5,8 @@ from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save
 
 
 def test_a_name_without_an_ending_gets_that_of_the_chosen_kind(qtbot: QtBot) -> None:
-    parent, saved = QWidget(), list[str]()
+    parent = QWidget()
+    saved = list[str]()
     qtbot.addWidget(parent)
     dialog = ask_to_save(parent, "Export", "benchmark.csv", ["CSV (*.csv)", "PNG (*.png)"], saved.append)
     assert dialog.acceptMode() is QFileDialog.AcceptMode.AcceptSave
@@ -18,7 +19,8 @@ def test_a_name_without_an_ending_gets_that_of_the_chosen_kind(qtbot: QtBot) -> 
 
 
 def test_files_are_opened_as_asked_for(qtbot: QtBot) -> None:
-    parent, opened = QWidget(), list[list[str]]()
+    parent = QWidget()
+    opened = list[list[str]]()
     qtbot.addWidget(parent)
     dialog = ask_to_open(parent, "Open", FileMode.ExistingFiles, opened.append, ["CSV (*.csv)"])
     assert (dialog.fileMode(), dialog.nameFilters()) == (FileMode.ExistingFiles, ["CSV (*.csv)"])

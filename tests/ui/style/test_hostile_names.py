@@ -166,7 +166,8 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
     store = ConversationStore(tmp_path / "traces.db")
     chat = store.create_conversation("chat")
     reply = store.add_message(chat.id, None, Role.ASSISTANT, "")
-    traces, token = TraceRecorder(store), "<b>evilword</b>"  # spaces of tokens are spelt out
+    traces = TraceRecorder(store)  # spaces of tokens are spelt out
+    token = "<b>evilword</b>"
     traces.begin_trace(reply.id, 0)
     traces.append_tokens(reply.id, drafted_events(2, [token, pipe.named("two")]))
     traces.end_trace(reply.id)

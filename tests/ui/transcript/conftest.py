@@ -158,7 +158,8 @@ def copied(body: TextBody) -> str:
 
 def highlighted(cursor: QTextCursor) -> str:
     """Return the text that Qt shows as selected, with the source of each formula."""
-    parts, sources = cursor.selection().toPlainText().split(OBJECT), list[str]()
+    parts = cursor.selection().toPlainText().split(OBJECT)
+    sources = list[str]()
     formula = cursor.document().find(OBJECT, cursor.selectionStart())
     while not formula.isNull() and len(sources) < len(parts) - 1:
         table = cursor.currentTable()

@@ -15,7 +15,8 @@ from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_parts import PromptField
 
-LOWEST, HIGHEST = 1, 8
+LOWEST = 1
+HIGHEST = 8
 MOST_FITS = 8  # of one change; without a limit it is called until the stack ends
 
 words = st.lists(st.sampled_from(["a", "word", "sentence", "x" * 90, "ein", "日本語", "\n", "\n\n"]), max_size=130)
@@ -32,11 +33,14 @@ class Fits:
     """Counts the calls of `PromptField._fit`."""
 
     def __init__(self) -> None:
-        self.calls = self.depth = self.deepest = 0
+        self.calls = 0
+        self.depth = 0
+        self.deepest = 0
 
     def around(self, fit: Callable[[PromptField], None]) -> Callable[[PromptField], None]:
         def counted(field: PromptField) -> None:
-            self.calls, self.depth = self.calls + 1, self.depth + 1
+            self.calls = self.calls + 1
+            self.depth = self.depth + 1
             self.deepest = max(self.deepest, self.depth)
             if self.depth < MOST_FITS:
                 fit(field)
@@ -66,7 +70,8 @@ def lines_of(text: str, width: float, field: PromptField) -> int:
     """Return the lines of a text at a width, laid out without a document."""
     count = 0
     for paragraph in text.split("\n"):
-        layout, option = QTextLayout(paragraph, field.font()), QTextOption()
+        layout = QTextLayout(paragraph, field.font())
+        option = QTextOption()
         option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         layout.setTextOption(option)
         layout.beginLayout()
@@ -119,7 +124,8 @@ def test_the_field_is_as_high_as_its_text_at_once(composer: Composer, fits: Fits
     composer.set_text("")
     settle()
     for what, value in steps:
-        fits.calls = fits.deepest = 0
+        fits.calls = 0
+        fits.deepest = 0
         change(composer, what, value)
         assert_fitted(composer.field)
         settle()

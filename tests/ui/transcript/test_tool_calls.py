@@ -35,7 +35,8 @@ ANSWER = Reply(("It says so.",))
 
 
 def test_a_call_waits_and_return_runs_it_only_from_its_button(qtbot: QtBot, tool_window: ToolWindow) -> None:
-    calls, composer = tool_window.calls, tool_window.window.conversation.composer
+    calls = tool_window.calls
+    composer = tool_window.window.conversation.composer
     composer.field.setFocus()
     tool_window.ask(calling(read(), text="Let me look."), ANSWER)
     (card,) = calls.cards.values()
@@ -121,7 +122,8 @@ def test_a_card_and_its_result_say_that_slips_of_a_call_were_mended(tool_window:
 
 
 def test_a_card_without_a_tool_starts_the_server_and_runs_nothing(qtbot: QtBot, tool_window: ToolWindow) -> None:
-    calls, servers = tool_window.calls, tool_window.servers
+    calls = tool_window.calls
+    servers = tool_window.servers
     tool_window.ask(calling(read(call_id="r"), ToolCall("web__search", "{}", "s")))
     servers.starts = False
     assert Scope.ALWAYS in calls.cards["r"].buttons
@@ -274,7 +276,8 @@ def test_what_cannot_be_seen_is_shown() -> None:
 
 
 def test_the_popover_ends_with_its_button(qtbot: QtBot, tool_window: ToolWindow, theme: Theme) -> None:
-    controller, button = tool_window.chat.controller, IconButton("tools", "Tools", theme)
+    controller = tool_window.chat.controller
+    button = IconButton("tools", "Tools", theme)
     popover = ChatToolsPopover(controller.chat, controller.servers, controller.model_slot, button, theme)
     with qtbot.waitSignal(popover.destroyed):
         tool_window.servers.changed.emit()
@@ -306,7 +309,8 @@ def test_a_model_that_was_not_trained_to_call_tools_says_so_at_the_field_while_o
 
 
 def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window: ToolWindow) -> None:
-    composer, popover = tool_window.window.conversation.composer, tool_window.window.conversation.tools
+    composer = tool_window.window.conversation.composer
+    popover = tool_window.window.conversation.tools
     chat = tool_window.chat.controller.chat
     assert popover is not None
     qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools, on in this chat")

@@ -22,7 +22,8 @@ def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(
     chat.start()
     chat.say("Hello")
     window.activateWindow()
-    composer, transcript = window.conversation.composer, window.conversation.transcript
+    composer = window.conversation.composer
+    transcript = window.conversation.transcript
     composer.set_text("and")
     reply = list(transcript.widgets.values())[-1]
     reply.body.setFocus()

@@ -19,7 +19,8 @@ from tests.ui.shown_widgets import press_key
 
 _AROUND = 16
 # Differences of a channel that an eye sees as a line, and the share of the outline that has one.
-_SEEN, _SHARE = 40, 0.4
+_SEEN = 40
+_SHARE = 0.4
 _MOST_STOPS = 90
 
 both = pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark], ids=["light", "dark"])

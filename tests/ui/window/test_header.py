@@ -36,7 +36,8 @@ def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> No
 def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.controller.settings.change_values(unload_after_minutes=5)
-    engine, button = chat.controller.model_slot.engine, window.header.model
+    engine = chat.controller.model_slot.engine
+    button = window.header.model
     engine._idle.sleep_due.emit()
     assert button.text() == "tiny  ·  asleep"
     assert "loads again when you type" in button.toolTip()

@@ -36,8 +36,10 @@ def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
 
     The engine's thread reads a long chat for its prompt meanwhile: a command does not wait for that.
     """
-    read = steps = 0
-    rows, database = Database.rows, chat.store
+    read = 0
+    steps = 0
+    rows = Database.rows
+    database = chat.store
 
     def count[T](found: list[T]) -> list[T]:
         nonlocal read
@@ -58,7 +60,8 @@ def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
 
     def run(name: str, act: Callable[[], object]) -> None:
         nonlocal read, steps
-        read = steps = 0
+        read = 0
+        steps = 0
         began = time.thread_time()
         act()
         taken = time.thread_time() - began

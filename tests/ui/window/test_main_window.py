@@ -119,7 +119,8 @@ def test_a_draft_is_of_no_chat_of_another_store(chat: Chat, window: MainWindow) 
     first, second = (chat.store.create_conversation(title) for title in ("First", "Second"))
     chat.store.add_message(first.id, None, Role.USER, "Hi")
     chat.start()
-    composer, desk = window.conversation.composer, chat.controller.chats
+    composer = window.conversation.composer
+    desk = chat.controller.chats
     desk.chat.open_chat(second.id)
     composer.set_text("for the second")
     desk.chat.open_chat(first.id)

@@ -171,7 +171,8 @@ def test_no_key_is_set_where_this_test_does_not_look() -> None:
         for node in ast.walk(ast.parse(source if "Shortcut" in source or "setKey" in source else "")):
             if not isinstance(node, ast.Call):
                 continue
-            name, arguments = ast.unparse(node.func).split(".")[-1], [ast.unparse(item) for item in node.args]
+            name = ast.unparse(node.func).split(".")[-1]
+            arguments = [ast.unparse(item) for item in node.args]
             if name in {QShortcut.__name__, "setShortcut", "setShortcuts", "setKey"} and path.name not in {
                 "menus.py",
                 "quick_window.py",

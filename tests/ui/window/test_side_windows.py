@@ -103,7 +103,8 @@ def test_a_window_of_a_screen_that_is_gone_comes_onto_one_that_exists(
 
 
 def test_help_explains_drafting_and_lists_all_keys(qtbot: QtBot, window: MainWindow) -> None:
-    drafting, keys = window.windows.drafting_help, window.windows.shortcuts
+    drafting = window.windows.drafting_help
+    keys = window.windows.shortcuts
     assert isinstance(drafting, HelpWindow)
     assert isinstance(keys, HelpWindow)
     for page, words in ((drafting, "guesses the next few tokens"), (keys, "Other windows")):

@@ -7,7 +7,8 @@ import pytest
 
 from tests.project.scripts import ROOT
 
-ACTIONS, PATIENCE_S = 30, 900
+ACTIONS = 30
+PATIENCE_S = 900
 
 
 @pytest.mark.slow

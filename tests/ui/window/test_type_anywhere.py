@@ -36,7 +36,8 @@ def _focus(window: MainWindow, part: str) -> None:
 
 @pytest.mark.parametrize("part", share(["list", "reply", "button", "mode", "fold"], 5))
 def test_letters_go_to_the_message_field(ready: MainWindow, part: str) -> None:
-    field, mode = ready.conversation.composer.field, ready.panel.drafting.mode.currentIndex()
+    field = ready.conversation.composer.field
+    mode = ready.panel.drafting.mode.currentIndex()
     _focus(ready, part)
     QTest.keyClicks(QApplication.focusWidget(), "O")
     QTest.keyClicks(QApplication.focusWidget(), "ff it is")

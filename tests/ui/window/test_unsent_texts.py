@@ -41,7 +41,8 @@ class App:
     """Begins and ends the app's window over one store."""
 
     def __init__(self, theme: Theme, folder: Path) -> None:
-        self._theme, self._folder = theme, folder
+        self._theme = theme
+        self._folder = folder
 
     @contextmanager
     def running(self) -> Iterator[tuple[MainWindow, ChatController]]:
@@ -151,7 +152,8 @@ def test_files_come_back_until_they_are_removed_or_sent(
 def test_files_are_there_after_a_kill(
     qtbot: QtBot, app: App, messages: list[Message], theme: Theme, tmp_path: Path
 ) -> None:
-    killed, chat = tmp_path / "killed", messages[0].conversation_id
+    killed = tmp_path / "killed"
+    chat = messages[0].conversation_id
     with app.running() as (window, controller):
         there = attach(qtbot, window, controller)
         reading = "SELECT conversation_id, name FROM unsent_files"

@@ -46,7 +46,8 @@ def eagle3_tensors(model: LoadedModel, layout: str, config: dict[str, Any]) -> d
     width, vocabulary, _ = sizes_of(model)
     layer = config.get("transformer_layer_config", config)
     queries, keys = (layer[name] * layer["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
-    inner, candidates = layer["intermediate_size"], config.get("draft_vocab_size", vocabulary)
+    inner = layer["intermediate_size"]
+    candidates = config.get("draft_vocab_size", vocabulary)
     features = width * (5 if layout == "deepspec" else 3)
     first = "midlayer" if layout == "safeailab" else "layers.0"
     shapes = {

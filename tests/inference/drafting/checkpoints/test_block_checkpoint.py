@@ -56,9 +56,11 @@ def test_what_was_written_is_read_again(kind: dict, tmp_path: Path) -> None:
     model = shared_llama()
     folder = written_block(tmp_path / "drafter", model, **kind)
     assert inspect_drafter(folder) is HeadKind.BLOCK
-    loaded, made = load_drafter(folder, model), stored_block(model, **kind)
+    loaded = load_drafter(folder, model)
+    made = stored_block(model, **kind)
     assert isinstance(loaded, BoundBlockHead)
-    found, wanted = dict(tree_flatten(loaded.network.parameters())), made.weights()
+    found = dict(tree_flatten(loaded.network.parameters()))
+    wanted = made.weights()
     assert found.keys() == wanted.keys()
     for name, tensor in wanted.items():
         np.testing.assert_array_equal(np.array(found[name]), np.array(tensor))

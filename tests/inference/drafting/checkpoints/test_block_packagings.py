@@ -200,7 +200,8 @@ def test_openbmbs_drafters_are_read_unless_they_scale_values(tmp_path: Path) -> 
 def test_metas_assistant_leaves_sizes_to_its_class(tmp_path: Path) -> None:
     """It is for Muse Glimmer alone, whose sizes its configuration does not repeat."""
     folder = written_block(tmp_path / "drafter", shared_llama())
-    path, weights = folder / "config.json", str(folder / "model.safetensors")
+    path = folder / "config.json"
+    weights = str(folder / "model.safetensors")
     config = json.loads(path.read_text()) | {"model_type": "muse_glimmer_assistant", "mask_token_id": 30}
     config |= {"layer_types": ["sliding_attention"] * 2, "sliding_window": 9, "target_layer_ids": [0, 0]}
     for name in ("dflash_config", "draft_vocab_size", "vocab_size", "num_target_layers"):

@@ -182,8 +182,10 @@ def test_apples_checkpoint_computes_apples_head(
     assert loaded.network.config.output is Output.OWN
     assert loaded.vocabulary.tolist() == list(range(len(ALPHABET)))
 
-    hidden, tokens = mx.random.normal((32,)), mx.random.normal((3, 32))
-    found, state = loaded.network.initial_state(()), np.zeros(32)
+    hidden = mx.random.normal((32,))
+    tokens = mx.random.normal((3, 32))
+    found = loaded.network.initial_state(())
+    state = np.zeros(32)
     for token in tokens:
         found = loaded.network.advance(found, token)
         e = np.array(token)

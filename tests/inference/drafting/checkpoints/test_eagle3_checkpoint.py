@@ -51,7 +51,8 @@ def test_layouts_are_read(layout: str, model: LoadedModel, tmp_path: Path) -> No
     assert inspect_drafter(folder) is HeadKind.EAGLE3
     assert not check_drafter(folder, model).sure
     drafter = stored(folder, model)
-    config, network = drafter.config, drafter.network
+    config = drafter.config
+    network = drafter.network
     assert {name: tensor.shape for name, tensor in tree_flatten(network.parameters())} == config.shapes()
     assert drafter.vocabulary.tolist() == sorted(drafter.vocabulary.tolist())
     assert drafter.vocabulary.shape == (31,) if layout == "deepspec" else (20,)

@@ -211,7 +211,8 @@ def test_a_drafter_that_failed_is_read_again_only_when_its_files_change(
     weights = drafter / "model.safetensors"
     good = weights.read_bytes()
     os.truncate(weights, 5000)
-    reads, drafters = list[Path](), Drafters(target)
+    reads = list[Path]()
+    drafters = Drafters(target)
 
     def counted(folder: Path, model: LoadedModel) -> Head:
         reads.append(folder)
@@ -234,7 +235,8 @@ def test_mtp_layers_that_do_not_fit_are_loaded_once_there_is_room(
     target: LoadedModel, drafter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hint says to close other apps."""
-    drafters, settings = Drafters(target), DraftSettings(Mode.DRAFTER, drafter=str(drafter))
+    drafters = Drafters(target)
+    settings = DraftSettings(Mode.DRAFTER, drafter=str(drafter))
     with monkeypatch.context() as patch:
         patch.setattr("rdchat.inference.drafters.load_drafter", refuse)
         assert drafters.try_load(settings) == "No room. Close other apps."

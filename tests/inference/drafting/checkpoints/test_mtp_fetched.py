@@ -33,7 +33,8 @@ def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_pat
     folder = run(begin_drafter(plan_part(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL)))
     assert inspect_drafter(folder) is HeadKind.MTP
     assert load_drafter(folder, model) is not None
-    session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)
+    session = ChatSession(model)
+    request = ask(temperature=0.9, max_tokens=12)
     end = reply(session, DraftSettings(Mode.DRAFTER, drafter="mtp"), request)
     assert (end.mode, end.mode_reason, end.kind) == (Mode.DRAFTER, None, HeadKind.MTP)
     assert end.token_ids == plain(model, request).token_ids

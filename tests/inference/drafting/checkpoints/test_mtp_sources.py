@@ -49,7 +49,8 @@ def published(case: str) -> dict[str, mx.array]:
 
 def put_layers(model: LoadedModel, case: str, place: str) -> Path:
     """Write the layers of a case to a place; return the drafter's folder."""
-    folder, tensors = model.info.path, published(case)
+    folder = model.info.path
+    tensors = published(case)
     if place == PLACES[0]:
         held = mx.load(str(folder / "model.safetensors"))
         assert isinstance(held, dict)
@@ -84,7 +85,8 @@ def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> Mode
 def test_a_model_drafts_with_its_own_layers(place: str, case: str, tmp_path: Path) -> None:
     model = target_in(tmp_path / "model", case)
     folder = put_layers(model, case, place)
-    session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)
+    session = ChatSession(model)
+    request = ask(temperature=0.9, max_tokens=12)
     for mode, named in ((Mode.DRAFTER, None), (Mode.DRAFTER, "mtp"), (Mode.AUTO, None)):
         end = reply(session, DraftSettings(mode, drafter=named), request)
         assert (end.mode, end.mode_reason, end.kind) == (mode, None, HeadKind.MTP)
@@ -119,7 +121,8 @@ def test_a_trained_drafter_comes_first_and_the_panel_says_so(tmp_path: Path) -> 
 
 def test_a_copy_without_its_layers_says_how_to_get_them(tmp_path: Path) -> None:
     model = target_in(tmp_path / "model", "glm4_moe")
-    session, words = ChatSession(model), "published with MTP layers, which draft for it, but this copy lacks them"
+    session = ChatSession(model)
+    words = "published with MTP layers, which draft for it, but this copy lacks them"
     for mode in (Mode.DRAFTER, Mode.AUTO):
         assert words in option(session, mode).reason
         assert "rdchat models mtp" in option(session, mode).reason
@@ -202,7 +205,8 @@ def test_quantised_layers_are_read_as_they_are_stored(tmp_path: Path) -> None:
     head = load_drafter(model.info.path, model)
     assert isinstance(head, BoundMtpHead)
     assert (head.networks[0].eh_proj.bits, head.networks[0].block.self_attn.q_proj.bits) == (8, 4)
-    session, request = ChatSession(model), ask(temperature=0, max_tokens=12)
+    session = ChatSession(model)
+    request = ask(temperature=0, max_tokens=12)
     end = reply(session, DraftSettings(Mode.DRAFTER), request)
     assert end.kind is HeadKind.MTP
     assert end.token_ids == plain(model, request).token_ids
@@ -246,7 +250,8 @@ def test_a_layer_without_one_of_its_experts_is_left_out_and_the_model_answers(tm
     lacking = {name: tensor for name, tensor in whole.items() if ".experts.3." not in name}
     assert len(lacking) < len(whole)
     mx.save_safetensors(str(model.info.path / "mtp.safetensors"), lacking)
-    session, request = ChatSession(model), ask(max_tokens=4)
+    session = ChatSession(model)
+    request = ask(max_tokens=4)
     assert "not those of" in str(reply(session, DraftSettings(Mode.DRAFTER), request).mode_reason)
     end = reply(session, DraftSettings(Mode.AUTO), request)
     assert (end.mode, end.kind) == (Mode.AUTO, None)
@@ -256,7 +261,8 @@ def test_layers_that_do_not_fit_into_memory_are_left_out(tmp_path: Path, monkeyp
     model = target_in(tmp_path / "model", "mimo")
     put_layers(model, "mimo", PLACES[0])
     monkeypatch.setattr(mtp_layout, "memory_room", lambda: MemoryRoom(10_000, 10_000))
-    session, request = ChatSession(model), ask(max_tokens=4)
+    session = ChatSession(model)
+    request = ask(max_tokens=4)
     assert "need" in str(reply(session, DraftSettings(Mode.DRAFTER), request).mode_reason)
     end = reply(session, DraftSettings(Mode.AUTO), request)
     assert (end.mode, end.kind) == (Mode.AUTO, None)

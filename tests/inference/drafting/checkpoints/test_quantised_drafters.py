@@ -39,7 +39,9 @@ OWN: dict[str, Any] = {"markov": Markov.GATED, "own_embeddings": True, "own_outp
 
 def quantise(folder: Path, bits: int) -> dict[str, mx.array]:
     """Quantise a drafter's matrices as mlx-lm's and mlx-vlm's converters do; return the floats that they stand for."""
-    path, floats, tensors = str(folder / "model.safetensors"), dict[str, mx.array](), dict[str, mx.array]()
+    path = str(folder / "model.safetensors")
+    floats = dict[str, mx.array]()
+    tensors = dict[str, mx.array]()
     for name, tensor in mx.load(path).items():
         module = name.removesuffix(".weight")
         floats[name] = tensors[name] = mx.array(np.array(tensor))
@@ -110,7 +112,8 @@ def test_a_quantised_eagle_3_drafter_is_read_and_keeps_its_bits_on_a_gpu(
 @pytest.mark.parametrize(("case", "bits"), share(product(CASES, [4, 8]), 18))
 def test_quantised_mtp_layers_of_each_family_are_read(case: str, bits: int, tmp_path: Path) -> None:
     """In the form of mlx-lm's converter, which stacks experts and leaves routers as they are."""
-    model, config = golden_target(case), golden_config(case)
+    model = golden_target(case)
+    config = golden_config(case)
     naming = next(each for each in mtp_layout._NAMINGS if config["model_type"] in each.architectures)
     shared = "mtp." if naming.shares_parts else "model.mtp_layers.0." if case == "mimo" else "model.layers.4."
     layer = "mtp.layers.0." if naming.shares_parts else shared
@@ -146,7 +149,8 @@ def head_of(folder: Path, model: LoadedModel) -> BoundMtpHead:
 
 @pytest.mark.parametrize("apples", share([True, False], 2))
 def test_a_quantised_recurrent_drafter_is_read(apples: bool, tmp_path: Path) -> None:
-    model, folder = shared_llama(), tmp_path / "drafter"
+    model = shared_llama()
+    folder = tmp_path / "drafter"
     width = TargetEmbeddings(model.network, len(ALPHABET)).width
     if apples:
         apple_checkpoint(folder, width, 2 * width, 2, True, len(ALPHABET))

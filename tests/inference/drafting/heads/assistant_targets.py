@@ -19,7 +19,8 @@ from tests.inference.families import network_of
 GOLDEN = Path(__file__).parents[2] / "golden"
 CASES = ("ordered", "dense")
 WINDOW = 8
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 ROPE = {
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
     SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
@@ -69,13 +70,16 @@ def assistant_folder(
     """Write an assistant of random weights for `shared_gemma`; None removes a setting."""
     inner = TEXT | {"hidden_size": width} | (text or {})
     config = {"model_type": "gemma4_assistant", "backbone_hidden_size": 64, "text_config": inner} | changes
-    queries, sliding, full = 4, HEADS["head_dim"], HEADS["global_head_dim"]
+    queries = 4
+    sliding = HEADS["head_dim"]
+    full = HEADS["global_head_dim"]
     shapes = {
         "pre_projection.weight": (width, 128), "post_projection.weight": (64, width),
         "model.embed_tokens.weight": (inner["vocab_size"], width), "model.norm.weight": (width,),
     }  # fmt: skip
     for number, kind in enumerate(TEXT["layer_types"]):
-        name, rows = f"model.layers.{number}", queries * (full if kind == FULL else sliding)
+        name = f"model.layers.{number}"
+        rows = queries * (full if kind == FULL else sliding)
         norms = ("input", "post_attention", "pre_feedforward", "post_feedforward")
         shapes |= {f"{name}.{norm}_layernorm.weight": (width,) for norm in norms} | {
             f"{name}.self_attn.q_proj.weight": (rows, width), f"{name}.self_attn.o_proj.weight": (width, rows),

@@ -42,7 +42,8 @@ JETSPEC, XPRESS = KINDS[6:8]
 
 def block_config(model: LoadedModel, **changes: Any) -> BlockConfig:
     """Return a drafter of a target's sizes: DFlash's kind, or with a Markov head DSpark's."""
-    vocabulary, depth = model.info.vocabulary_size, len(model.network.layers)
+    vocabulary = model.info.vocabulary_size
+    depth = len(model.network.layers)
     markov = changes.get("markov", Markov.NONE)
     shape: dict[str, Any] = {
         "hidden_size": TargetEmbeddings(model.network, vocabulary).width,
@@ -155,7 +156,8 @@ def memoryless_llama() -> LoadedModel:
 def all_knowing(model: LoadedModel, kind: str = "dspark") -> StoredBlockHead:
     """Return a drafter that gives the logits of a memoryless target: its correction has them by heart."""
     size = model.info.vocabulary_size
-    logits, table = model.network(mx.arange(size)[None])[0], np.array(model.network.model.embed_tokens.weight)
+    logits = model.network(mx.arange(size)[None])[0]
+    table = np.array(model.network.model.embed_tokens.weight)
     sizes: dict[str, dict[str, Any]] = {
         "dspark": {"markov": Markov.VANILLA, "markov_rank": size, "from_anchor": True},
         "domino": {"gru_size": size, "gru_rank": size},
@@ -177,7 +179,8 @@ def all_knowing(model: LoadedModel, kind: str = "dspark") -> StoredBlockHead:
     elif kind == "domino":
         # The state is the last token's place, 0 and 1: the update gate is closed, and the new gate knows the token.
         inverse = np.linalg.pinv(table).T
-        closed, known = -40 * np.ones((size, size)) @ inverse, 40 * inverse
+        closed = -40 * np.ones((size, size)) @ inverse
+        known = 40 * inverse
         weights["prefix_gru.weight_ih_l0.weight"] = mx.array(np.concatenate([0 * closed, closed, known]), mx.float32)
         weights["prefix_gru.weight_hh_l0.weight"] = mx.zeros((3 * size, size))
         weights["embed_proj.0.weight"] = mx.concatenate([mx.zeros((size, table.shape[1])), mx.eye(size)], axis=1)
@@ -205,7 +208,8 @@ class BlockPair:
     def __post_init__(self) -> None:
         memory = self.head.memory()
         assert isinstance(memory, BlockMemory)
-        self.cache, self.memory = KVCache(self.target.network), memory
+        self.cache = KVCache(self.target.network)
+        self.memory = memory
 
     @classmethod
     def of(cls, target: LoadedModel, bits: int = 0, **changes: Any) -> "BlockPair":
@@ -229,7 +233,8 @@ class BlockPair:
 
     def assert_in_step(self, text: list[int] | None = None) -> None:
         """The memory drafts what one drafts that saw just the cached tokens, or a text, in one call of the target."""
-        tokens, held = text or self.cache.tokens, self.memory.positions
+        tokens = text or self.cache.tokens
+        held = self.memory.positions
         assert held == list(range(len(held)))
         assert len(held) <= len(tokens)  # the last rounds' rows wait for the next draft
         self.target.hooks.record_states(self.head.reads)
@@ -239,6 +244,7 @@ class BlockPair:
         fresh = self.head.memory()
         fresh.take_committed(tokens, hidden[0, : len(tokens)], 0)
         root = Root(7, len(tokens), hidden[0, len(tokens) - 1])
-        expected, found = fresh.root_state(root), self.memory.root_state(root)
+        expected = fresh.root_state(root)
+        found = self.memory.root_state(root)
         np.testing.assert_allclose(np.array(found.logits()), np.array(expected.logits()), atol=2e-4)
         assert self.memory.positions == list(range(len(tokens)))

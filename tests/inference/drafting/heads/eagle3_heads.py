@@ -18,7 +18,8 @@ from rdchat.inference.drafting.heads.eagle3_head import (
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.eagle3_folders import sizes_of
 
-TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
+TREE = BeamShape(3, 5)
+CHAIN = BeamShape(1, 5)
 
 
 def bound(model: LoadedModel, bits: int = 0, **changes: Any) -> BoundEagle3Head:

@@ -20,7 +20,8 @@ class GoldenHead:
     """
 
     def __init__(self, head: Head, folder: Path, hidden: str, atol: float) -> None:
-        self.head, self._atol = head, atol
+        self.head = head
+        self._atol = atol
         self.expected: dict[str, npt.NDArray] = dict(np.load(folder / "expected.npz"))
         self._hidden = mx.array(self.expected[hidden])
         self._following = self.expected["following"].tolist()

@@ -36,7 +36,8 @@ def golden_target(case: str, dtype: str = "float32") -> LoadedModel:
     size = config["vocab_size"]
     model = replace(model, info=replace(model.info, vocabulary_size=size, architecture=config["model_type"]))
     found = TargetEmbeddings(network, size)
-    found._table.weight, found._output.weight = mx.array(tables["embeddings"]), mx.array(tables["output"])
+    found._table.weight = mx.array(tables["embeddings"])
+    found._output.weight = mx.array(tables["output"])
     if dtype != "float32":
         network.set_dtype(getattr(mx, dtype))
     return model

@@ -31,7 +31,8 @@ from tests.inference.fakes import CharacterTokenizer, ask, chains_only, with_bea
 from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
-TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
+TREE = BeamShape(3, 5)
+CHAIN = BeamShape(1, 5)
 
 
 class Endless(CharacterTokenizer):
@@ -64,7 +65,8 @@ def test_the_text_is_that_of_plain_decoding(
 @pytest.mark.slow
 def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
     model = shared_gemma()
-    chains, request = chains_only(model), ask(temperature=0, max_tokens=16)
+    chains = chains_only(model)
+    request = ask(temperature=0, max_tokens=16)
     end = drafted_by_beams(HeadModel(chains, stored(assistant_folder(tmp_path), model)), chains, request, TREE)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
@@ -73,7 +75,8 @@ def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_quantised_target_is_drafted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdchat.inference.drafting.heads.head.on_gpu", lambda: True)
-    model, request = shared_gemma("4bit"), ask(temperature=0.9, max_tokens=16)
+    model = shared_gemma("4bit")
+    request = ask(temperature=0.9, max_tokens=16)
     end = drafted_by_beams(HeadModel(model, stored(assistant_folder(tmp_path), model)), model, request, TREE)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
@@ -86,7 +89,8 @@ def test_a_chat_that_goes_on_branches_and_stops_has_the_text_of_plain_decoding(
     """With the prefix cache of the turn before, an edited prompt, an end inside a round, and after a cancel."""
     model = shared_gemma()
     folder = assistant_folder(tmp_path)
-    session, alone = ChatSession(model), ChatSession(model)
+    session = ChatSession(model)
+    alone = ChatSession(model)
     mode = DraftSettings(Mode.DRAFTER, drafter=str(folder), beam_width=3, beam_length=5)
     for number, (prompt, tokens) in enumerate(
         [("one two three", 20), ("one two three and so on", 7), ("one two", 9), ("other", 1), ("one two three", 20)]
@@ -122,17 +126,20 @@ def test_a_branch_gives_the_rows_that_a_plain_text_gives(path: list[int], tmp_pa
     head = stored(assistant_folder(tmp_path), model)
     model.hooks.record_states(head.reads)
     text = [int(token) for token in np.random.default_rng(0).integers(3, 31, 2 * WINDOW)]
-    tokens, parents = [7, 8, 9, 10, 11], [-1, 0, 0, 1, 2]
+    tokens = [7, 8, 9, 10, 11]
+    parents = [-1, 0, 0, 1, 2]
     tree = PackedTree(
         mx.array(tokens), mx.array(parents), mx.array([0, 1, 1, 2, 2]),
         mx.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 0, 1, 0, 1]]) > 0, 2,
     )  # fmt: skip
-    cache, straight = KVCache(model.network), KVCache(model.network)
+    cache = KVCache(model.network)
+    straight = KVCache(model.network)
     model.network(mx.array([text]), cache=cache.layers)
     cache.tokens += text
     accepted = [tokens[node] for node in path]
     model.network(mx.array([[*text, *accepted]]), cache=straight.layers)
-    end, last = len(text) + len(path), len(path) - 1
+    end = len(text) + len(path)
+    last = len(path) - 1
     assert model.hooks.hidden is not None
     reference = state_after(head, straight, Root(3, end, model.hooks.hidden[0, -1]))
     verifier = Verifier(model, cache)
@@ -160,7 +167,8 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
     model = shared_gemma()
     head = stored(assistant_folder(tmp_path), model)
     request = ask("abcabcabc", seed=4, max_tokens=14, temperature=temperature)
-    shaped, prompt = with_beams(request, BeamShape(3, 4), False), model.encode_chat(request.messages, False)
+    shaped = with_beams(request, BeamShape(3, 4), False)
+    prompt = model.encode_chat(request.messages, False)
     replies: list[list[Any]] = []
     for ahead in (True, False):
         model.hooks.record_states(head.reads)
@@ -168,7 +176,8 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
         monkey: Any = drafter
         if not ahead:
             monkey.drafts_ahead = lambda limit: False
-        search, pools = drafter.search_draft, list[Any]()
+        search = drafter.search_draft
+        pools = list[Any]()
         monkey.search_draft = lambda *what, search=search, pools=pools: pools.append(search(*what)) or pools[-1]
         *_, end = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
         assert isinstance(end, ReplyEnd)
@@ -216,7 +225,8 @@ def test_a_memory_does_not_keep_a_cache_alive(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "behind"])
 def test_rounds_behind_a_long_text_copy_no_buffer(ahead: bool, tmp_path: Path) -> None:
     """MLX copies a buffer that is written while a draft still reads it."""
-    model, rows = shared_gemma(), 8192
+    model = shared_gemma()
+    rows = 8192
     model = replace(model, tokenizer=Endless(), info=replace(model.info, context_length=2 * rows))
     head = stored(assistant_folder(tmp_path), model)
     prompt = np.random.default_rng(3).integers(3, 31, rows + 1).tolist()
@@ -233,7 +243,9 @@ def test_rounds_behind_a_long_text_copy_no_buffer(ahead: bool, tmp_path: Path) -
     monkey: Any = drafter
     if not ahead:
         monkey.drafts_ahead = lambda limit: False
-    buffer, peaks, before = cache.layers[1].buffer.arrays[0].nbytes, list[int](), 0
+    buffer = cache.layers[1].buffer.arrays[0].nbytes
+    peaks = list[int]()
+    before = 0
     for event in ReplyIterator(ReplyJob.fresh(model, prompt, request, cache), drafter):
         if isinstance(event, TokenEvent) and event.round is not None:
             peaks.append(mx.get_peak_memory() - before)

@@ -52,7 +52,8 @@ def read(model: LoadedModel, head: BoundAssistant, cache: KVCache, tokens: list[
 
 def assert_chosen(mine: mx.array, reference: np.ndarray) -> None:
     """Compare logits, (n, vocabulary); the reference gives tokens outside the chosen clusters a low one."""
-    scored, own = reference > reference.min(axis=-1, keepdims=True), np.array(mine)
+    scored = reference > reference.min(axis=-1, keepdims=True)
+    own = np.array(mine)
     if scored.sum() == reference.size - len(reference):
         scored[:] = True
     np.testing.assert_allclose(own[scored], reference[scored], atol=2e-4)

@@ -164,7 +164,8 @@ def closed(iterator: ReplyIterator) -> None:
 @pytest.mark.parametrize(("end", "width"), [(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)])
 @pytest.mark.parametrize("kind", [{"markov": Markov.RNN, "windows": (None, 4)}, JETSPEC, XPRESS], ids=str)
 def test_the_memory_has_the_committed_tokens_after_every_end(kind: dict, end: Ends, width: int) -> None:
-    model, shape = shared_llama(), BeamShape(width, 5)
+    model = shared_llama()
+    shape = BeamShape(width, 5)
     pair = BlockPair.of(model, **kind)
     request = ask("abcabcabc", temperature=0.7, max_tokens=11)
     prompt = model.encode_chat(request.messages, continue_last=False)
@@ -224,7 +225,9 @@ def test_what_a_causal_block_does_not_need_is_not_computed(
     pair = BlockPair.of(shared_llama(), **kind)
     hidden = mx.random.normal((5, 64), key=mx.random.key(0))
     pair.memory.take_committed([1] * 5, hidden, 0)
-    most, block, rows = pair.head.max_drafted, pair.head.network.block, list[int]()
+    most = pair.head.max_drafted
+    block = pair.head.network.block
+    rows = list[int]()
     monkeypatch.setattr(
         BlockNetwork, "block", lambda _self, x, *others: (rows.append(x.shape[0]), block(x, *others))[1]
     )
@@ -280,7 +283,8 @@ def test_the_order_of_a_steps_candidates_does_not_matter(sampling: dict, width: 
     """Scored with the noise of other tokens, a sampled draft would hardly ever be accepted."""
     pair = BlockPair.of(shared_llama(), **KINDS[5] | {"selected": 31})
     hidden = mx.random.normal((5, 64), key=mx.random.key(0))
-    root, scorer = Root(4, 5, hidden[4]), PathScorer(SamplingParams(**sampling), 7, pair.head.vocabulary)
+    root = Root(4, 5, hidden[4])
+    scorer = PathScorer(SamplingParams(**sampling), 7, pair.head.vocabulary)
     pools = []
     for memory in (pair.memory, InOrderMemory(pair.head)):
         memory.take_committed([1] * 5, hidden, 0)
@@ -331,13 +335,15 @@ def test_text_with_a_gap_keeps_its_positions() -> None:
         for memory, end in ((gapped, 12), (behind, 12), (moved, 8))
     ]
     assert gapped.positions == [0, 1, 2, 3, 8, 9, 10, 11]
-    keys, alone = gapped.buffers[0].view(0)[0], behind.buffers[0].view(0)[0]
+    keys = gapped.buffers[0].view(0)[0]
+    alone = behind.buffers[0].view(0)[0]
     np.testing.assert_allclose(np.array(keys[..., 4:, :]), np.array(alone), atol=1e-5)
     assert np.abs(drafts[0] - drafts[2]).max() > 1e-3
 
 
 def test_a_drafter_of_another_width_is_refused() -> None:
-    small, large = shared_llama(), shared_family("llama")
+    small = shared_llama()
+    large = shared_family("llama")
     with pytest.raises(ModelError, match="cannot read the hidden states of tiny"):
         stored_block(small).bind(large)
 
@@ -349,7 +355,8 @@ def test_a_target_whose_layers_give_something_else_is_refused() -> None:
 
 
 def test_a_head_model_drafts_with_it() -> None:
-    model, request = shared_llama(), ask(max_tokens=12)
+    model = shared_llama()
+    request = ask(max_tokens=12)
     drafter = HeadModel(model, stored_block(model, markov=Markov.VANILLA).bind(model))
     assert drafter.head.kind is HeadKind.BLOCK
     prompt = model.encode_chat(request.messages, continue_last=False)

@@ -50,21 +50,26 @@ def test_a_block_is_drafted_as_the_reference_drafts_it(name: str, tmp_path: Path
     head = load_drafter(folder, model)
     assert isinstance(head, BoundBlockHead)
     assert head.reads.layers == (0, 2)
-    memory, done = head.memory(), 0
+    memory = head.memory()
+    done = 0
     for number in range(2):
         position = int(tensors[f"position.{number}"].item())
         token = int(tensors[f"root.{number}"].item())
         hidden = tensors["hidden"]
         memory.take_committed([1] * (position - done), hidden[done:position], done)
-        state, done = memory.root_state(Root(token, position, hidden[position - 1])), position
-        expected, drafted = np.array(tensors[f"logits.{number}"]), np.array(tensors[f"tokens.{number}"])
+        state = memory.root_state(Root(token, position, hidden[position - 1]))
+        done = position
+        expected = np.array(tensors[f"logits.{number}"])
+        drafted = np.array(tensors[f"tokens.{number}"])
         assert len(drafted) == head.max_drafted
         for depth, (row, chosen) in enumerate(zip(expected, drafted, strict=True)):
             if depth:
                 state = state.after(mx.array([0]), mx.array([int(drafted[depth - 1])]))
-            found, ids = np.array(state.logits())[0], np.array(head.vocabulary)
+            found = np.array(state.logits())[0]
+            ids = np.array(head.vocabulary)
             if f"candidates.{number}" in tensors:
-                ids, candidates = np.array(state.ids()), np.array(tensors[f"candidates.{number}"][depth])
+                ids = np.array(state.ids())
+                candidates = np.array(tensors[f"candidates.{number}"][depth])
                 np.testing.assert_array_equal(np.sort(ids), np.sort(candidates))
                 np.testing.assert_allclose(found[ids.argsort()], row[candidates.argsort()], atol=1e-4)
             else:

@@ -147,8 +147,10 @@ def test_what_is_taken_again_replaces_what_was_held() -> None:
 )
 def test_no_token_of_an_image_is_embedded(text: list[int], cuts: set[int], looks_ahead: bool, skipped: int) -> None:
     """Also where the first ones were read for an earlier reply that ended there."""
-    memory, text = Noting(looks_ahead=looks_ahead), [*text, 4]
-    known, ends = min(skipped, len(text) - 1), sorted({each for each in cuts if each < len(text)} | {len(text)})
+    memory = Noting(looks_ahead=looks_ahead)
+    text = [*text, 4]
+    known = min(skipped, len(text) - 1)
+    ends = sorted({each for each in cuts if each < len(text)} | {len(text)})
     memory.begin_reply(text)
     memory.take_committed(text[:known], hidden_of(range(known)), 0)
     memory.begin_reply(text)

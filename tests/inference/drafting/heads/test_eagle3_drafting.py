@@ -82,7 +82,8 @@ def test_a_drafter_that_was_fitted_to_a_reply_drafts_all_of_it(shape: BeamShape)
     model.hooks.record_states(head.reads)
     model.network(mx.array([text]))
     features = model.hooks.hidden[0]
-    outputs, wanted = [], []
+    outputs = []
+    wanted = []
     for place in range(len(prompt), len(text) - 1):
         memory = head.memory()
         memory.begin_reply(text[:place])

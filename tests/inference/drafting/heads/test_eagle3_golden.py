@@ -18,7 +18,9 @@ from tests.inference.drafting.heads.golden_heads import GoldenHead
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 
-WIDTH, VOCABULARY, DEPTH = 32, 48, 12  # of the target that the reference's weights are for
+WIDTH = 32  # of the target that the reference's weights are for
+VOCABULARY = 48
+DEPTH = 12
 CASES = golden_folders()
 
 

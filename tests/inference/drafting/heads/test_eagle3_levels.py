@@ -24,7 +24,8 @@ def test_a_level_has_the_logits_of_each_of_its_paths_alone(kind: str) -> None:
     memory.take_committed(text[:-1], features, 0)
     root = Root(text[-1], 12, features[-1])
     levels = [([0, 0, 0], [3, 8, 9]), ([0, 2, 0, 1], [4, 4, 7, 3]), ([3, 1], [5, 6]), ([1, 0], [2, 2])]
-    state, paths = memory.root_state(root), [[]]
+    state = memory.root_state(root)
+    paths = [[]]
     for beams, tokens in levels:
         state = state.after(mx.array(beams), mx.array(tokens))
         paths = [[*paths[beam], token] for beam, token in zip(beams, tokens, strict=True)]

@@ -147,7 +147,8 @@ def test_another_root_at_the_same_place_is_computed_anew() -> None:
 
 def test_a_draft_does_not_copy_the_committed_rows() -> None:
     """Each level copied all of them."""
-    head, rows = bound(shared_llama(), heads=4, head_size=64), 4096
+    head = bound(shared_llama(), heads=4, head_size=64)
+    rows = 4096
     memory = head.memory()
     memory.begin_reply([1] * rows)
     memory.take_committed([1] * rows, mx.random.normal((rows, 64), key=mx.random.key(0)), 0)

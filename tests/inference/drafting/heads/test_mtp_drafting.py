@@ -24,7 +24,8 @@ from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
 
-TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
+TREE = BeamShape(3, 5)
+CHAIN = BeamShape(1, 5)
 
 
 def test_all_families_that_are_read_have_a_case() -> None:
@@ -101,8 +102,11 @@ def test_layers_of_another_family_are_refused() -> None:
 
 
 def test_rows_behind_an_image_have_the_positions_that_the_target_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, prompt = golden_target("qwen3_5"), ImagePrompt([1, 2, 3], Image(1, 12, -8), [4, 5], Image(2, 4, -2), [6, 7])
-    head, turned, rows = load_drafter(golden_folder("qwen3_5"), model), list[int](), MtpNetwork.rows
+    model = golden_target("qwen3_5")
+    prompt = ImagePrompt([1, 2, 3], Image(1, 12, -8), [4, 5], Image(2, 4, -2), [6, 7])
+    head = load_drafter(golden_folder("qwen3_5"), model)
+    turned = list[int]()
+    rows = MtpNetwork.rows
     assert isinstance(head, BoundMtpHead)
 
     def noting(self: MtpNetwork, *arguments: Any, **options: Any) -> mx.array:
@@ -110,7 +114,8 @@ def test_rows_behind_an_image_have_the_positions_that_the_target_gives_them(monk
         return rows(self, *arguments, **options)
 
     monkeypatch.setattr(MtpNetwork, "rows", noting)
-    memory, hidden = head.memory(), mx.ones((len(prompt), head.networks[0].norm.weight.shape[0]))
+    memory = head.memory()
+    hidden = mx.ones((len(prompt), head.networks[0].norm.weight.shape[0]))
     memory.begin_reply(prompt.tokens)
     memory.use_cache(fresh(model, prompt))
     memory.take_committed(prompt.tokens, hidden, 0)

@@ -22,7 +22,9 @@ from tests.inference.plain_replies import drafted_by_beams, plain
 pytestmark = pytest.mark.across_rows
 
 CASES = ["glm4_moe", "qwen3_next", "mimo", "deepseek_v3", "deepseek_v32"]
-ROWS, WIDTH, VOCABULARY = 7, 32, 31
+ROWS = 7
+WIDTH = 32
+VOCABULARY = 31
 LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
 
 
@@ -87,7 +89,8 @@ def test_a_chain_has_the_logits_of_transformers() -> None:
     assert len(head.networks) == 3
     golden = np.load(folder / "expected.npz")
     hidden, following, chain = (golden[name] for name in ("hidden", "following", "chain"))
-    memory, tokens = head.memory(), [0, *following[:-1].tolist()]
+    memory = head.memory()
+    tokens = [0, *following[:-1].tolist()]
     memory.begin_reply(tokens)
     memory.take_committed(tokens, mx.array(hidden), 0)
     state = memory.root_state(Root(int(following[-1]), len(following), mx.array(hidden[-1])))

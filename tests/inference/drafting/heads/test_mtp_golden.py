@@ -13,7 +13,8 @@ pytestmark = pytest.mark.across_rows
 @pytest.fixture(params=CASES)
 def golden(request: pytest.FixtureRequest) -> GoldenHead:
     """The layer bound to a target of its family."""
-    model, folder = golden_target(request.param), golden_folder(request.param)
+    model = golden_target(request.param)
+    folder = golden_folder(request.param)
     return GoldenHead(load_drafter(folder, model), folder, "hidden", 2e-4)
 
 

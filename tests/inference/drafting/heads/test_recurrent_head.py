@@ -12,7 +12,8 @@ from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Out
 from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 
-HIDDEN, CANDIDATES = 32, 20
+HIDDEN = 32
+CANDIDATES = 20
 
 
 def config(**changes: object) -> HeadConfig:

@@ -19,7 +19,8 @@ LONG = [number % 25 + 1 for number in range(260)]
 def written(texts: list[list[int]], limits: list[int], temperature: float = 0.0, *, seed: int = 0,
             ends: frozenset[int] = frozenset(), window: int | None = None) -> list[list[int]]:  # fmt: skip
     """Return what is added to the texts."""
-    longer, model = [[*text] for text in texts], tiny_llama(1, sliding_window=window)
+    longer = [[*text] for text in texts]
+    model = tiny_llama(1, sliding_window=window)
     mx.random.seed(seed)  # The model was made from another one.
     for _ in write_on(model, longer, limits, [temperature] * len(texts), ends):
         pass
@@ -35,11 +36,9 @@ def test_each_text_sees_its_own_tokens_only(
     """Of different lengths, some dropped on the way, prompts read in several calls; windows count tokens."""
     monkeypatch.setattr(data_maker, "_CALL_TOKENS", call_tokens)
     monkeypatch.setattr(data_maker, "loops", lambda _tokens: False)
-    texts, limits, model = (
-        [*SHORT * 2, LONG, [5, 6]],
-        [70, 5, 6, 69, 1, 2, 30, 7, 70, 40],
-        tiny_llama(1, sliding_window=window),
-    )
+    texts = [*SHORT * 2, LONG, [5, 6]]
+    limits = [70, 5, 6, 69, 1, 2, 30, 7, 70, 40]
+    model = tiny_llama(1, sliding_window=window)
     for text, added, limit in zip(texts, written(texts, limits, window=window), limits, strict=True):
         assert len(added) == limit
         logits = model.network(mx.array([[*text, *added]]), cache=make_prompt_cache(model.network))[0]

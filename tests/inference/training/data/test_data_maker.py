@@ -47,7 +47,8 @@ def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
 
 def make(model: LoadedModel, folder: Path, batches: int, **options: Any) -> list[list[TrainingConversation]]:
     """Make some more batches, from where the folder's shards end."""
-    making, shards = maker(model, folder, **options), ShardFolder(folder, len(ALPHABET))
+    making = maker(model, folder, **options)
+    shards = ShardFolder(folder, len(ALPHABET))
     making.resume()
     numbers = range(len(shards), len(shards) + batches)
     for number in numbers:
@@ -102,7 +103,8 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
 
 def test_what_ends_a_question_is_replaced_by_the_template(model: LoadedModel, whole: Path) -> None:
     template = chat_template(model)
-    ends, lengths = {*template.ends, template.after[0]}, set()
+    ends = {*template.ends, template.after[0]}
+    lengths = set()
     for item in (item for batch in read(whole, 8) for item in batch if item.number % 3):
         question = item.tokens[len(template.before) : item.answer_start - len(template.after)]
         assert not ends & set(question)

@@ -20,7 +20,8 @@ def some(count: int) -> list[TrainingConversation]:
 
 
 def test_what_was_packed_is_read_again(tmp_path: Path) -> None:
-    path, made = tmp_path / "answers.xz", some(70)
+    path = tmp_path / "answers.xz"
+    made = some(70)
     assert read_answers(path) == []
     write_answers(path, made)
     assert read_answers(path) == made

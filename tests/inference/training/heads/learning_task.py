@@ -8,7 +8,8 @@ from rdchat.inference.training.heads.objective import Objective, Target, Trainin
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
 
-WIDTH, TOKENS = 8, 30
+WIDTH = 8
+TOKENS = 30
 
 
 class Table:

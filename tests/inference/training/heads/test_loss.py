@@ -14,7 +14,8 @@ from rdchat.inference.training.heads.objective import distillation, unroll, weig
 
 def test_the_loss_of_a_hand_worked_example() -> None:
     """Logits 1, 0, -1; the target says the first with 3/4, the last with 1/4."""
-    features, rows = mx.array([[1.0, 0.0]]), mx.array([[1.0, 5.0], [0.0, 7.0], [-1.0, 2.0]])
+    features = mx.array([[1.0, 0.0]])
+    rows = mx.array([[1.0, 5.0], [0.0, 7.0], [-1.0, 2.0]])
     loss = distillation(features, rows, mx.array([[0, 2]]), mx.array([[0.75, 0.25]]))
     normalizer = math.log(math.e + 1 + 1 / math.e)
     assert loss.tolist() == pytest.approx([normalizer - 0.75 * 1 - 0.25 * -1])
@@ -23,14 +24,16 @@ def test_the_loss_of_a_hand_worked_example() -> None:
 @pytest.mark.across_rows
 def test_the_loss_is_least_where_the_drafter_says_what_the_target_says() -> None:
     probs = mx.array([[0.5, 0.3, 0.2]])
-    rows, columns = mx.eye(3), mx.array([[0, 1, 2]])
+    rows = mx.eye(3)
+    columns = mx.array([[0, 1, 2]])
     gradient = mx.grad(lambda x: distillation(x, rows, columns, probs).sum())(mx.log(probs))
     assert mx.abs(gradient).max().item() < 1e-6
 
 
 def random_case(seed: int, tokens: int = 7, named: int = 2) -> tuple[mx.array, mx.array, mx.array, mx.array]:
     draw = np.random.default_rng(seed)
-    features, rows = draw.normal(size=(2, 3, 4)), draw.normal(size=(tokens, 4))
+    features = draw.normal(size=(2, 3, 4))
+    rows = draw.normal(size=(tokens, 4))
     columns = np.array([[draw.choice(tokens, named, replace=False) for _ in range(3)] for _ in range(2)])
     probs = draw.dirichlet(np.ones(named), size=(2, 3))
     floats = [mx.array(array.astype(np.float32)) for array in (features, rows, probs)]
@@ -46,7 +49,8 @@ def head() -> RecurrentHead:
 def test_gradients_agree_with_finite_differences() -> None:
     _, rows, _, _ = random_case(4)
     draw = np.random.default_rng(5)
-    hidden, embeddings = mx.array(draw.normal(size=(2, 4))), mx.array(draw.normal(size=(2, 3, 4)))
+    hidden = mx.array(draw.normal(size=(2, 4)))
+    embeddings = mx.array(draw.normal(size=(2, 3, 4)))
     _, _, columns, probs = random_case(6)
     weights = mx.array([[1.0, 0.8, 0.0], [1.0, 0.0, 0.0]])
     network = head()
@@ -68,7 +72,8 @@ def test_gradients_agree_with_finite_differences() -> None:
 
 def test_a_draft_is_unrolled_as_it_is_drafted() -> None:
     network = head()
-    hidden, embeddings = mx.random.normal((2, 4)), mx.random.normal((2, 3, 4))
+    hidden = mx.random.normal((2, 4))
+    embeddings = mx.random.normal((2, 3, 4))
     features = unroll(network, hidden, embeddings)
     state = network.initial_state((2,))
     for step in range(3):

@@ -11,7 +11,8 @@ from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary
 from tests.inference.training.heads.learning_task import Table
 
-WIDTH, CANDIDATES = 5, 40
+WIDTH = 5
+CANDIDATES = 40
 # two answers, 10 11 12 13 and 20 21; 90s are questions
 CONVERSATIONS = [
     TrainingConversation(0, [90, 91, 10, 11, 12, 13], 2, 0.0),

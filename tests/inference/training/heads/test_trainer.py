@@ -22,14 +22,18 @@ def tokens_per_call(trainer: Trainer) -> float:
         guesses = objective.vocabulary[np.array(mx.argmax(scores, axis=-1))]
         drafts.append(np.logical_and.accumulate(guesses == objective.next_tokens(roots), axis=1))
     objective.network.train()
-    roots, accepted = objective.held_out, np.concatenate(drafts).sum(axis=1)
-    tokens = calls = 0
+    roots = objective.held_out
+    accepted = np.concatenate(drafts).sum(axis=1)
+    tokens = 0
+    calls = 0
     following = -1  # the next round's root
     for place, root in enumerate(roots.tolist()):
         if root < following and place and roots[place - 1] == root - 1:
             continue
         gained = int(accepted[place]) + 1
-        calls, tokens, following = calls + 1, tokens + gained, root + gained
+        calls = calls + 1
+        tokens = tokens + gained
+        following = root + gained
     return tokens / calls
 
 

@@ -7,7 +7,8 @@ import pytest
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.training.heads.objective import Standardization, Whitening, fold_weights, output_preconditioner
 
-HIDDEN, CANDIDATES = 6, 9
+HIDDEN = 6
+CANDIDATES = 9
 
 
 def test_standardised_rows_have_mean_0_and_deviation_1() -> None:
@@ -39,7 +40,8 @@ def test_a_folded_head_says_the_same_of_the_targets_own_numbers() -> None:
     mx.random.seed(4)
     head = RecurrentHead(HeadConfig(HIDDEN, CANDIDATES, exit_size=7, state_size=8, target_layers=(0,)))
     folded = fold_weights(head, whitening)
-    hidden, tokens = mx.array(states[:3]), mx.array([4, 0, 19])
+    hidden = mx.array(states[:3])
+    tokens = mx.array([4, 0, 19])
 
     def logits(network: RecurrentHead, hidden: mx.array, embeddings: mx.array, rows: mx.array) -> mx.array:
         state = network.advance(network.advance(network.initial_state((3,)), embeddings), embeddings[::-1])

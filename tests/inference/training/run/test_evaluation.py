@@ -20,13 +20,15 @@ PROMPTS = [Prompt("hello there"), Prompt("abc abc abc")]
 @pytest.mark.slow
 @pytest.mark.across_rows
 def test_every_question_is_decoded_with_every_setup(tmp_path_factory: pytest.TempPathFactory) -> None:
-    model, folder = tiny_llama(0), tmp_path_factory.mktemp("drafter") / "drafter"
+    model = tiny_llama(0)
+    folder = tmp_path_factory.mktemp("drafter") / "drafter"
     mx.random.seed(0)
     head = RecurrentHead(HeadConfig(32, len(ALPHABET), exit_size=16, state_size=16))
     write_drafter(
         folder, StoredDrafter(head, mx.arange(len(ALPHABET)), TargetBinding.for_model(model.info)).written(), "card"
     )
-    events, run = 0, evaluate(model, PROMPTS, folder, ManualClock())
+    events = 0
+    run = evaluate(model, PROMPTS, folder, ManualClock())
     while True:
         try:
             fraction = next(run).fraction

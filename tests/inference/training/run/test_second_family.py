@@ -95,7 +95,8 @@ def test_it_beats_the_most_frequent_next_token(
     model: LoadedModel, trained: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """On the same fresh prompts, by decoding."""
-    recurrent, beam = HeadModel(model, load_drafter(trained / "out", model)), BeamShape(1, 5)
+    recurrent = HeadModel(model, load_drafter(trained / "out", model))
+    beam = BeamShape(1, 5)
     ours = tokens_per_call(
         model, lambda asked: recurrent.drafter(model.encode_chat(asked.messages, False), with_beams(asked, beam, False))
     )
@@ -119,7 +120,8 @@ def run_until(phase: Phase, folder: Path, weights: Path) -> None:
     """Go on with a training in a process of its own, and kill that in a phase; DONE lets it end."""
     environment = os.environ | {"RDCHAT_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-c", PROGRAM, str(folder / "out"), str(weights), phase.value]
-    events, wanted = 0, EVENTS_BEFORE_THE_KILL.get(phase, 1)
+    events = 0
+    wanted = EVENTS_BEFORE_THE_KILL.get(phase, 1)
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -138,6 +140,7 @@ def test_killed_in_every_phase_and_resumed_it_ends_in_the_same_weights(
     for phase in Phase:
         assert not (tmp_path / "out").exists()
         run_until(phase, tmp_path, tmp_path / "model.safetensors")
-    expected, found = tensors(trained / "out"), tensors(tmp_path / "out")
+    expected = tensors(trained / "out")
+    found = tensors(tmp_path / "out")
     assert expected.keys() == found.keys()
     assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)

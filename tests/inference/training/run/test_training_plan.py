@@ -189,7 +189,8 @@ def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monke
 
 
 def test_questions_that_are_too_long_are_left_out(model: LoadedModel, settings: TrainingSettings) -> None:
-    short, long = "what is tea", "a" * 401
+    short = "what is tea"
+    long = "a" * 401
     plan = make_plan(model, replace(settings, prompts=(short, long), chat_questions=(long,)), resume=False)
     assert (plan.settings.prompts, plan.settings.chat_questions, plan.left_out) == ((short,), (), 2)
     with pytest.raises(RdchatError, match="All questions are longer than 400 tokens"):

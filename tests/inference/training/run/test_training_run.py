@@ -99,7 +99,8 @@ def weights(settings: TrainingSettings) -> dict[str, mx.array]:
 
 
 def check_same(first: TrainingSettings, second: TrainingSettings) -> None:
-    expected, found = weights(first), weights(second)
+    expected = weights(first)
+    found = weights(second)
     assert expected.keys() == found.keys()
     assert all(mx.array_equal(expected[name], found[name]).item() for name in expected)
 

@@ -142,7 +142,8 @@ def test_everything_is_reached_by_tab_and_has_a_name(qtbot: QtBot, hub: HubServe
         assert widget is not None
         seen.append(widget)
         QTest.keyClick(window.windowHandle(), Qt.Key.Key_Tab)
-    bar, details = page.bar, page.details
+    bar = page.bar
+    details = page.details
     choices = (bar.sort, bar.largest, bar.quantization, bar.licence, bar.family, bar.fitting)
     wanted = (bar.field, *choices, page.list, details.page, details.row.main, details.files.fold)
     assert [widget for widget in wanted if widget not in seen] == []
@@ -260,7 +261,8 @@ def test_a_suggested_model_and_its_drafter_are_one_download(
     hub.add(ASSISTANT, files_of_drafter())
     hub.holds_at = 100_000
     click(qtbot, page, GEMMA)
-    details, models = page.details, page._models
+    details = page.details
+    models = page._models
     row = details.row
     words = f"Drafter: {ASSISTANT} (Assistant, 850 MB). It is downloaded with the model, and Auto uses it."
     assert words in said(page)
@@ -295,7 +297,8 @@ def test_a_drafter_that_fails_leaves_the_model_and_can_be_fetched_later(
     hub.add(GEMMA, small_files(), **FACTS)
     click(qtbot, page, GEMMA)
     details = page.details
-    row, box = details.row, details.suggestion
+    row = details.row
+    box = details.suggestion
     press(qtbot, row.main)
     until(qtbot, lambda: row.main.text() == "Load")
     gone = f"Its drafter could not be downloaded. {ASSISTANT} is private or no longer on Hugging Face."
@@ -320,7 +323,8 @@ def test_a_pair_is_paused_resumed_and_cancelled_as_one(qtbot: QtBot, hub: HubSer
     hub.add(ASSISTANT, files_of_drafter())
     hub.holds_at = 100_000
     click(qtbot, page, GEMMA)
-    row, models = page.details.row, page._models
+    row = page.details.row
+    models = page._models
     press(qtbot, row.main)
     until(qtbot, lambda: hub.sent.total() > 40_000 and row.main.text() == "Pause")
     press(qtbot, row.main)  # Pause
@@ -361,7 +365,8 @@ def test_the_files_are_listed_once_while_they_download(qtbot: QtBot, hub: HubSer
     hub.bytes_per_second = 50_000
     page.open_model("org/small")
     wait_for_details(qtbot, page)
-    row, own = page.details.row, page.details.files.fold
+    row = page.details.row
+    own = page.details.files.fold
     assert links() == [own.text()]
     press(qtbot, row.main)
     until(qtbot, row.files.fold.isVisible)

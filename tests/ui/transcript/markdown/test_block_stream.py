@@ -216,14 +216,16 @@ class CountingParser(MarkdownParser):
     ids=lambda text: repr(text[:6]),
 )
 def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
-    characters, lines = 8192, 240
+    characters = 8192
+    lines = 240
     assert len(text) > characters
     parser = CountingParser()
     stream = BlockStream(parser)
     steps = []
     more = True
     while more:
-        parser.characters, parser.lines = 0, 0
+        parser.characters = 0
+        parser.lines = 0
         more = stream.advance(text, final=True).more
         steps.append(parser.characters)
         assert parser.lines <= 3 * lines
@@ -277,7 +279,10 @@ def test_a_long_paragraph_ends_as_the_whole_one_is_however_it_came(seed: int) ->
     text = "\n".join(
         [long_paragraph(chance, 4000, opening), f"- {long_paragraph(chance, 1500)}", long_paragraph(chance, 800)]
     )
-    stream, blocks, end, more = BlockStream(MarkdownParser()), list[Block](), 0, True
+    stream = BlockStream(MarkdownParser())
+    blocks = list[Block]()
+    end = 0
+    more = True
     while end < len(text) or more:
         end = end if more and end else min(len(text), end + chance.randrange(1, 400))
         update = stream.advance(text[:end], final=end == len(text))
@@ -302,7 +307,8 @@ def test_a_paragraph_in_parts_says_what_it_says_in_one(seed: int, monkeypatch: p
 
 def test_a_long_paragraph_of_formulas_is_read_once_as_it_grows() -> None:
     text = "".join(f"line {n} with $x_{{{n}}}^2 + {n}$ in it\n" for n in range(200))
-    parser, read = MarkdownParser(), list[int]()
+    parser = MarkdownParser()
+    read = list[int]()
     inline = parser._markdown.inline.parse
 
     def count(source: str, *others: Any) -> Any:

@@ -21,7 +21,8 @@ SAMPLES = {
 
 
 def grown(language: str, code: str) -> list[Line]:
-    growing, shown = GrowingCode(language), list[Line]()
+    growing = GrowingCode(language)
+    shown = list[Line]()
     for line in code.split("\n"):
         begin, lines = growing.read_lines([line])
         shown[begin:] = lines
@@ -49,7 +50,8 @@ def test_a_comment_is_one_before_its_end_is_written(language: str) -> None:
     grid(["python", "javascript", "java", "c", "json", "yaml", "html"], ["x = 'two'", '"""', "/*", "a: b", "<!--"]),
 )
 def test_each_line_costs_the_same(language: str, line: str) -> None:
-    growing, read = GrowingCode(language), 0
+    growing = GrowingCode(language)
+    read = 0
     for _ in range(600):
         begin, lines = growing.read_lines([line])
         read = max(read, len(lines))

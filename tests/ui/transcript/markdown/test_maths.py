@@ -205,7 +205,8 @@ def test_a_formula_that_is_drawn_while_its_table_is_made_leaves_no_wide_column(
 def test_a_formula_alone_in_a_cell_stands_on_the_line_of_the_words_beside_it(qtbot: QtBot, body: TextBody) -> None:
     draw(qtbot, body, "| a | b |\n|---|---|\n| $x > 0$ | words |\n")
     body.resize(400, body.heightForWidth(400))
-    ascents, document = {}, body.document()
+    ascents = {}
+    document = body.document()
     for place in range(document.blockCount()):
         block = document.findBlockByNumber(place)
         if (text := block.text()) in {OBJECT, "words"}:

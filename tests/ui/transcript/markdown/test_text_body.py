@@ -127,7 +127,8 @@ def test_a_code_block_after_a_table_stands_below_it(make_body: MakeBody) -> None
 
 def colours(body: TextBody) -> list[list[tuple[int, int, str]]]:
     """Return the coloured parts of each line."""
-    block, found = body.document().begin(), []
+    block = body.document().begin()
+    found = []
     while block.isValid():
         spans = block.layout().formats()
         found.append([(each.start, each.length, each.format.foreground().color().name()) for each in spans])
@@ -275,7 +276,8 @@ def test_items_from_right_to_left_have_their_number_on_the_right(make_body: Make
     width = body.document().textWidth()
     layout = body.document().begin().layout().lineAt(0)
     assert layout.x() + layout.width() <= width
-    number, letter = layout.cursorToX(0)[0], layout.cursorToX(3)[0]
+    number = layout.cursorToX(0)[0]
+    letter = layout.cursorToX(3)[0]
     assert letter < number - 10, "there is a distance between number and text"
     inner = body.document().begin().next().layout().lineAt(0)
     assert inner.cursorToX(2)[0] < letter - 10
