@@ -2,8 +2,9 @@
 
     python -m scripts.count_lines off lookup auto
 
-The model is the first two layers of the default one, at temperature 0. A line in a loop counts as often as it runs; the prompt, the first
-tokens and the reply's end do not count. What `auto` drafts depends on the machine, and so does its figure.
+The model is the first two layers of the default one, at temperature 0. A line in a loop counts as often as it runs;
+the prompt, the first tokens and the reply's end do not count. What `auto` drafts depends on the machine, and so does
+its figure.
 """
 
 import sys
