@@ -28,12 +28,8 @@ from rdchat.errors import InvalidSettingError, one_line
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import LoadProgress
+from rdchat.wording import counted, size_text
 from rdchat.work.job import Job
-
-
-def counted(number: int, name: str) -> str:
-    """Return `1 chat` or `1,204 chats`."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def progress_bar(line: ProgressLine) -> Callable[[Progress], None]:
@@ -199,7 +195,7 @@ def backup(args: argparse.Namespace) -> int:
     files = (str(each) for each in (paths.database_path(), paths.settings_path(), path.absolute()))
     with ProgressLine() as line:
         facts = from_plain(BackupFacts(), back_up(_report_job(line), *files))[0]
-    what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {facts.bytes / 1e6:,.2f} MB"
+    what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {size_text(facts.bytes)}"
     terminal.print_result(args, asdict(facts), one_line(f"{what}: {facts.path}"))
     return 0
 

@@ -15,8 +15,8 @@ from rdchat import __version__, host, machine, paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import terminal
 from rdchat.errors import one_line
-from rdchat.files.foreign_files import size_text
 from rdchat.services.models.draft_advice import Drafts, draft_advice, draft_models
+from rdchat.wording import size_text
 
 _ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
 # The default model in float32, its cache and the window.

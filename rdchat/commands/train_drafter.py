@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rdchat import paths
@@ -14,6 +13,7 @@ from rdchat.commands import terminal
 from rdchat.commands.terminal import ProgressLine
 from rdchat.inference.api.bench_plan import read_prompts
 from rdchat.inference.api.training import DEFAULT_TOKENS, TrainingProgress
+from rdchat.wording import size_text, time_left
 
 if TYPE_CHECKING:
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
@@ -94,7 +94,7 @@ def _budget(plan: "TrainingPlan", resume: bool) -> str:
     begun = "Resuming" if plan.resumed else "Training"
     text = (
         f"{begun} a drafter for {plan.binding.name}: {settings.tokens:,} answer tokens, up to "
-        f"{budget.disk_bytes / 1e9:.2f} GB of disk in {plan.folder}, {budget.memory_bytes / 1e9:.1f} GB of memory "
+        f"{size_text(budget.disk_bytes)} of disk in {plan.folder}, {size_text(budget.memory_bytes)} of memory "
         f"besides the model."
     )
     if resume and not plan.resumed:
@@ -112,7 +112,7 @@ def _text(event: TrainingProgress, accuracy: Sequence[float]) -> str:
         "" if speed is None else f"{speed:.0f} tokens/s",
         "" if loss is None else f"loss {loss:.3f}",
         "right " + " ".join(f"{share:.0%}" for share in accuracy) if accuracy else "",
-        "" if event.left_s is None else f"{timedelta(seconds=int(event.left_s))} left",
+        "" if event.left_s is None else time_left(event.left_s),
         event.text,
     )
     return "  ".join(filter(None, parts))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError
+from rdchat.wording import size_text
 
 # The largest models have a few hundred files.
 MAX_ENTRIES = 10_000
@@ -84,9 +85,7 @@ def check_file(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None
         raise ModelError(f"{path} is a system file.", hint)
     limit = max_bytes(path) if max_size is None else max_size
     if limit is not None and status.st_size > limit:
-        raise ModelError(
-            f"{path} is too large: {status.st_size / 1e6:,.0f} MB; the limit is {limit / 1e6:,.0f} MB.", hint
-        )
+        raise ModelError(f"{path} is too large: {size_text(status.st_size)}; the limit is {size_text(limit)}.", hint)
     return status.st_size
 
 
@@ -219,22 +218,3 @@ def check_entries(entries: list[Path], is_weights: Callable[[Path], bool]) -> No
             check_file(path)
         elif path.name == "additional_chat_templates" and path.is_dir():
             check_entries(entries_of(path), lambda _: False)
-
-
-def size_text(size: float) -> str:
-    """Return `12 KB`, `512 MB`, `1.24 GB` or `12.4 GB`."""
-    return "{} {}".format(*_in_unit(size, size))
-
-
-def part_text(part: float, total: float) -> str:
-    """Return the size of a part, in the unit of the whole: `0.31 of 1.24 GB`."""
-    figure, unit = _in_unit(total, total)
-    return f"{_in_unit(part, total)[0]} of {figure} {unit}"
-
-
-def _in_unit(size: float, of: float) -> tuple[str, str]:
-    if of < 999_500:
-        return f"{max(round(size / 1e3), 1 if size else 0)}", "KB"
-    if of < 999_500_000:
-        return f"{size / 1e6:.0f}", "MB"
-    return f"{size / 1e9:,.{2 if of < 9.995e9 else 1}f}", "GB"

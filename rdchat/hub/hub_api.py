@@ -30,6 +30,7 @@ from rdchat.hub.known_files import (
     is_digest,
     is_repository,
 )
+from rdchat.wording import size_text
 
 _CARD = "README.md"
 _MAX_CARD_BYTES = 200_000
@@ -176,7 +177,7 @@ async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, firs
         body += data
         if len(body) > max_bytes:
             if first_bytes is None:
-                raise HubError(f"{host} answers with more than {max_bytes / 1e6:.0f} MB.", _LATER)
+                raise HubError(f"{host} answers with more than {size_text(max_bytes)}.", _LATER)
             break
     return bytes(body[:max_bytes])
 

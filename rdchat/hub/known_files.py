@@ -18,6 +18,7 @@ from typing import Any
 
 from rdchat.files.foreign_files import max_bytes, opened
 from rdchat.hub.endpoint import HubError
+from rdchat.wording import size_text
 
 # No lone surrogates, which cannot be in a path.
 _SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
@@ -274,7 +275,7 @@ def chosen_files(files: Iterable[HubFile], packed: str = "") -> tuple[tuple[HubF
     for file in taken:
         if (limit := max_bytes(Path(file.name))) is not None and file.size > limit:
             # Nothing would read a larger file.
-            text = f"{file.name} is too large: {file.size / 1e6:,.0f} MB. The limit is {limit / 1e6:,.0f} MB."
+            text = f"{file.name} is too large: {size_text(file.size)}. The limit is {size_text(limit)}."
             raise HubError(text, "Look for another version of the model.")
     names = {file.name for file in taken}
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)

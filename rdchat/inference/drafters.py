@@ -31,7 +31,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.model_config import read_config, stated_layers, unreadable
-from rdchat.inference.models.model_files import TargetBinding, display_name, printable_name
+from rdchat.inference.models.model_files import TargetBinding, display_name, folder_label
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.verification.target import LoadedModel
 
@@ -108,7 +108,7 @@ class Drafters:
         info = self._model.info
         folder = mtp_folder(self._target_hash, info.path)
         if folder is not None:
-            other = "" if used is None or used == folder else printable_name(used)
+            other = "" if used is None or used == folder else folder_label(used)
             return other and f"The model's MTP layers are not used: the drafter {other} is."
         if not self._names_layers:
             return ""

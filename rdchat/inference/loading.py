@@ -40,7 +40,6 @@ from rdchat.inference.api.model_facts import (
     each_need,
     effective_dtype,
     float_of,
-    gigabytes,
     stays_quantized,
 )
 from rdchat.inference.api.requests import Dtype
@@ -54,6 +53,7 @@ from rdchat.inference.models.model_settings import (
     ModelSettings,
     model_classes,
     model_settings,
+    new_network,
     read_generation_settings,
 )
 from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_trip, check_token_ids, read_tokenizer
@@ -65,6 +65,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, PrefillPace
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_rows import TowerInput
+from rdchat.wording import size_text
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
 # As each kernel includes it.
@@ -238,16 +239,16 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool, ranks: int) -> 
     room = memory_room()
     fit = need.fit(room)
     needs = (
-        f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
-        f"{gigabytes(need.cache_bytes)} for a context of {need.tokens:,} tokens"
-    ) + (f" and {gigabytes(need.image_bytes)} for images" if need.image_bytes else "")
+        f"{files.folder.name} needs {size_text(need.weights_bytes)} for its weights as {need.precision} and "
+        f"{size_text(need.cache_bytes)} for a context of {need.tokens:,} tokens"
+    ) + (f" and {size_text(need.image_bytes)} for images" if need.image_bytes else "")
     if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
-            f"{needs}, but only {gigabytes(room.limit_bytes)} of memory is available.",
+            f"{needs}, but only {size_text(room.limit_bytes)} of memory is available.",
             "Close other apps, choose a smaller precision such as 4-bit, or choose a smaller model.",
         )
     if fit is not Fit.FITS:
-        free = gigabytes(room.free_bytes)
+        free = size_text(room.free_bytes)
         return f"{needs}; {free} of memory is free. It may be slow, and slow down other apps: close some."
     return ""
 
@@ -276,9 +277,7 @@ def _classes(config: dict[str, object]) -> tuple[Callable[[object], nn.Module], 
 
 def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: object) -> nn.Module:
     """Make a network that checks quantised weights before mlx-lm divides by their sizes: MLX does not check."""
-    network = model_class(arguments)
-    # Its random weights are never computed, and MLX would keep how each key was made for as long as the process runs.
-    mx.random.seed(0)
+    network = new_network(model_class, arguments)
     sanitize = getattr(network, "sanitize", lambda weights: weights)
 
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:

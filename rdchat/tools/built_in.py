@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import BUILT_IN, ToolServer, cut_text
+from rdchat.wording import size_text
 
 FOLDER = f"{BUILT_IN}folder"
 TIME = f"{BUILT_IN}time"
@@ -166,7 +167,7 @@ def _text_of(file: BinaryIO) -> str:
     """Return the text of an open file; raise RdchatError if it is too large, or no text."""
     data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES or b"\0" in data:
-        raise RdchatError(f"The file is not a text of at most {_MAX_BYTES / 1e6:.0f} MB.")
+        raise RdchatError(f"The file is not a text of at most {size_text(_MAX_BYTES)}.")
     return data.decode("utf-8", "replace")
 
 

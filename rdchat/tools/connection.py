@@ -27,6 +27,7 @@ from rdchat.tools.definitions import MAX_LISTED, ServerLimits, SessionEndedError
 from rdchat.tools.process_guard import ProcessGuard
 from rdchat.tools.streams import LOG_LINES, Program, error_text, http_streams, program_streams
 from rdchat.tools.tool_results import result_fields
+from rdchat.wording import size_text
 
 # Looking at the memory of a program's processes takes some milliseconds.
 _TICK_S = 1.0
@@ -335,7 +336,7 @@ class Connection:
     @property
     def too_long(self) -> str:
         """The error text for an answer over the limit."""
-        return f"its answer has more than {self.limits.message_bytes / 1e6:.0f} MB"
+        return f"its answer has more than {size_text(self.limits.message_bytes)}"
 
 
 class _AnsweredError(Exception):

@@ -27,6 +27,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.plain_data import as_text, json_or_none
 from rdchat.tools.definitions import ToolServer
 from rdchat.tools.process_guard import ProcessGuard, kill_tree, tree_of
+from rdchat.wording import size_text
 
 if TYPE_CHECKING:
     from rdchat.tools.connection import Connection
@@ -249,7 +250,7 @@ class Program(AbstractAsyncContextManager[Any]):
             with suppress(psutil.Error):
                 used += process.memory_info().rss
         if used > connection.limits.memory_bytes:
-            limit = f"{connection.limits.memory_bytes / 1e9:.1f} GB"
+            limit = size_text(connection.limits.memory_bytes)
             connection.end_with(f"took more than {limit} of memory, so it was ended.")
 
     async def read_log(self) -> None:

@@ -17,7 +17,6 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands import terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError, one_line
-from rdchat.files.foreign_files import size_text
 from rdchat.hub.cache_layout import repository_of, snapshot_of
 from rdchat.hub.deleting import NoTrashError
 from rdchat.hub.downloads.download import Download, DownloadState
@@ -32,6 +31,7 @@ from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
+from rdchat.wording import byte_rate, parameter_text, size_text, time_left
 
 _MAX = 100
 _POLL_S = 0.2
@@ -80,7 +80,7 @@ def list_models(args: argparse.Namespace) -> int:
 
 
 def _row(model: dict[str, Any]) -> tuple[str, ...]:
-    parameters = f"{model['parameters'] / 1e6:,.0f}M parameters" if model["parameters"] else ""
+    parameters = f"{parameter_text(model['parameters'])} parameters" if model["parameters"] else ""
     state = "" if model["complete"] else f"incomplete: {model['problem']}"
     family = f"{model['family']} drafter".strip() if model["kind"] == "drafter" else model["family"]
     size = size_text(model["size"])
@@ -352,8 +352,7 @@ def _progress_text(progress: Download) -> str:
     share = progress.done_bytes / progress.total_bytes
     text = f"{name}: {progress.state.value} {share:4.0%} of {size_text(progress.total_bytes)}"
     if progress.bytes_per_second and progress.seconds_left is not None:
-        minutes, seconds = divmod(int(progress.seconds_left), 60)
-        text += f", {size_text(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
+        text += f", {byte_rate(progress.bytes_per_second)}, {time_left(progress.seconds_left)}"
     return text
 
 

@@ -23,6 +23,7 @@ from rdchat.hub.downloads.file_download import PART_STAYS, FileDownload, Partial
 from rdchat.hub.endpoint import Endpoint, HubError, MissingError, TemporaryHubError, check_online
 from rdchat.hub.hub_api import HubApi, make_async_client
 from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_commit
+from rdchat.wording import size_text
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
@@ -225,7 +226,7 @@ class RepositoryDownload:
         free = shutil.disk_usage(self.repository.work).free
         if free < needed:
             raise StorageFullError(
-                f"{self.repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
+                f"{self.repository.name} needs {size_text(needed)} more, and the disk has {size_text(free)} free.",
                 f"Free some space, or set HF_HUB_CACHE to a folder on another disk. {PART_STAYS}",
             )
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.files.foreign_files import parse_json, read_text
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require, size_text
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, draft_size, require
+from rdchat.wording import time_left
 
 # Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
@@ -214,9 +215,7 @@ class BenchProgress:
     @property
     def left_text(self) -> str:
         """Return such as `, 45 s left` or `, 3 min left`; empty until it can be estimated."""
-        if self.left_s is None:
-            return ""
-        return f", {self.left_s:.0f} s left" if self.left_s < 90 else f", {self.left_s / 60:.0f} min left"
+        return "" if self.left_s is None else f", {time_left(self.left_s)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +277,7 @@ class BenchCell:
     def label(self) -> str:
         """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
         alone = self.draft.mode.uses("lookup_branch") and not self.draft.lookup_branch
-        parts = self.draft.mode.label, size_text(*self.draft.sizes.values()), "without lookup" if alone else ""
+        parts = self.draft.mode.label, draft_size(*self.draft.sizes.values()), "without lookup" if alone else ""
         return ", ".join(filter(None, parts))
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
 from pathlib import Path
 
-from rdchat.files.foreign_files import size_text
 from rdchat.inference.api.requests import Dtype
 
 GATE_TOKENS = 4096
@@ -27,7 +26,6 @@ _TIGHT_SHARE = 0.9
 _REMOTE = "remote:"
 _RANKS = "ranks:"
 
-gigabytes = size_text
 APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
 
 # Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.

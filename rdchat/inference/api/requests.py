@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from rdchat.errors import InvalidSettingError
 from rdchat.files.plain_data import is_nested_deeper
 from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, parsed_json
+from rdchat.wording import counted
 
 SHAPE_HINT = "Make it smaller or simpler."
 MAX_SOURCE_BYTES = 256 * 2**10
@@ -176,9 +177,9 @@ class DrafterFacts:
     sizes: tuple[str, ...] = ("draft_tokens",)
     more: tuple[str, ...] = ()
 
-    def size_text(self, width: int, length: int) -> str:
-        """Return the size of a draft of so many beams, of so many tokens with the root; see `size_text`."""
-        return size_text(width, length) if len(self.sizes) > 1 else size_text(length - 1)
+    def draft_size(self, width: int, length: int) -> str:
+        """Return the size of a draft of so many beams, of so many tokens with the root; see the function."""
+        return draft_size(width, length) if len(self.sizes) > 1 else draft_size(length - 1)
 
 
 # `Drafters.prepare_job` in `inference/drafters.py` has the other half.
@@ -191,7 +192,7 @@ DRAFTERS = {
 }
 
 
-def size_text(*sizes: int) -> str:
+def draft_size(*sizes: int) -> str:
     """Return the size of a draft for people.
 
     Args:
@@ -199,7 +200,7 @@ def size_text(*sizes: int) -> str:
             "4 tokens"; or nothing, which gives an empty text. A beam's first token is the model's own choice.
     """
     nouns = ("beam", "token")[2 - len(sizes) :]
-    return " of ".join(f"{size:,} {noun}{'' if size == 1 else 's'}" for size, noun in zip(sizes, nouns, strict=True))
+    return " of ".join(counted(size, noun) for size, noun in zip(sizes, nouns, strict=True))
 
 
 class Dtype(StrEnum):

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from rdchat import __version__, host
 from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import DRAFTERS, Mode, size_text
+from rdchat.inference.api.requests import DRAFTERS, Mode, draft_size
+from rdchat.wording import counted
 
 _ACCEPTANCE = "The share of drafted tokens that were kept, counted along the longest branch of each draft."
 
@@ -126,8 +127,7 @@ class CellReport:
             return f"not run. {self.mode_reason}"
         if self.first_difference:
             return self.first_difference.describe(self.dtype)
-        times = ((choice, f"{count} time{'' if count == 1 else 's'}") for choice, count in self.chosen.items())
-        chosen = "; ".join(f"{_choice_text(choice)}, {counted}" for choice, counted in times)
+        chosen = "; ".join(f"{_choice_text(choice)}, {counted(count, 'time')}" for choice, count in self.chosen.items())
         return f"ended with {chosen}." if chosen else ""
 
     def as_json(self, *, drafter: bool) -> dict[str, Any]:
@@ -306,7 +306,9 @@ def _choice_text(chosen: str) -> str:
     name = match[1]
     width = int(match[2])
     length = int(match[3])
-    return f"{name}, {DRAFTERS[Mode(name)].size_text(width, length) if name in DRAFTERS else size_text(width, length)}"
+    return (
+        f"{name}, {DRAFTERS[Mode(name)].draft_size(width, length) if name in DRAFTERS else draft_size(width, length)}"
+    )
 
 
 def _has_head(cell: BenchCell) -> bool:

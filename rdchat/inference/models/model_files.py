@@ -164,7 +164,7 @@ def display_name(model: str | Path | None, folder: Path) -> str:
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
 
 
-def printable_name(folder: Path) -> str:
+def folder_label(folder: Path) -> str:
     """Return the name to show for a folder; in the hub's cache, where folders are named by hashes, the hub id."""
     repository = folder.parent.parent.name
     if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
@@ -174,7 +174,7 @@ def printable_name(folder: Path) -> str:
 
 def paired_drafter(model: Path) -> tuple[SuggestedDrafter, Path] | None:
     """Return the drafter that is suggested for the model in a folder, with its folder, if the hub's cache has both."""
-    drafter = drafter_for(printable_name(model))
+    drafter = drafter_for(folder_label(model))
     folder = snapshot_of(drafter.repository) if drafter is not None else None
     return (drafter, folder) if drafter is not None and folder is not None else None
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx_lm import utils as mlx_lm_utils
@@ -209,6 +210,16 @@ def _reads(module: str) -> set[str]:
                 each.__name__ if inspect.ismodule(each) else str(getattr(each, "__module__", "")) for each in parts
             ]
     return {name for source in sources.values() for name in re.findall(r"[.\"'](\w+)", source)}
+
+
+def new_network(make: Callable[..., nn.Module], config: Any) -> Any:
+    """Return a network for its weights to be loaded into.
+
+    Its random weights are never computed, and MLX would keep how each key was made for as long as the process runs.
+    """
+    network = make(config)
+    mx.random.seed(0)
+    return network
 
 
 def model_classes(config: Mapping[str, Any]) -> tuple[Callable[..., nn.Module], Any]:

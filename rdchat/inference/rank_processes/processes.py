@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_line
-from rdchat.files.foreign_files import size_text
 from rdchat.host import local_network_hint
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.work.child_process import ChildEndedError, ChildError, ChildLimitError, ChildProcess, Limits

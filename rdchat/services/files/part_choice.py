@@ -21,6 +21,7 @@ from rdchat.chat.attachments.attached_file import (
 )
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.wording import counted
 
 # The rest of the room is for what comes later in the chat.
 _FILLED = 0.75
@@ -45,7 +46,7 @@ class TokenCount:
     def description(self) -> str:
         """`1,200 tokens`, or `about 250,000 tokens`."""
         if self.exact:
-            return f"{self.tokens:,} token{'' if self.tokens == 1 else 's'}"
+            return counted(self.tokens, "token")
         magnitude = 10 ** max(len(str(self.tokens)) - 2, 0)
         return f"about {round(self.tokens / magnitude) * magnitude:,} tokens"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rdchat.files.foreign_files import size_text
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import DraftKind, HeadKind, ModelCard
+from rdchat.wording import size_text
 
 # A draft model has at most this share of the target's parameters.
 _SMALLER = 0.7

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import size_text
 from rdchat.hub.cache_layout import CachedRepository, repository_of, snapshot_of
 from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion
 from rdchat.hub.endpoint import Tokens, find_endpoint
@@ -18,6 +17,7 @@ from rdchat.hub.known_files import is_repository
 from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
+from rdchat.wording import size_text
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict

@@ -378,7 +378,7 @@ class BenchmarkWindow(SideWindow):
         again = plan.runs // plan.trials * plan.max_tokens  # Drafts are timed alone, too.
         shortest_s = tokens / pace
         longest_s = (tokens + again) / plain * _SLOWER
-        return f"That takes {formatting.rough_time(shortest_s)} to {formatting.rough_time(longest_s)}."
+        return f"That takes {rough_time(shortest_s)} to {rough_time(longest_s)}."
 
     def _on_edited(self) -> None:
         self._outcome = None
@@ -398,7 +398,7 @@ class BenchmarkWindow(SideWindow):
         made = len(self._benchmark.runs)
         planned = self._benchmark.plan.runs if self._benchmark.plan else 0
         load_note = self._benchmark.result.load_note if self._benchmark.result else ""
-        done = f"Done: {formatting.counted(made, 'reply', 'replies')}. {load_note}".rstrip()
+        done = f"Done: {counted(made, 'reply', 'replies')}. {load_note}".rstrip()
         self._end(f"Stopped after {made:,} of {planned:,} replies." if stopped else done, "muted")
 
     def _end(self, text: str, color: str) -> None:

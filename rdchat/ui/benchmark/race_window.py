@@ -25,6 +25,7 @@ from rdchat.ui.style.labels import MODES, ElidedLabel, PlainLabel, Separator, Th
 from rdchat.ui.style.layouts import ThinBar, choice_box, column, row, show_share, text_field
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.wording import counted
 
 _FRAME_MS = 33
 _BOLD = re.compile(r"\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")
@@ -85,7 +86,7 @@ class ReplayView(QWidget):
     def show_token(self, text: str, limit: int) -> None:
         """Show one more token of the reply that is being written, of at most `limit` tokens."""
         self.written += 1
-        self.state.setText(f"Writing… {formatting.counted(self.written, 'token')}")
+        self.state.setText(f"Writing… {counted(self.written, 'token')}")
         show_share(self.progress, self.written / limit)
         self.text.moveCursor(QTextCursor.MoveOperation.End)
         self.text.insertPlainText(text)
@@ -112,7 +113,7 @@ class ReplayView(QWidget):
         bar.setValue(bar.maximum() if at_end else position)
         self.speed.show_text(formatting.rate(state.tokens_per_s), "muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"
-        text = f"{formatting.counted(state.tokens, 'token')}, {elapsed} with reading" if state.ended else elapsed
+        text = f"{counted(state.tokens, 'token')}, {elapsed} with reading" if state.ended else elapsed
         self.state.show_text(text, "success" if state.ended else "muted")
         total = len(self._replay.run.token_ids)
         self.progress.setValue(round(1000 * state.tokens / total) if total else 0)

@@ -20,6 +20,7 @@ from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextView
+from rdchat.wording import counted
 
 type Spans = list[tuple[int, int]]
 
@@ -84,7 +85,7 @@ def made_text(message: Message) -> str:
         rate = formatting.rate(statistics.decode_tps)
         parts.append(f"{rate} tokens/s" if rate != formatting.NONE else "")
         last_part = " in the last part" if message.drafting and message.drafting.last_part else ""
-        parts.append(formatting.counted(statistics.generated_tokens, "token") + last_part)
+        parts.append(counted(statistics.generated_tokens, "token") + last_part)
     if made_with is not None and made_with.system_prompt is not None:
         parts.append("own system prompt")
     parts.append(", ".join(file.name for file in message.files))

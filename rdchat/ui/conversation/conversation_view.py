@@ -26,6 +26,7 @@ from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView
+from rdchat.wording import counted
 
 # A row's height in pixels, and the number of rows; more rows scroll.
 _ROW = 28
@@ -74,7 +75,7 @@ class WaitingList(QWidget):
         line.setFixedHeight(_ROW)
         names = ", ".join(file.name for file, _ in message.files)
         first = ElidedLabel(self._theme, " ".join(message.text.split()) or names)
-        files = formatting.counted(len(message.files), "file") if message.files else ""
+        files = counted(len(message.files), "file") if message.files else ""
         edit = IconButton("edit", "Edit this message", self._theme, None, lambda: self.edit_requested.emit(message))
         remove = IconButton("close", "Remove this message", self._theme)
         remove.clicked.connect(lambda: self.remove_requested.emit(message))

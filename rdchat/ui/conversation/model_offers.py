@@ -21,6 +21,7 @@ from rdchat.ui.style.buttons import Action, IconButton, TextButton, add_action, 
 from rdchat.ui.style.labels import Card, Ground, PlainLabel, ThemedLabel, button_text
 from rdchat.ui.style.layouts import column, row, scrolled
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, app_pixmap
+from rdchat.wording import size_text
 
 SMALL_STARTERS = (
     "What is photosynthesis?",
@@ -91,7 +92,7 @@ class ModelOffer(Card):
         self.row.hide()
         if isinstance(offered, Suggestion):
             free = free_bytes()
-            room = f" The disk has {formatting.file_size(free)} free." if free is not None else ""
+            room = f" The disk has {size_text(free)} free." if free is not None else ""
             self.title.setText(f"Get {offered.name}")
             self.detail.setText(f"{offered.good_for} {_FITS}{room} The small model answers until it is here.")
             self.row = self._make_row(offered)

@@ -30,6 +30,7 @@ from rdchat.ui.style.labels import Card, PlainLabel, ThemedLabel
 from rdchat.ui.style.layouts import column, discard, row
 from rdchat.ui.style.opening import ask, open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, line_pixmap
+from rdchat.wording import counted
 
 UNDO_MS = 10_000
 # More banners would take the chat's room.
@@ -208,7 +209,7 @@ class Notices(QObject):
             "file": kinds.count(False),
             "result of a tool": sum(each.role is Role.TOOL for each in path),
         }
-        parts = [formatting.counted(count, name) for name, count in counts.items() if count]
+        parts = [counted(count, name) for name, count in counts.items() if count]
         what = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
         detail = (
             f"{model.name} runs on {model.server} ({model.device}). What you ask now and the chat so far leave "
@@ -361,7 +362,7 @@ class Notices(QObject):
         part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""
         done = f"{progress.read:,} of {progress.to_read:,} tokens read"
         if progress.written:
-            done = f"{formatting.counted(progress.written, 'token')} written"
+            done = f"{counted(progress.written, 'token')} written"
         if banner := self.area.banner("context"):
             banner.progress.show_text(part + done)
 

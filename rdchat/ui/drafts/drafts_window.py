@@ -58,6 +58,7 @@ from rdchat.ui.style.layouts import Part, column, row, scrolled, splitter
 from rdchat.ui.style.opening import SideWindow, announce, show_in_front
 from rdchat.ui.style.theme import MEDIUM, RING, SMALL, TIGHT, Theme, paint_focus, set_role, text_look
 from rdchat.ui.transcript.markdown.text_body import marked
+from rdchat.wording import counted
 
 # The line height in percent leaves room for underlines.
 _LEADING = 155.0
@@ -411,7 +412,7 @@ class DraftsWindow(SideWindow):
 
     def _show(self, trace: ReplyTrace, cursor: int | None) -> None:
         self._trace = trace
-        lost = formatting.counted(trace.missing, "character was", "characters were")
+        lost = counted(trace.missing, "character was", "characters were")
         self.note.show_text(f"{lost} not recorded" if trace.missing else "")
         self.details.show_counts(trace)
         self.tokens.show_trace(trace, cursor)

@@ -20,6 +20,7 @@ from rdchat.ui.style import formatting
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.opening import announce
 from rdchat.ui.style.theme import MEDIUM, Theme, control_font, paint_focus
+from rdchat.wording import counted
 
 NO_CHARACTER = "·"
 """Stands for half a character, and for the token that ends a reply."""
@@ -126,14 +127,14 @@ def round_text(trace: ReplyTrace, number: int) -> str:
     accepted = sum(token.position > 0 for token in trace.tokens[traced.first : traced.first + traced.count])
     head = f"Draft {number} of {len(trace.rounds)}"
     if traced.tree is None:
-        return f"{head}: {formatting.counted(accepted, 'drafted token')} kept"
+        return f"{head}: {counted(accepted, 'drafted token')} kept"
     depth = max(depths(traced.tree.parents))
     if not depth:
         return f"{head}: {empty_text(trace).lower().rstrip('.')}"
     nodes = len(traced.tree.tokens) - 1
     if nodes == depth:
-        return f"{head}: {accepted} of {formatting.counted(depth, 'drafted token')} kept"
-    return f"{head}: {formatting.counted(accepted, 'token')} kept; the longest branch had {depth}, the tree {nodes}"
+        return f"{head}: {accepted} of {counted(depth, 'drafted token')} kept"
+    return f"{head}: {counted(accepted, 'token')} kept; the longest branch had {depth}, the tree {nodes}"
 
 
 def empty_text(trace: ReplyTrace) -> str:

@@ -60,12 +60,12 @@ class Picture:
     read: Callable[[], str] = field(compare=False)
 
     @property
-    def size_text(self) -> str:
+    def shown_size(self) -> str:
         """Its size for people."""
-        return "size not known yet" if self.size.isEmpty() else f"{size_text(*self.size.toTuple())} pixels"
+        return "size not known yet" if self.size.isEmpty() else f"{dimensions(*self.size.toTuple())} pixels"
 
 
-def size_text(width: int, height: int) -> str:
+def dimensions(width: int, height: int) -> str:
     """Return a size in pixels for people."""
     return f"{width:,} × {height:,}"  # noqa: RUF001  the sign of sizes
 
@@ -266,7 +266,7 @@ class ImageTile(Chip):
     def __init__(self, picture: Picture, note: str, theme: Theme, parent: QWidget) -> None:
         super().__init__(theme, parent)
         self._copy = SmallCopy(picture, theme, self)
-        self.setAccessibleName(f"Image {picture.name}, {picture.size_text}")
+        self.setAccessibleName(f"Image {picture.name}, {picture.shown_size}")
         tip = f"{note} Click to see it larger.".strip()
         self.setAccessibleDescription(tip)
         set_tip(self, f"{picture.name}. {tip}")

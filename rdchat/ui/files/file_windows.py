@@ -15,7 +15,7 @@ from rdchat.errors import RdchatError, file_errors
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
-from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, drawn, part_text, size_text
+from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, dimensions, drawn, part_text
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Sheet, column, form_layout, nothing, row, text_field
@@ -177,7 +177,7 @@ class ImageWindow(SideWindow):
         picture = self.picture
         self.setWindowTitle(picture.name)
         self.name.setText(picture.name)
-        self.view.setAccessibleName(f"Image {picture.name}, {picture.size_text}")
+        self.view.setAccessibleName(f"Image {picture.name}, {picture.shown_size}")
         self.view.show_image(QImage(), picture.size, "Reading…")
         self._seen = ""
         seen_size = self._seen_size
@@ -188,13 +188,13 @@ class ImageWindow(SideWindow):
 
     def _show_seen(self, seen: tuple[Picture, tuple[int, int] | None] | RdchatError) -> None:
         if isinstance(seen, tuple) and seen[0] is self.picture and seen[1] is not None:
-            self._seen = f"  ·  The model sees {size_text(*seen[1])}"
+            self._seen = f"  ·  The model sees {dimensions(*seen[1])}"
             self._show_place()
 
     def _show_place(self) -> None:
         count = len(self._pictures)
         position = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
-        self.detail.show_text(f"{position}{self.picture.size_text}{self._seen}", "muted")
+        self.detail.show_text(f"{position}{self.picture.shown_size}{self._seen}", "muted")
         for button, is_there in ((self.previous, self._index > 0), (self.next, self._index < count - 1)):
             button.setVisible(count > 1)
             button.setEnabled(is_there)

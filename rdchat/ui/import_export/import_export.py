@@ -17,13 +17,14 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfers import Transfers
 from rdchat.ui.style.buttons import Action
-from rdchat.ui.style.formatting import counted, file_size, listed
+from rdchat.ui.style.formatting import listed
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
 from rdchat.ui.style.layouts import Answer, Sheet, ThinBar, form_layout, nothing, row, show_share
 from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
 from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.ui.window.main_window import MainWindow
+from rdchat.wording import counted, size_text
 from rdchat.work.job import CancelledError
 
 # Shorter work shows no progress.
@@ -177,7 +178,7 @@ def backup_text(facts: BackupFacts) -> str:
     if facts.made_at is not None:
         date = datetime.fromtimestamp(facts.made_at)
         has += f", from {date.day} {date:%B %Y} at {date:%H:%M}"
-    return f"{has} ({file_size(facts.bytes)})"
+    return f"{has} ({size_text(facts.bytes)})"
 
 
 class ImportExport(QObject):
@@ -321,7 +322,7 @@ class ImportExport(QObject):
 
     def _report_backup(self, facts: BackupFacts) -> None:
         path = Path(facts.path)
-        what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
+        what = f"{counted(facts.chats, 'chat')}, {size_text(facts.bytes)}: {path}"
         self._show("Backed up", what, ("Show", partial(show_folder, path.parent)))
 
     def _undo_restore(self, restored: Restored) -> None:

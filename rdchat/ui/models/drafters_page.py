@@ -5,6 +5,7 @@ from pathlib import Path
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
+from rdchat.wording import counted, size_text
 from rdchat.hub.endpoint import HubError, for_window
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part
@@ -16,11 +17,12 @@ from rdchat.ui.models.page_parts import PageLinks, ResultLine
 from rdchat.ui.models.training.page import TrainingPage, state_title
 from rdchat.ui.speed.draft_controls import CalmComboBox
 from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.formatting import counted, file_size, listed
+from rdchat.ui.style.formatting import listed
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.layouts import Sheet, column, fill_box, nothing, row, scrolled
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.wording import counted, size_text
 
 _TITLES = {Part.MTP: "MTP layers for {}", Part.VISION: "Vision for {}"}
 _EXPLANATIONS = {
@@ -96,7 +98,7 @@ class PartSheet(Sheet):
         plan = search.plan
         problem = for_window(search.problem) if search.problem is not None else None
         if plan is not None:
-            size = file_size(plan.size)
+            size = size_text(plan.size)
             has = "" if self._part is Part.MTP else "Its original has: "
             self.label.show_text(has + _SOURCE.format(size=size, repository=plan.repository))
             self.go.setText(f"Get {size}")

@@ -9,28 +9,16 @@ from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion, suggestions
-from rdchat.inference.api.model_facts import DraftKind, Fit, ModelCard, ModelSizes, Part, gigabytes
+from rdchat.inference.api.model_facts import DraftKind, Fit, ModelCard, ModelSizes, Part
 from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
 from rdchat.services.models.larger_model import for_machine
 from rdchat.ui.models.memory_section import judge
-from rdchat.ui.style.formatting import (
-    MACHINE,
-    NONE,
-    SEES,
-    byte_rate,
-    counted,
-    dtype_text,
-    file_size,
-    listed,
-    parameters,
-    part_size,
-    percent,
-    time_left,
-)
+from rdchat.ui.style.formatting import MACHINE, NONE, SEES, dtype_text, listed, percent
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -79,12 +67,12 @@ def row_line(row: ModelCard) -> str:
     """Return the second line of a row."""
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
-        return joined("Unfinished", f"{percent(share)} of {file_size(row.download_bytes)}")
-    on_disk = file_size(row.disk_bytes)
+        return joined("Unfinished", f"{percent(share)} of {size_text(row.download_bytes)}")
+    on_disk = size_text(row.disk_bytes)
     kind = drafter_kind(row) if row.is_drafter else ""
     if row.problem:
         return joined(on_disk, kind, "cannot be used" if row.is_drafter else "cannot be loaded")
-    weights = parameters(row.sizes.parameters) if row.sizes is not None else ""
+    weights = parameter_text(row.sizes.parameters) if row.sizes is not None else ""
     version = f"version {row.revision[:12]}" if row.repository and row.revision != "main" else ""
     sees = SEES if row.sees and not row.is_drafter else ""
     return joined(on_disk, kind, weights, row.quantization, sees, version)
@@ -105,15 +93,15 @@ def facts_of(model: ModelCard) -> list[Fact]:
     """Return the facts of a model on this machine."""
     sizes = model.sizes
     if model.is_unfinished:
-        here = f"{file_size(model.disk_bytes)} of {file_size(model.download_bytes)}"
+        here = f"{size_text(model.disk_bytes)} of {size_text(model.download_bytes)}"
         return [("On disk", here, "Downloaded so far"), ("Version", model.revision, "Branch or commit")]
-    on_disk = ("On disk", file_size(model.disk_bytes), "Size of all its files")
+    on_disk = ("On disk", size_text(model.disk_bytes), "Size of all its files")
     if model.is_drafter:
         facts = [("Kind", drafter_kind(model), "What it does for a model"), on_disk]
     else:
         facts = [
             ("Family", model.family or "Unknown", _FAMILY),
-            ("Parameters", parameters(sizes.parameters) if sizes else NONE, "Number of weights"),
+            ("Parameters", parameter_text(sizes.parameters) if sizes else NONE, "Number of weights"),
             ("Stored as", model.quantization or NONE, _STORED_AS),
             on_disk,
         ]
@@ -187,15 +175,15 @@ def state_text(progress: Download) -> str:
     """Return the state of a download in one line."""
     done = progress.done_bytes
     total = progress.total_bytes
-    here = part_size(done, total) if total else ""
+    here = part_text(done, total) if total else ""
     if progress.state is DownloadState.FINISHED:
-        return f"{file_size(total)}{DOT}complete{'' if progress.drafter else ' and checked'}"
+        return f"{size_text(total)}{DOT}complete{'' if progress.drafter else ' and checked'}"
     if stopped := _STOPPED.get(progress.state):
         return f"{stopped}{DOT}{f'{here} downloaded' if done else 'nothing downloaded yet'}"
     if going := _GOING.get(progress.state):
         return f"{going}{DOT}{here}" if here and progress.state is DownloadState.WAITING else going
     if done == total:
-        return f"{file_size(total)} downloaded{DOT}checking…"
+        return f"{size_text(total)} downloaded{DOT}checking…"
     return _progress_text(here, progress.bytes_per_second, progress.seconds_left)
 
 
@@ -207,7 +195,7 @@ def share(*downloads: Download) -> float | None:
 
 def file_text(file: DownloadFile) -> str:
     """Return the downloaded part of a file; only the size of a complete file."""
-    return file_size(file.size) if file.done_bytes >= file.size else part_size(file.done_bytes, file.size)
+    return size_text(file.size) if file.done_bytes >= file.size else part_text(file.done_bytes, file.size)
 
 
 def _progress_text(here: str, speed: float | None, left: float | None) -> str:
@@ -237,7 +225,7 @@ def totals_text(going: Sequence[Download]) -> str:
     total = sum(each.total_bytes for each in going)
     speed = sum(each.bytes_per_second or 0.0 for each in going)
     left = max([(total - done) / speed, *(each.seconds_left or 0.0 for each in going)]) if speed else None
-    here = part_size(done, total) if total else ""
+    here = part_text(done, total) if total else ""
     return joined(counted(len(going), "download"), _progress_text(here, speed, left))
 
 
@@ -255,7 +243,7 @@ def compact(number: int) -> str:
 
 def size(count: int | None) -> str:
     """Return `4.61 GB`; empty where it is not known."""
-    return file_size(count) if count else ""
+    return size_text(count) if count else ""
 
 
 def day(changed: str) -> str:

@@ -7,10 +7,11 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
+from rdchat.wording import counted, size_text
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_facts import ModelCard, Part, gigabytes
+from rdchat.inference.api.model_facts import ModelCard, Part
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
 from rdchat.services.models.window_services import Models
@@ -19,10 +20,11 @@ from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.entries import SortBy, entries_of, key_of, short_name, verdict_text
 from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
 from rdchat.ui.style.buttons import add_action
-from rdchat.ui.style.formatting import counted, file_size, load_text
+from rdchat.ui.style.formatting import load_text
 from rdchat.ui.style.labels import set_tip, small_text
 from rdchat.ui.style.layouts import SearchField, choice_box, column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.wording import counted, size_text
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -65,7 +67,7 @@ class InstalledResults(ResultLine):
         model = self._models.verification.model
         done = self._models.verification.done_bytes
         if model is not None and self._is_visible(model):
-            text = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
+            text = f"Verifying: {size_text(done)} of {size_text(model.disk_bytes)}"
             self.show_text(text, link="Stop", act=self._models.verification.stop_verifying)
         elif self.label.text().startswith("Verifying"):
             self.show_text("")
@@ -106,7 +108,7 @@ class InstalledResults(ResultLine):
         self.show_text(str(failure), "danger", link, self._models.slot.load_anyway)
 
     def _on_unloaded(self, freed: int) -> None:
-        self.show_text(f"Unloaded. {gigabytes(freed)} of memory is free again." if freed else "Unloaded.", "success")
+        self.show_text(f"Unloaded. {size_text(freed)} of memory is free again." if freed else "Unloaded.", "success")
 
 
 class InstalledPage(QWidget):
@@ -213,7 +215,7 @@ class InstalledPage(QWidget):
         towers = [model.sees for model in models if model.is_drafter]
         drafters = [counted(towers.count(False), "drafter")] if False in towers else []
         counts = [counted(len(models) - len(towers), "model"), *drafters]
-        return ", ".join([*counts, file_size(sum(model.disk_bytes for model in models))])
+        return ", ".join([*counts, size_text(sum(model.disk_bytes for model in models))])
 
     def _on_chosen(self) -> None:
         # Other apps take and free memory.

@@ -7,12 +7,13 @@ from typing import NamedTuple
 from PySide6.QtCore import QRectF
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes, gigabytes
+from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes
 from rdchat.services.models.fit import Machine
 from rdchat.ui.plots.drawing import Chart, Drawing
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
+from rdchat.wording import size_text
 
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
 # In pixels. The mark of the limit extends beyond the bar by `_TICK`.
@@ -52,7 +53,7 @@ class MemoryChart(Chart):
         self._when = when
         self._parts = [part for part in parts if part.size > 0]
         self._limit = limit
-        self.redraw("; ".join(f"{part.name}: {gigabytes(part.size)}" for part in self._parts))
+        self.redraw("; ".join(f"{part.name}: {size_text(part.size)}" for part in self._parts))
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _BAR + 2 * _TICK
@@ -62,7 +63,7 @@ class MemoryChart(Chart):
         for part in self._parts:
             box = QRectF(left, _TICK, part.size / total * drawing.width, _BAR)
             drawing.area(box, part.color)
-            drawing.add_tooltip(box, f"{part.name}, {gigabytes(part.size)}: {part.text}")
+            drawing.add_tooltip(box, f"{part.name}, {size_text(part.size)}: {part.text}")
             left = box.right()
             self._draw_legend(drawing, part)
         if 0 < self._limit < total:
@@ -79,7 +80,7 @@ class MemoryChart(Chart):
             QRectF(_SWATCH + SMALL, line.y(), line.width() - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted"
         )
         drawing.write_text(
-            QRectF(line.width() - _FIGURE, line.y(), _FIGURE, _LINE), gigabytes(part.size), align="right"
+            QRectF(line.width() - _FIGURE, line.y(), _FIGURE, _LINE), size_text(part.size), align="right"
         )
         drawing.add_tooltip(line, part.text)
         drawing.height += _LINE
@@ -160,7 +161,7 @@ class MemorySection(QWidget):
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
         text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
         self.verdict.show_text(text, color)
-        held = f"It uses {gigabytes(memory.held_bytes)} now." if self._weights_bytes is not None else ""
+        held = f"It uses {size_text(memory.held_bytes)} now." if self._weights_bytes is not None else ""
         on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
         self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
         left = max(memory.total_bytes - need.total_bytes, 0)
@@ -187,14 +188,14 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
     """
     room = memory.room
     fit = need.fit(memory.room)
-    text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
+    text = f"{size_text(need.total_bytes)} of {size_text(memory.total_bytes)}"
     if gate.fit(room) is Fit.TOO_LARGE:
-        over = gigabytes(gate.total_bytes - room.limit_bytes)
+        over = size_text(gate.total_bytes - room.limit_bytes)
         alone = replace(gate, drafter_bytes=0).fit(room)
         pair = "" if alone is Fit.TOO_LARGE else " with its drafter"
         return f"Too large{pair}: needs {over} more than is available", "", "danger"
     if fit is Fit.TOO_LARGE:
-        over = gigabytes(need.total_bytes - room.limit_bytes)
+        over = size_text(need.total_bytes - room.limit_bytes)
         what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
         return f"Loads, but {what} it needs {over} more than is available", "", "warning"
     if fit is Fit.TIGHT:

@@ -7,10 +7,11 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
 from shiboken6 import isValid
 
+from rdchat.wording import counted, size_text
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.inference.api.model_facts import gigabytes, remote_model
+from rdchat.inference.api.model_facts import remote_model
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.fit import Model, ModelState
 from rdchat.services.models.library import figures_of
@@ -18,11 +19,12 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
-from rdchat.ui.style.formatting import MACHINE, counted, file_size, listed
+from rdchat.ui.style.formatting import MACHINE, listed
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.layouts import ThinBar, column, discard, row, show_share
 from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
+from rdchat.wording import counted, size_text
 
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
 _PART = "It is for a model, and cannot answer by itself."
@@ -216,7 +218,7 @@ class ModelRow(QWidget):
             case ModelState.FOUND:
                 newer = " Newer Version," if model.has_older_version else ""
                 size = model.size
-                start = "Resume" if model.card else f"Download{newer}{f' {file_size(size)}' if size else ''}"
+                start = "Resume" if model.card else f"Download{newer}{f' {size_text(size)}' if size else ''}"
                 return (start, self._start), ("Web Page" if model.drafts else "", self._open_page)
             case ModelState.DOWNLOADING:
                 return ("Pause", lambda: models.downloads.pause(download.id)), ("Cancel", self._cancel)
@@ -320,7 +322,7 @@ class ModelRow(QWidget):
         if machine is None or sizes is None or not machine.refuses(sizes):
             slot.load_model(name)
             return
-        over = gigabytes(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
+        over = size_text(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
         question = f"{entries.short_name(self._name)} is too large. Load it anyway?"
         risk = f"It may make {MACHINE} slow, and the system may quit rdchat."
         detail = f"It needs {over} more memory than is available. {risk}"
@@ -345,7 +347,7 @@ class ModelRow(QWidget):
         if not done_bytes:
             remove()
             return
-        size = file_size(done_bytes)
+        size = size_text(done_bytes)
         question = f"Keep the {size} so you can resume later?"
         title = entries.download_title(download)
         title = f"{download.companion}. The model stays." if part else title

@@ -6,6 +6,7 @@ The Downloads page: a row for each download, the free space of the disk, and the
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
 
+from rdchat.wording import size_text
 from rdchat import host
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import TokenSource, find_endpoint, hub_token_file
@@ -23,11 +24,12 @@ from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.models.place_page import MacsPage, RemotePage
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import file_size, percent
+from rdchat.ui.style.formatting import percent
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, small_text, tip_text
 from rdchat.ui.style.layouts import Sheet, column, nothing, row, scrolled
 from rdchat.ui.style.opening import SideWindow, open_page, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.wording import size_text
 
 _EMPTY = "Your downloads appear here. They continue while you chat and after a restart."
 _QUITTING = "Downloads continue while you chat, even with this window closed. Quitting pauses them."
@@ -91,9 +93,9 @@ class DownloadsPage(QWidget):
         sums = totals_text(downloads.going())
         (free, lacking) = downloads.disk_room()
         self.totals.show_text(sums)
-        disk = f"{file_size(free)} free on the disk for models." if free is not None else ""
+        disk = f"{size_text(free)} free on the disk for models." if free is not None else ""
         if lacking:
-            disk = f"{disk} The downloads need {file_size(lacking)} more."
+            disk = f"{disk} The downloads need {size_text(lacking)} more."
         elif sums:
             disk = f"{disk} {_QUITTING}".strip()
         self.disk.setText(disk)

@@ -13,6 +13,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
 from shiboken6 import isValid
 
+from rdchat.wording import counted, size_text
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.rank_processes.hosts import Host
@@ -26,7 +27,7 @@ from rdchat.ui.models.installed_page import InstalledResults
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, reading_area, two_columns
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import LEAVES, MACHINE, counted, file_size
+from rdchat.ui.style.formatting import LEAVES, MACHINE
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, small_text, visible_text
 from rdchat.ui.style.layouts import Sheet, add_row, column, form_layout, nothing, row
 from rdchat.ui.style.opening import ask
@@ -239,7 +240,7 @@ class MacsPage(PlacePage):
         return [self._model(card) for card in cards]
 
     def _model(self, card: ModelCard) -> Model:
-        facts = joined(file_size(card.disk_bytes), self._macs.fit_text(card, self._models.machine))
+        facts = joined(size_text(card.disk_bytes), self._macs.fit_text(card, self._models.machine))
         return Model(card.name, is_installed=True, load_name=self._macs.address(card), facts=facts)
 
     def open_sheet(self) -> None:

@@ -7,11 +7,12 @@ from math import ceil, floor
 
 from PySide6.QtCore import QRectF
 
+from rdchat.wording import counted
 from rdchat.inference.api.bench_plan import MLX_LM
-from rdchat.inference.api.requests import Mode, size_text
+from rdchat.inference.api.requests import Mode, draft_size
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
 from rdchat.ui.plots.drawing import DASHED, Drawing, Plot, ink_on, shade, speed_color
-from rdchat.ui.style.formatting import counted, percent, ratio
+from rdchat.ui.style.formatting import percent, ratio
 
 Bars = tuple[tuple[str, Figure], ...]
 """The name and the speed-up over plain decoding of each bar."""
@@ -140,7 +141,7 @@ class HeatMap:
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):
             box = QRectF(left + column * wide, drawing.height, wide, _NAMES)
-            drawing.write_text(box, size_text(length), "muted", align="center")
+            drawing.write_text(box, draft_size(length), "muted", align="center")
         drawing.height += _NAMES
         first = len(drawing.marks)
         for width in self.widths:
@@ -150,7 +151,7 @@ class HeatMap:
                 self._draw_cell(drawing, (width, length), cell)
             drawing.height += _CELL_HEIGHT
         best = self.best
-        best_text = f"Best: {size_text(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
+        best_text = f"Best: {draft_size(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
         cells = " ".join(mark.text for mark in drawing.marks[first:])
         drawing.descriptions.append(f"{title}. Plain decoding is 1x. {best_text} {cells}")
 
@@ -159,11 +160,11 @@ class HeatMap:
         best = pair == self.best
         inside = cell.adjusted(_INSET, _INSET, -_INSET, -_INSET)
         if value is None:
-            drawing.add_tooltip(cell, f"{size_text(*pair)}: not measured.")
+            drawing.add_tooltip(cell, f"{draft_size(*pair)}: not measured.")
             drawing.area(inside, color="border", dashes=DASHED)
             drawing.write_text(inside, "\N{EN DASH}", "muted", align="center")
             return
-        drawing.add_tooltip(cell, f"{size_text(*pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
+        drawing.add_tooltip(cell, f"{draft_size(*pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
         fastest = max((max(speed, 1 / speed) for speed in self.values.values() if speed > 0), default=1.0)
         ground = speed_color(drawing.colors, value, fastest)
         drawing.area(inside, ground)

@@ -22,6 +22,7 @@ from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import replace_text, row, text_field
 from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
 from rdchat.ui.style.theme import LARGEST_TEXT, MEDIUM, SMALLEST_TEXT, Theme
+from rdchat.wording import counted, size_text
 
 _MAX_CACHE_GB = 999.0
 # Text is saved after a pause in typing, not after each letter.
@@ -200,7 +201,7 @@ class SettingsWindow(SideWindow):
     def _show_earlier(self) -> None:
         size = self._earlier.bytes
         self.clear_earlier.setEnabled(size > 0)
-        self.earlier_size.show_text(f"{formatting.file_size(size)} on disk" if size else "Nothing is kept.")
+        self.earlier_size.show_text(f"{size_text(size)} on disk" if size else "Nothing is kept.")
 
     def _build_chat(self) -> SettingsPage:
         page = self._page()
@@ -261,14 +262,14 @@ class SettingsWindow(SideWindow):
 
     def _show_cache_size(self) -> None:
         size_bytes = self._disk_caches.bytes
-        self.kept_size.show_text(f"{formatting.file_size(size_bytes)} now" if size_bytes else "None now")
+        self.kept_size.show_text(f"{size_text(size_bytes)} now" if size_bytes else "None now")
         self.clear_kept.setEnabled(size_bytes > 0)
         facts = self._caches.facts
         self.cache_limit.setEnabled(facts is not None)
         if facts is not None:
             with QSignalBlocker(self.cache_limit):
                 self.cache_limit.setValue(facts.limit_bytes / 1e9)
-            size = f"{formatting.counted(facts.count, 'chat')}, {formatting.file_size(facts.held_bytes)} now"
+            size = f"{counted(facts.count, 'chat')}, {size_text(facts.held_bytes)} now"
             self.cache_size.show_text(size if facts.count else "None now")
 
     def _build_downloads(self) -> SettingsPage:

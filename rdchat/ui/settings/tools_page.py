@@ -14,6 +14,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
 
+from rdchat.wording import counted
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.files.foreign_files import opened
 from rdchat.services.chat.open_chat import OpenChat
@@ -23,11 +24,12 @@ from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
 from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.formatting import MACHINE, counted, listed
+from rdchat.ui.style.formatting import MACHINE, listed
 from rdchat.ui.style.labels import CodeField, ElidedLabel, Popover, ThemedLabel, small_text, tip_text, visible_text
 from rdchat.ui.style.layouts import WIDTH, Answer, Sheet, add_row, column, form_layout, nothing, row, text_field
 from rdchat.ui.style.opening import ConsentPause, FileMode, ask, ask_to_open, open_beside
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.wording import counted
 
 LEAVES = f"Data leaves {MACHINE}."
 _NOTE = "Models can call tools that are on here and in the chat. Each call asks you first."

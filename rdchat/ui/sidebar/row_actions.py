@@ -11,8 +11,8 @@ from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.chat_order import Location, named
 from rdchat.ui.style.buttons import add_action
-from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.opening import ask
+from rdchat.wording import counted
 
 type Action = tuple[str, Callable[[], object]]
 """The menu text and the function of an action."""

@@ -12,7 +12,7 @@ from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.ui.sidebar.row_actions import RowActions
-from rdchat.ui.style.formatting import counted, day_text
+from rdchat.ui.style.formatting import day_text
 from rdchat.ui.style.labels import tip_text, utf16_spans
 from rdchat.ui.style.theme import (
     ROW_RADIUS,
@@ -24,6 +24,7 @@ from rdchat.ui.style.theme import (
     paint_row_ground,
     text_look,
 )
+from rdchat.wording import counted
 
 _Index = QModelIndex | QPersistentModelIndex
 # Characters of a title that gets a tooltip.

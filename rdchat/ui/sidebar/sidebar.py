@@ -14,10 +14,10 @@ from rdchat.services.chat_list.chat_order import Location
 from rdchat.ui.sidebar.list_view import SidebarListView
 from rdchat.ui.sidebar.row_actions import RowActions, thing_of
 from rdchat.ui.style.buttons import FlatButton, IconButton, OpenMenu, add_action, push_button
-from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Part, SearchField, column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, control_font, show_icon
+from rdchat.wording import counted
 
 _EMPTY = {
     Location.CHATS: "Your chats appear here.",

@@ -24,6 +24,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from rdchat.wording import counted
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import Statistics
@@ -31,11 +32,12 @@ from rdchat.inference.api.requests import DRAFTERS, MAX_BEAM_ROWS, MAX_DRAFT_TOK
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.formatting import SEES, counted, listed, model_label
+from rdchat.ui.style.formatting import SEES, listed, model_label
 from rdchat.ui.style.labels import DRAFT_SETTINGS, MODES, ThemedLabel, button_text, set_tip, small_text
 from rdchat.ui.style.layouts import add_row, fill_box, form_layout, row
 from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import TIGHT, Theme
+from rdchat.wording import counted
 
 _FASTEST = "The fastest"
 _CHOICE_LINES = 3
@@ -385,7 +387,7 @@ class DraftControls(Section):
             expected = "" if statistics.settled else f" {choice.words}"
             self._note = f"Auto is using {DRAFTERS[mode].noun}.{expected}"
             self._more = (
-                f"{DRAFTERS[mode].size_text(choice.width, choice.length)}. A step is expected to write "
+                f"{DRAFTERS[mode].draft_size(choice.width, choice.length)}. A step is expected to write "
                 f"{choice.tokens_per_call:.1f} tokens and take {choice.cost:.1f} times as long as one without a draft."
             )
         self._explain()

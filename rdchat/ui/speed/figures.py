@@ -9,28 +9,14 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QRectF
 
+from rdchat.wording import counted, parameter_text
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
 from rdchat.inference.api.ledger_view import spent_ms
 from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style.formatting import (
-    NONE,
-    count,
-    counted,
-    decimal,
-    dtype_text,
-    duration,
-    memory,
-    parameters,
-    percent,
-    rate,
-    rate_digits,
-    ratios,
-    share,
-    speedup,
-)
+from rdchat.ui.style.formatting import NONE, count, decimal, dtype_text, duration, memory, percent, rate, rate_digits, ratios, share, speedup
 from rdchat.ui.style.labels import ENDS, STAGES, set_tip
 from rdchat.ui.style.theme import Theme, control_font
 
@@ -172,7 +158,7 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
     "Model": {
         "Precision": _of_model(lambda m: dtype_text(m.dtype) or NONE),
         "Runs on": _of_model(lambda m: m.device),
-        "Parameters": _of_model(lambda m: parameters(m.parameters) if m.parameters else NONE),
+        "Parameters": _of_model(lambda m: parameter_text(m.parameters) if m.parameters else NONE),
     },
 }
 FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}

@@ -173,7 +173,7 @@ class LedgerWindow(SideWindow):
 def _sum_text(ledger: TimeLedger) -> str:
     """Return which replies the ledger adds up."""
     since = "the last reset" if ledger.was_reset else "rdchat started"
-    return f"The sum of {formatting.counted(ledger.replies, 'reply', 'replies')} since {since}."
+    return f"The sum of {counted(ledger.replies, 'reply', 'replies')} since {since}."
 
 
 def _cost_text(cost: ProfileCost | None) -> str:

@@ -21,6 +21,7 @@ from rdchat.ui.style.buttons import SectionHead, push_button
 from rdchat.ui.style.labels import DEFINITIONS, ENGINE_STATES, STAGES, WAITING, ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import ThinBar, column, keep_room, row, show_share
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
+from rdchat.wording import counted
 
 # Weights of a model whose steps are so short that a draft costs more than it saves.
 _SMALL_MODEL = 1_000_000_000
@@ -341,7 +342,7 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
     if highest <= 0:
         # A remote server does not say it.
         return []
-    of_all = f"of {formatting.counted(total, 'step')}"
+    of_all = f"of {counted(total, 'step')}"
     return [
         Bar(
             str(length),

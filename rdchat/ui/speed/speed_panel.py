@@ -94,7 +94,7 @@ class ServerSection(Section):
         self.client.setText((request.user_agent or "A program without a name") if request else "No requests")
         self.client.set_color("text" if running else "muted")
         self.client.setAccessibleName(f"Program: {self.client.text()}")
-        answered = f"{formatting.counted(facts.answered, 'request')} answered"
+        answered = f"{counted(facts.answered, 'request')} answered"
         self.doing.setText(self._doing(running) if running else answered)
         self.stop.setVisible(running is not None)
         self.speed.show_value(formatting.rate(request.tokens_per_second if request else None))
@@ -105,7 +105,7 @@ class ServerSection(Section):
         """Return what a request does, such as `Writing · smollm2-135m-instruct · 120 tokens`."""
         paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
         phase = "Waits until your reply ends" if paused else REQUEST_PHASES[running.phase]
-        tokens = [formatting.counted(running.tokens, "token")] if running.tokens else []
+        tokens = [counted(running.tokens, "token")] if running.tokens else []
         return "  ·  ".join([phase, *tokens])
 
     def _stop_request(self) -> None:

@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 
 from rdchat import host, paths
-from rdchat.files.foreign_files import part_text, size_text
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.model_facts import ranked_model, remote_model
 from rdchat.inference.api.requests import Dtype
+from rdchat.wording import size_text
 
 NONE = "\N{EN DASH}"
 LEAVES = "↗"
@@ -22,9 +22,6 @@ _SURE = 0.2
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
 """A model is named by its folder."""
-
-file_size = size_text
-part_size = part_text
 
 
 def dtype_text(dtype: str) -> str:
@@ -103,36 +100,8 @@ def memory(size_bytes: int) -> str:
     return size_text(size_bytes) if size_bytes > 0 else NONE
 
 
-def byte_rate(bytes_per_second: float) -> str:
-    """Return `850 KB/s` or `24.1 MB/s`."""
-    if bytes_per_second < 999_500:
-        return f"{bytes_per_second / 1e3:.0f} KB/s"
-    return f"{bytes_per_second / 1e6:.1f} MB/s"
-
-
-def time_left(seconds: float) -> str:
-    """Return `12 s left`, `4 min left` or `2 h 5 min left`."""
-    return f"{rough_time(seconds)} left"
-
-
-def rough_time(seconds: float) -> str:
-    """Return `12 s`, `4 min`, `2 h 5 min`, `16 h` or `more than a day`."""
-    if seconds < 59.5:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h" + f" {minutes} min" * (hours < 10) if hours < 24 else "more than a day"
-
-
 def count(number: int) -> str:
     return f"{number:,}" if number else NONE
-
-
-def counted(number: int, one: str, several: str = "") -> str:
-    """Return `1 token` or `1,204 tokens`; `several` is an irregular plural."""
-    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
 
 
 def listed(names: Sequence[str], limit: int, mark: str = ", ") -> str:
@@ -141,15 +110,10 @@ def listed(names: Sequence[str], limit: int, mark: str = ", ") -> str:
     return mark.join(names[:limit]) + (f"{mark[-1]}and {more:,} more" if more > 0 else "")
 
 
-def parameters(number: int) -> str:
-    """Return `135 M` or `1.54 B`."""
-    return f"{number / 1e6:.0f} M" if number < 999_500_000 else f"{number / 1e9:.2f} B"
-
-
 def load_text(progress: LoadProgress) -> str:
     """Return `Loading the weights… 40 %`."""
-    percent = "" if progress.fraction is None else f" {progress.fraction * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
-    return f"{progress.stage.rstrip('.…')}…{percent}"
+    done = "" if progress.fraction is None else f" {percent(progress.fraction)}"
+    return f"{progress.stage.rstrip('.…')}…{done}"
 
 
 def prefill_text(progress: PrefillProgress) -> str:

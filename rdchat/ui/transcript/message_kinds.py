@@ -16,7 +16,6 @@ from rdchat.services.chat.chat_prompt import NOT_RUN
 from rdchat.tools.built_in import server_title
 from rdchat.tools.definitions import MAX_TEXT
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.formatting import counted, rough_time
 from rdchat.ui.style.labels import CodeField, ElidedLabel, ThemedLabel, cut, visible_text
 from rdchat.ui.style.layouts import ThinBar, column, row, show_share
 from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, paint_card
@@ -30,6 +29,7 @@ from rdchat.ui.transcript.message_parts import (
     MessageArea,
 )
 from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.wording import counted, rough_time
 
 _MAX_FIRST_LINE = 200
 # The state of a call, its colour, and what can be done.

@@ -9,13 +9,13 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message
-from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
 from rdchat.ui.style.layouts import PlainField, column, lay_out_later, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
+from rdchat.wording import counted
 
 EDGE = TIGHT + 2
 """The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
@@ -262,7 +262,7 @@ class CutMark(QWidget):
         super().__init__(parent)
         self.cut = cut
         self.messages = messages
-        above = f"{formatting.counted(messages, 'message')} above"
+        above = f"{counted(messages, 'message')} above"
         text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
         self.label = LineLabel(theme, text, "muted", -1)
         self.button = TextButton("Include Them Again", theme, self.undo_requested.emit)

@@ -51,7 +51,7 @@ def test_a_report_has_costs_and_a_benchmark_of_drafters_without_names(
 
     told = [step for step in steps if step.startswith("Benchmark: ")]
     assert told[0].startswith("Benchmark: 0 of ")
-    assert re.fullmatch(r"Benchmark: (\d+) of \d+, \d+ s left", told[-1])
+    assert re.fullmatch(r"Benchmark: (\d+) of \d+, \d+ (s|min) left", told[-1])
     counted = [step.partition(",")[0] for step in told if "Benchmark: 0 of" not in step]
     assert len(counted) == len(set(counted)), "each reply is told once"
     assert report.facts["costs_ms"]["calls"]

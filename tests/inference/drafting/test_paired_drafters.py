@@ -13,7 +13,7 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
 from rdchat.inference.loading import load_model
-from rdchat.inference.models.model_files import printable_name
+from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import with_files
@@ -88,7 +88,7 @@ def test_auto_uses_the_head_of_the_pair(kind: str, hub_cache: Path, monkeypatch:
     assert (told.available, told.kind) == (True, head)
     assert told.match is not None
     assert told.match.sure
-    assert printable_name(Path(told.source)) == DRAFTER
+    assert folder_label(Path(told.source)) == DRAFTER
     for mode in (Mode.AUTO, Mode.DRAFTER):
         end = reply(session, DraftSettings(mode), request)
         assert (end.mode, end.mode_reason, end.kind) == (mode, None, head)

@@ -113,7 +113,7 @@ def test_files_above_the_size_of_their_kind_are_not_read(folder: Path, name: str
     with (folder / name).open("ab") as file:
         file.truncate(2**40)  # which takes no room
     with at_most(60):
-        assert f"{folder / name} is too large: 1,099,512 MB" in refusal(folder).message
+        assert f"{folder / name} is too large: 1,099.5 GB" in refusal(folder).message
 
 
 def test_a_folder_of_very_many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pytest
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.hub.endpoint import Lack
 from rdchat.ui.models import entries
-from rdchat.ui.style import formatting
+from rdchat.wording import part_text, size_text, time_left
 
 GB = 10**9
 
@@ -22,12 +22,12 @@ def progress(
     [(7, "1 KB"), (93e6, "93 MB"), (999.6e6, "1.00 GB"), (1.24e9, "1.24 GB"), (39.7e9, "39.7 GB")],
 )
 def test_sizes(size: float, shown: str) -> None:
-    assert formatting.file_size(size) == shown
+    assert size_text(size) == shown
 
 
 def test_a_part_has_the_unit_of_the_whole() -> None:
-    assert formatting.part_size(0.31e9, 1.24e9) == "0.31 of 1.24 GB"
-    assert formatting.part_size(5e6, 93e6) == "5 of 93 MB"
+    assert part_text(0.31e9, 1.24e9) == "0.31 of 1.24 GB"
+    assert part_text(5e6, 93e6) == "5 of 93 MB"
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_part_has_the_unit_of_the_whole() -> None:
     ],
 )
 def test_time_left(seconds: float, shown: str) -> None:
-    assert formatting.time_left(seconds) == shown
+    assert time_left(seconds) == shown
 
 
 def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.ui.style import formatting
+from rdchat.wording import counted, parameter_text
 
 
 @pytest.mark.parametrize(
@@ -25,8 +26,8 @@ def test_sizes_and_counts() -> None:
     assert formatting.memory(0) == formatting.NONE
     assert formatting.memory(538_000_000) == "538 MB"
     assert formatting.memory(1_240_000_000) == "1.24 GB"
-    assert formatting.parameters(134_515_008) == "135 M"
-    assert formatting.parameters(1_540_000_000) == "1.54 B"
+    assert parameter_text(134_515_008) == "135 M"
+    assert parameter_text(1_540_000_000) == "1.54 B"
     assert formatting.count(2048) == "2,048"
     assert formatting.dtype_text("4bit") == "4-bit"
     assert formatting.dtype_text("6bit") == "6-bit"  # a model's own
@@ -69,6 +70,6 @@ def test_a_time_that_no_calendar_has_is_an_unknown_date(when: float | None) -> N
     ("number", "words"), [(0, "0 tokens"), (1, "1 token"), (2, "2 tokens"), (12_345, "12,345 tokens")]
 )
 def test_what_is_counted_has_its_plural(number: int, words: str) -> None:
-    assert formatting.counted(number, "token") == words
-    assert formatting.counted(1, "reply", "replies") == "1 reply"
-    assert formatting.counted(2, "reply", "replies") == "2 replies"
+    assert counted(number, "token") == words
+    assert counted(1, "reply", "replies") == "1 reply"
+    assert counted(2, "reply", "replies") == "2 replies"

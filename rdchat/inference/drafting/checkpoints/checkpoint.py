@@ -15,7 +15,7 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.files.foreign_files import entries_of, read_errors
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.model_config import QUANTIZED_BITS
-from rdchat.inference.models.model_files import printable_name
+from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
 from rdchat.inference.verification.target import LoadedModel
 
@@ -140,7 +140,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """The folder's name, for people."""
-        return printable_name(self.folder)
+        return folder_label(self.folder)
 
     def error(self, reason: str, hint: str = HINT) -> ModelError:
         """Return the error for a drafter that cannot be used, with the reason."""
@@ -285,7 +285,7 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
         pickles = [path.name for pattern in _PICKLES for path in entries if path.match(pattern)]
         if pickles:
             raise ModelError(
-                f"The weights of the drafter {printable_name(folder)} are in {pickles[0][:100]}, which can run code.",
+                f"The weights of the drafter {folder_label(folder)} are in {pickles[0][:100]}, which can run code.",
                 "Convert it to safetensors, for example with the Space `safetensors/convert` on huggingface.co.",
             )
         return None
@@ -293,8 +293,6 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in read_headers(folder, files).items():
         if plain_name(name) in tensors:
-            raise ModelError(
-                f"The drafter {printable_name(folder)} has the tensor {plain_name(name)[:100]} twice.", HINT
-            )
+            raise ModelError(f"The drafter {folder_label(folder)} has the tensor {plain_name(name)[:100]} twice.", HINT)
         tensors[plain_name(name)] = tensor
     return Checkpoint(folder, config, files, tensors).unpacked()

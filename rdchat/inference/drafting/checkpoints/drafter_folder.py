@@ -29,7 +29,7 @@ from rdchat.inference.drafting.heads.assistant_head import AssistantConfig
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
-from rdchat.inference.models.model_files import BINDING, TargetBinding, is_pair, printable_name
+from rdchat.inference.models.model_files import BINDING, TargetBinding, folder_label, is_pair
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3, ASSISTANT)
@@ -120,7 +120,7 @@ def _open(folder: Path) -> tuple[Layout, Checkpoint]:
         return MTP, layers
     checkpoint = open_checkpoint(folder, config)
     if checkpoint is None and RECURRENT.matches(config, ()):
-        raise ModelError(f"The drafter {printable_name(folder)} has no {WEIGHTS}.", HINT)
+        raise ModelError(f"The drafter {folder_label(folder)} has no {WEIGHTS}.", HINT)
     names = checkpoint.tensors.keys() if checkpoint else ()
     form = next((form for form in LAYOUTS if form.matches(config, names)), None)
     if checkpoint is None or form is None:
@@ -206,5 +206,5 @@ def _check_binding(folder: Path, config: Any, model: LoadedModel) -> None:
     if binding.hash != own.hash:
         other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"
         raise ModelError(
-            f"The drafter {printable_name(folder)} was trained for {other}, not for the loaded {own.name}.", HINT
+            f"The drafter {folder_label(folder)} was trained for {other}, not for the loaded {own.name}.", HINT
         )

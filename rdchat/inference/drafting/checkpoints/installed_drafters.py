@@ -30,9 +30,9 @@ from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config, unreadable
 from rdchat.inference.models.model_files import (
     cached_snapshot,
+    folder_label,
     is_hub_id,
     paired_drafter,
-    printable_name,
 )
 from rdchat.inference.models.model_locations import (
     SHIPPED,
@@ -113,7 +113,7 @@ def search_drafters(model_hash: str | None, model: Path | None = None) -> Drafte
                 inspect_drafter(folder)
                 match = match or folder
         except ModelError as error:
-            left_out.append(f"The drafter {printable_name(folder)} is not used: {error}")
+            left_out.append(f"The drafter {folder_label(folder)} is not used: {error}")
     if match is None and model is not None and own_layers(model):
         match = model
     return DrafterSearch(match, tuple(left_out))

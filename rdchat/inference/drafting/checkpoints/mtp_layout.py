@@ -27,7 +27,6 @@ from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.files.foreign_files import entries_of, read_errors
-from rdchat.inference.api.model_facts import gigabytes
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     NEWER_HINT,
     OTHER_HINT,
@@ -54,6 +53,7 @@ from rdchat.inference.models.model_config import (
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
 from rdchat.inference.verification.device import memory_room
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.wording import size_text
 
 _SIDE_FOLDER = "mtp"
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
@@ -278,7 +278,7 @@ def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model
     need = sum(sizes)
     room = memory_room().limit_bytes
     if need > room:
-        text = f"The MTP layers in {checkpoint.name} need {gigabytes(need)}, but only {gigabytes(room)} of memory is"
+        text = f"The MTP layers in {checkpoint.name} need {size_text(need)}, but only {size_text(room)} of memory is"
         raise DoesNotFitError(f"{text} available.", "Close other apps, or choose another drafting mode.")
 
 

@@ -17,6 +17,7 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.api.model_facts import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
+from rdchat.inference.models.model_settings import new_network
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.kv_cache import KVCache
@@ -175,9 +176,8 @@ class BoundNetwork(Head):
         self, config: Any, weights: Weights, vocabulary: mx.array | None, model: LoadedModel, bits: int | None = None
     ) -> None:
         self.config = config
-        network = self.network_of(config)
+        network = new_network(self.network_of, config)
         self.network = network
-        mx.random.seed(0)  # as in `loading`
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         self._check(config, model)
         self.dtype = embeddings.dtype

@@ -37,6 +37,7 @@ from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 from rdchat.inference.verification.device import memory_room, total_memory_bytes
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.wording import size_text
 
 # Share of the machine's memory for sequences and weights.
 _BATCH_SHARE = 0.6
@@ -88,8 +89,8 @@ def check_disk(folder: Path, data_bytes: int) -> None:
     room = max(shutil.disk_usage(existing).free - _SPARE_BYTES, 0)
     if needed > room:
         raise StorageFullError(
-            f"The training data needs {needed / 1e9:.1f} GB on the disk of {folder}, which has room for "
-            f"{room / 1e9:.1f} GB.",
+            f"The training data needs {size_text(needed)} on the disk of {folder}, which has room for "
+            f"{size_text(room)}.",
             "Free some space, or train on fewer tokens.",
         )
 
@@ -123,8 +124,8 @@ def make_budget(model: LoadedModel, width: int, tokens: int, sequences: int, *, 
     memory_bytes = max(sequences * sequence_bytes, training_bytes)
     if memory_bytes > (limit := memory_room().limit_bytes) and not anyway:
         raise DoesNotFitError(
-            f"The training needs {memory_bytes / 1e9:.1f} GB of memory besides the model, but only "
-            f"{limit / 1e9:.1f} GB are free.",
+            f"The training needs {size_text(memory_bytes)} of memory besides the model, but only "
+            f"{size_text(limit)} are free.",
             "Close other apps, train on fewer tokens, or choose a smaller model.",
         )
     return Budget(sequences, tokens * _DATA_TOKEN_BYTES, max(window_bytes // state_bytes, 1), memory_bytes)

@@ -27,7 +27,7 @@ from rdchat.inference.benchmark.recording import record
 from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
-from rdchat.inference.models.model_files import TargetBinding, is_hub_id, printable_name
+from rdchat.inference.models.model_files import TargetBinding, folder_label, is_hub_id
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data.data_maker import (
     SHARDS,
@@ -156,7 +156,7 @@ def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:
         folder = resolve_drafter(named) if named is not None else search_drafters(binding.hash).folder
         if folder is None:
             return "", None, ""
-        name = named if named is not None and is_hub_id(named) else printable_name(folder)
+        name = named if named is not None and is_hub_id(named) else folder_label(folder)
         load_drafter(folder, model)
     except RdchatError as error:
         return Path(named or "").name, None, error.message

@@ -10,7 +10,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QSpinBox, QWidget
 
-from rdchat.inference.api.requests import Mode, size_text
+from rdchat.wording import counted, rough_time, size_text, time_left
+from rdchat.inference.api.requests import Mode, draft_size
 from rdchat.inference.api.training import (
     COMPARED_BEAMS,
     COMPARING,
@@ -30,18 +31,7 @@ from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.plots.drawing import PlotView
 from rdchat.ui.plots.measured_plots import Curve, CurvesPlot
 from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.formatting import (
-    MACHINE,
-    NONE,
-    counted,
-    decimal,
-    file_size,
-    memory,
-    percent,
-    rate,
-    rough_time,
-    time_left,
-)
+from rdchat.ui.style.formatting import MACHINE, NONE, decimal, memory, percent, rate
 from rdchat.ui.style.labels import TRAINING, ElidedLabel, Separator, ThemedLabel, Throttle, set_tip, small_text
 from rdchat.ui.style.layouts import ThinBar, column, row, scrolled, show_share
 from rdchat.ui.style.opening import ask
@@ -133,7 +123,7 @@ def figures(progress: TrainingProgress) -> str:
 
 def costs(plan: TrainingStart) -> str:
     """Return the limits of disk and memory that a training takes."""
-    disk = file_size(plan.disk_bytes)
+    disk = size_text(plan.disk_bytes)
     limit = memory(plan.memory_bytes)
     room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
     return f"{room} Training uses up to {limit} of memory."
@@ -182,7 +172,7 @@ def result_title(comparison: Comparison) -> str:
 def result_text(comparison: Comparison) -> str:
     """Explain the figures of the table, and say which could not be measured."""
     drafter = (
-        f"each drafter ({size_text(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
+        f"each drafter ({draft_size(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
     )
     text = (
         f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "

@@ -77,16 +77,15 @@ class FormulaLibrary:
         self._thread = SerialThread("formulas")
         # By TeX, and whether it stands on its own.
         self._jobs: dict[tuple[str, bool], Job[Formula | None]] = {}
-        self._closed = False
 
     def is_known(self, tex: str, display: bool) -> bool:
         """Whether drawing it was tried; ask for it if it is new."""
         key = tex, display
-        if key not in self._jobs and not self._closed:
+        if key not in self._jobs:
             if len(self._jobs) > _MAX_PICTURES:
                 del self._jobs[next(iter(self._jobs))]
             self._jobs[key] = self._thread.do(lambda job: self._drawer.draw_formula(tex, display, job.check_cancelled))
-        return not self._closed and self._jobs[key].ended
+        return self._jobs[key].ended
 
     def find_picture(self, tex: str, display: bool) -> Formula | None:
         """Return a formula's picture; None before it is drawn, or if it cannot be."""
@@ -95,14 +94,6 @@ class FormulaLibrary:
     def cannot_draw(self, tex: str, display: bool) -> bool:
         """Whether drawing it was tried and failed."""
         return (tex, display) in self._jobs and self.is_known(tex, display) and self.find_picture(tex, display) is None
-
-    def end_drawing(self) -> None:
-        """End the drawing. Idempotent."""
-        self._closed = True
-        for job in self._jobs.values():
-            job.cancel()
-        self._thread.wait_for_jobs()
-        self._drawer.end_child()
 
 
 FORMULAS = FormulaLibrary()

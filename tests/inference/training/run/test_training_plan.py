@@ -95,7 +95,7 @@ def disk_with(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(500_020_000, monkeypatch)
-    with pytest.raises(StorageFullError, match=r"needs 0\.0 GB .* room for 0\.0 GB"):
+    with pytest.raises(StorageFullError, match=r"needs 50 KB .* room for 20 KB"):
         make_plan(model, settings, resume=False)
 
 
@@ -183,7 +183,7 @@ def test_sequences_are_fewer_where_memory_is_small(
 def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     room = MemoryRoom(limit_bytes=10**6, free_bytes=10**12)
     monkeypatch.setattr("rdchat.inference.training.run.training_plan.memory_room", lambda: room)
-    with pytest.raises(DoesNotFitError, match=r"needs .* GB of memory .* 0\.0 GB are free"):
+    with pytest.raises(DoesNotFitError, match=r"needs .* of memory .* 1 MB are free"):
         make_plan(model, settings, resume=False)
     assert make_plan(model, replace(settings, anyway=True), resume=False).budget.memory_bytes > 10**6
 

@@ -17,16 +17,12 @@ class Drawer(FormulaDrawer):
         super().__init__()
         self.may_draw = threading.Semaphore(0)
         self.begun: list[str] = []
-        self.closed = 0
 
     def draw_formula(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
         self.begun.append(tex)
         while not self.may_draw.acquire(timeout=0.01):
             waiting()
         return None if tex == "bad" else Formula("", 1, 1, 0)
-
-    def end_child(self) -> None:
-        self.closed += 1
 
 
 @pytest.fixture
@@ -38,7 +34,9 @@ def drawer() -> Drawer:
 def library(drawer: Drawer) -> Iterator[FormulaLibrary]:
     library = FormulaLibrary(drawer)
     yield library
-    library.end_drawing()
+    for job in library._jobs.values():
+        job.cancel()
+    library._thread.wait_for_jobs()
 
 
 def test_they_are_drawn_once_in_the_order_they_are_asked_for(
@@ -60,12 +58,3 @@ def test_what_cannot_be_drawn_is_not_tried_again(qtbot: QtBot, drawer: Drawer, l
     drawer.may_draw.release()
     qtbot.waitUntil(lambda: library.find_picture("good", True) is not None)
     assert drawer.begun == ["bad", "good"]
-
-
-def test_closing_ends_it_in_the_midst_of_a_formula(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
-    library.find_picture("a", True)
-    qtbot.waitUntil(lambda: drawer.begun == ["a"])
-    library.end_drawing()
-    assert drawer.closed == 1
-    library.find_picture("b", True)
-    assert drawer.begun == ["a"]
