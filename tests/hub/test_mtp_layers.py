@@ -327,7 +327,7 @@ def test_layers_that_the_disk_cannot_hold_are_not_begun(
     Original().put(hub)
     plan = planned(target)
     sent = hub.sent.total()
-    with pytest.raises(StorageFullError, match=r"needs .* GB more, and the disk has"):
+    with pytest.raises(StorageFullError, match=r"needs .* more, and the disk has"):
         fetch(plan, reserve_bytes=2**60)
     assert hub.sent.total() == sent
 

@@ -106,7 +106,7 @@ def test_a_call_is_stopped(child: ChildProcess) -> None:
 @pytest.mark.slow
 def test_a_server_that_takes_memory_is_ended(child: ChildProcess) -> None:
     run = Run(child, hostile("memory"), ServerLimits(memory_bytes=200_000_000))
-    with pytest.raises(RdchatError, match=r"^The server hostile took more than 0\.2 GB of memory, so it was ended\.$"):
+    with pytest.raises(RdchatError, match=r"^The server hostile took more than 200 MB of memory, so it was ended\.$"):
         run.call()
 
 

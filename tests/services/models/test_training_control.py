@@ -173,7 +173,7 @@ def test_a_disk_without_room_is_told_of_with_what_to_do(
         training = make()
         training.start_training(order_for(small_model))
         wait_for(qtbot, training, TrainingState.FAILED)
-        assert "which has room for 0.0 GB" in training.problem
+        assert "which has room for 0 KB" in training.problem
         assert training.hint == "Free some space, or train on fewer tokens."
 
 

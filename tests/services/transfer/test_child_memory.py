@@ -38,7 +38,7 @@ def test_an_archive_of_500_kb_stays_within_a_gigabyte(
     parts = within(*HUGE["dictionaries without content"], SIZE)
     path = write_zip(tmp_path / "a.zip", parts) if archived else write(tmp_path / "conversations.json", parts)
     assert not archived or path.stat().st_size < 600_000
-    with pytest.raises(StorageError, match=r"took more than 1\.0 GB of memory, so it was ended"):
+    with pytest.raises(StorageError, match=r"took more than 1\.00 GB of memory, so it was ended"):
         process.import_files(store, [path], lambda _progress: None).result()
     assert not store.conversations()
 
@@ -49,7 +49,7 @@ def test_an_import_past_its_limit_is_ended_and_says_so(
 ):
     monkeypatch.setattr(transfer_process, "_MEMORY_BYTES", 100 << 20)
     path = write(tmp_path / "conversations.json", within(*HUGE["one string"], 60 << 20))
-    with pytest.raises(StorageError, match=r"took more than 0\.1 GB of memory, so it was ended"):
+    with pytest.raises(StorageError, match=r"took more than 105 MB of memory, so it was ended"):
         process.import_files(store, [path], lambda _progress: None).result()
     assert not store.conversations()
     assert not store.rows("SELECT id FROM conversations")
