@@ -1,8 +1,10 @@
 """Drafters on disk, ours and Apple's, and a target that has files, for small models."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -60,3 +62,31 @@ def apple_checkpoint(
     sizes = {"hidden_size": hidden, "exit_dim": inner, "num_draft_layers": blocks, "vocab_size": vocabulary}
     (folder / "config.json").write_text(json.dumps({"model_type": "recurrent_drafting_drafter", "rnn": rnn, **sizes}))
     return tensors
+
+
+def change(folder: Path, **changes: Any) -> None:
+    """Change settings of a drafter's configuration."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_tensors(folder: Path, edit: Callable[[dict[str, mx.array]], object]) -> None:
+    """Change a drafter's tensors in place."""
+    path = str(folder / "model.safetensors")
+    tensors = dict(mx.load(path))
+    mx.eval(tensors)
+    edit(tensors)
+    mx.save_safetensors(path, tensors)
+
+
+def change_tensors(folder: Path, **changes: mx.array | None) -> None:
+    """Replace tensors by name, with `__` for a dot; None removes one."""
+    named = {name.replace("__", "."): tensor for name, tensor in changes.items()}
+    gone = {name for name, tensor in named.items() if tensor is None}
+
+    def edit(tensors: dict[str, Any]) -> None:
+        tensors |= named
+        for name in gone:
+            del tensors[name]
+
+    edit_tensors(folder, edit)

@@ -12,6 +12,7 @@ from rdchat.inference.api.model_facts import describes_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference.drafting.checkpoints.drafter_folders import change_tensors
 from tests.inference.drafting.heads.assistant_targets import (
     CASES,
     FULL,
@@ -32,14 +33,6 @@ from tests.time_limits import at_most
 @pytest.fixture
 def model() -> LoadedModel:
     return shared_gemma()
-
-
-def change_tensors(folder: Path, **changes: mx.array | None) -> None:
-    path = folder / "model.safetensors"
-    tensors: dict[str, Any] = dict(mx.load(str(path)))
-    mx.eval(tensors)
-    tensors |= {name.replace("__", "."): tensor for name, tensor in changes.items()}
-    mx.save_safetensors(str(path), {name: tensor for name, tensor in tensors.items() if tensor is not None})
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,6 +13,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
+from tests.inference.drafting.checkpoints.drafter_folders import change
 from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.fakes import shared_llama
 
@@ -102,26 +103,32 @@ def test_sliding_layers_look_back_unless_the_settings_say_otherwise(
     """So z-lab's drafters for Qwen3.6 were trained (z-lab/dflash, vLLM 47914, SGLang 34524); their windows move on."""
     folder = written_block(tmp_path / "drafter", shared_llama())
     inner = json.loads((folder / "config.json").read_text())["dflash_config"] | changes.get("dflash_config", {})
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | SLIDING | changes | {"dflash_config": inner}))
+    change(folder, **SLIDING | changes | {"dflash_config": inner})
     config = config_of(folder)
     assert (config.windows, config.causal, config.rolling) == ((8, None), causal, True)
 
 
 def test_nvidias_exports_have_a_window_on_all_layers(tmp_path: Path) -> None:
     folder = written_block(tmp_path / "drafter", shared_llama())
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    config["dflash_config"] |= {"use_swa": True, "swa_window_size": 9, "causal": False}
-    path.write_text(json.dumps(config))
+    inner = json.loads((folder / "config.json").read_text())["dflash_config"] | {"use_swa": True, "causal": False}
+    change(folder, dflash_config=inner | {"swa_window_size": 9})
     read = config_of(folder)
     assert (read.windows, read.causal) == ((8, 8), (False, False))
-    del config["dflash_config"]["swa_window_size"]
-    path.write_text(json.dumps(config | {"sliding_window": 7}))
+    change(folder, dflash_config=inner, sliding_window=7)
     assert config_of(folder).windows == (6, 6)
-    path.write_text(json.dumps(config))
+    change(folder, sliding_window=None)
     with pytest.raises(ModelError, match="its setting swa_window_size is None"):
         config_of(folder)
+
+
+def dspark_of(folder: Path, moved: tuple[str, ...], **changes: Any) -> Path:
+    """Write a DSpark with some settings moved into its `dflash_config`; `changes` are settings at the top."""
+    written_block(folder, shared_llama(), markov=Markov.VANILLA)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    inner = {"dflash_config": {name: config.pop(name) for name in moved}} if moved else {}
+    path.write_text(json.dumps(config | inner | changes))
+    return folder
 
 
 @pytest.mark.parametrize(("bonus", "from_anchor"), [(True, False), (False, True), (None, True)])
@@ -132,14 +139,12 @@ def test_vllms_word_for_the_anchor_is_read(bonus: bool | None, from_anchor: bool
 
 def specforge_block(folder: Path, **changes: Any) -> Path:
     """Write a DSpark as SpecForge exports it; `changes` are settings in its `dflash_config`."""
-    written_block(folder, shared_llama(), markov=Markov.VANILLA)
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    names = ("mask_token_id", "target_layer_ids", "markov_rank", "markov_head_type")
-    inner = {name: config.pop(name) for name in names}
-    inner |= {"projector_type": "dspark", "attention_mode": "gqa", "confidence_head_alpha": 1.0}
+    moved = ("mask_token_id", "target_layer_ids", "markov_rank", "markov_head_type")
+    dspark_of(folder, moved, architectures=["DSparkDraftModel"])
+    inner = {"projector_type": "dspark", "attention_mode": "gqa", "confidence_head_alpha": 1.0}
     inner |= {"enable_confidence_head": True, "confidence_head_with_markov": True}
-    path.write_text(json.dumps(config | {"architectures": ["DSparkDraftModel"], "dflash_config": inner | changes}))
+    held = json.loads((folder / "config.json").read_text())["dflash_config"]
+    change(folder, dflash_config=held | inner | changes)
     return folder
 
 
@@ -160,16 +165,6 @@ def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) 
 def test_what_else_specforge_trains_is_refused_by_name(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=words):
         config_of(specforge_block(tmp_path / "drafter", **changes))
-
-
-def dspark_of(folder: Path, moved: tuple[str, ...], **changes: Any) -> Path:
-    """Write a DSpark with some settings moved into its `dflash_config`; `changes` are settings at the top."""
-    written_block(folder, shared_llama(), markov=Markov.VANILLA)
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    inner = {"dflash_config": {name: config.pop(name) for name in moved}} if moved else {}
-    path.write_text(json.dumps(config | inner | changes))
-    return folder
 
 
 def test_liquid_ais_drafters_turn_neighbouring_values(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Foreign EAGLE-3 checkpoints: each setting is applied or refused, and no code is run."""
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference.drafting.checkpoints.drafter_folders import change, change_tensors
 from tests.inference.drafting.checkpoints.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
 from tests.inference.fakes import loaded, shared_family, shared_llama
 from tests.inference.families import network_of
@@ -24,19 +24,6 @@ from tests.time_limits import at_most
 @pytest.fixture
 def model() -> LoadedModel:
     return shared_llama()  # two layers of width 32, 31 tokens
-
-
-def change(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def change_tensors(folder: Path, **changes: mx.array | None) -> None:
-    path = folder / "model.safetensors"
-    tensors = dict(mx.load(str(path)))
-    mx.eval(tensors)
-    tensors |= {name.replace("__", "."): tensor for name, tensor in changes.items()}
-    mx.save_safetensors(str(path), {name: tensor for name, tensor in tensors.items() if tensor is not None})
 
 
 def stored(folder: Path, model: LoadedModel) -> BoundEagle3Head:

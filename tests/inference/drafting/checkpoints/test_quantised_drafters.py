@@ -23,7 +23,7 @@ from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
-from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter
+from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, change, saved_random_drafter
 from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma, stored
 from tests.inference.drafting.heads.block_drafters import KINDS, BlockPair, written_block
@@ -54,11 +54,6 @@ def quantise(folder: Path, bits: int) -> dict[str, mx.array]:
     mx.save_safetensors(path, tensors)
     change(folder, quantization={"group_size": GROUP, "bits": bits}, quantization_config={"bits": bits})
     return floats
-
-
-def change(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 BLOCKS = [
