@@ -63,7 +63,7 @@ def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, t
     assert done.returncode == 0
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == [model.name, "some-org/small-4bit"]
-    assert rows[0][1:] == ["llama", "1M", "parameters", "4-bit", "794", "KB", "rdchat"]
+    assert rows[0][1:] == ["llama", "1", "M", "parameters", "4-bit", "794", "KB", "rdchat"]
     assert rows[1][-2:] == ["Hugging", "Face"]
 
 
