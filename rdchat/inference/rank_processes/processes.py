@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rdchat.errors import DeviceError, ModelError, RanksError, RdchatError, one_line
 from rdchat.host import local_network_hint
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
+from rdchat.wording import size_text
 from rdchat.work.child_process import ChildEndedError, ChildError, ChildLimitError, ChildProcess, Limits
 from rdchat.work.job import Job
 

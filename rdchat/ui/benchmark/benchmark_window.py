@@ -32,6 +32,7 @@ from rdchat.ui.style.labels import MODES, Ground, Separator, ThemedLabel, Thrott
 from rdchat.ui.style.layouts import ThinBar, add_row, column, form_layout, row, scrolled, show_share
 from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.wording import counted, rough_time
 
 _NEW = DraftSettings()
 _MODE_NAMES = {Mode.OFF: "Off, twice (measuring error)"}

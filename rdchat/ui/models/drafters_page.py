@@ -5,7 +5,6 @@ from pathlib import Path
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
-from rdchat.wording import counted, size_text
 from rdchat.hub.endpoint import HubError, for_window
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part

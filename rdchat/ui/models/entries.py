@@ -9,7 +9,6 @@ from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
@@ -19,6 +18,7 @@ from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, s
 from rdchat.services.models.larger_model import for_machine
 from rdchat.ui.models.memory_section import judge
 from rdchat.ui.style.formatting import MACHINE, NONE, SEES, dtype_text, listed, percent
+from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -420,5 +420,5 @@ def _judged(
         need = machine.need(sizes, drafter_bytes)
         tip += f"\n{judge(need, need, machine.when_idle.memory)[0]}"
         if fit is Fit.TOO_LARGE:
-            use = f"needs {gigabytes(need.total_bytes)} in {dtype_text(need.precision)}"
+            use = f"needs {size_text(need.total_bytes)} in {dtype_text(need.precision)}"
     return replace(entry, use=use, marks=tuple(marks), tip=tip)

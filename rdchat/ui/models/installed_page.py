@@ -7,7 +7,6 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
-from rdchat.wording import counted, size_text
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
 from rdchat.inference.api.events import LoadProgress

@@ -7,7 +7,6 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
 from shiboken6 import isValid
 
-from rdchat.wording import counted, size_text
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint

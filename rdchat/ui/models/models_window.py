@@ -6,7 +6,6 @@ The Downloads page: a row for each download, the free space of the disk, and the
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
 
-from rdchat.wording import size_text
 from rdchat import host
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import TokenSource, find_endpoint, hub_token_file

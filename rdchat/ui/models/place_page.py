@@ -13,7 +13,6 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
 from shiboken6 import isValid
 
-from rdchat.wording import counted, size_text
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.rank_processes.hosts import Host
@@ -32,6 +31,7 @@ from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, small_text, visible
 from rdchat.ui.style.layouts import Sheet, add_row, column, form_layout, nothing, row
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.wording import counted, size_text
 
 _MACS_NOTE = (
     "Several Macs can run a model that is too large for one. Each needs the same version of rdchat, and ssh without a "

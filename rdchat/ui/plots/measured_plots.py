@@ -7,12 +7,12 @@ from math import ceil, floor
 
 from PySide6.QtCore import QRectF
 
-from rdchat.wording import counted
 from rdchat.inference.api.bench_plan import MLX_LM
 from rdchat.inference.api.requests import Mode, draft_size
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
 from rdchat.ui.plots.drawing import DASHED, Drawing, Plot, ink_on, shade, speed_color
 from rdchat.ui.style.formatting import percent, ratio
+from rdchat.wording import counted
 
 Bars = tuple[tuple[str, Figure], ...]
 """The name and the speed-up over plain decoding of each bar."""

@@ -14,7 +14,6 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
 
-from rdchat.wording import counted
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors
 from rdchat.files.foreign_files import opened
 from rdchat.services.chat.open_chat import OpenChat

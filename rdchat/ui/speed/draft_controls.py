@@ -24,7 +24,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.wording import counted
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import Statistics

@@ -9,16 +9,29 @@ from typing import NamedTuple
 
 from PySide6.QtCore import QRectF
 
-from rdchat.wording import counted, parameter_text
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
 from rdchat.inference.api.ledger_view import spent_ms
 from rdchat.inference.api.reply_statistics import Spent, Statistics
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style.formatting import NONE, count, decimal, dtype_text, duration, memory, percent, rate, rate_digits, ratios, share, speedup
+from rdchat.ui.style.formatting import (
+    NONE,
+    count,
+    decimal,
+    dtype_text,
+    duration,
+    memory,
+    percent,
+    rate,
+    rate_digits,
+    ratios,
+    share,
+    speedup,
+)
 from rdchat.ui.style.labels import ENDS, STAGES, set_tip
 from rdchat.ui.style.theme import Theme, control_font
+from rdchat.wording import counted, parameter_text
 
 # A percentage of fewer tokens would mean nothing.
 _FEW_DRAFTED = 20

@@ -18,6 +18,7 @@ from rdchat.ui.style.labels import LEDGER_COLUMNS, STAGES, ThemedLabel, Throttle
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import SideWindow, ask_to_save_content
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
+from rdchat.wording import counted
 
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _NOTHING = "The times of the next reply of a model on this machine appear here while it is written."

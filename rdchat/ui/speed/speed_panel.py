@@ -40,6 +40,7 @@ from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import DEFINITIONS, REQUEST_PHASES, ElidedLabel, Ground, Separator, Throttle, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, scrolled
 from rdchat.ui.style.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
+from rdchat.wording import counted
 
 if TYPE_CHECKING:
     from rdchat.services.models.training_control import TrainingControl

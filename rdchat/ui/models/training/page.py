@@ -10,7 +10,6 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QSpinBox, QWidget
 
-from rdchat.wording import counted, rough_time, size_text, time_left
 from rdchat.inference.api.requests import Mode, draft_size
 from rdchat.inference.api.training import (
     COMPARED_BEAMS,
@@ -36,6 +35,7 @@ from rdchat.ui.style.labels import TRAINING, ElidedLabel, Separator, ThemedLabel
 from rdchat.ui.style.layouts import ThinBar, column, row, scrolled, show_share
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.wording import counted, rough_time, size_text, time_left
 
 NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
 _PHASES, _STATES, _OUTCOMES = (TRAINING[name] for name in ("phases", "states", "outcomes"))
