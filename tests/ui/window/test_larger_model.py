@@ -60,13 +60,16 @@ def download_row(qtbot: QtBot, offer: ModelOffer) -> ModelRow:
     return offer.row
 
 
-def begin_download(qtbot: QtBot, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> ModelRow:
-    """Begin to download the model that is offered; the hub holds it in the middle."""
+def begin_download(
+    qtbot: QtBot, chat: Chat, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> ModelRow:
+    """Begin to download the model that is offered from the start on; the hub holds it in the middle."""
     suggestion = suggest(monkeypatch, "DFlash")
     monkeypatch.setattr("rdchat.services.models.larger_model.suggestions", lambda: (suggestion,))
     hub.add(MODEL, small_files())
     hub.add(suggestion.drafter.repository, small_files())
     hub.holds_at = 100_000
+    chat.start()
     row = download_row(qtbot, offer)
     click_on(row.main)
     qtbot.waitUntil(lambda: " of " in row.state.text(), timeout=WAIT_MS)
@@ -117,8 +120,7 @@ def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
     qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reply that is being written is not ended by it."""
-    chat.start()
-    row = begin_download(qtbot, offer, hub, monkeypatch)
+    row = begin_download(qtbot, chat, offer, hub, monkeypatch)
     assert row.bar.isVisible()
     assert offer.isVisible()
     chat.engine.gate.shut()
@@ -143,8 +145,7 @@ def test_a_download_in_place_ends_with_the_model_chosen_in_the_open_chat(
 def test_another_model_that_was_chosen_meanwhile_stays(
     qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat.start()
-    begin_download(qtbot, offer, hub, monkeypatch)
+    begin_download(qtbot, chat, offer, hub, monkeypatch)
     chat.controller.model_slot.load_model("better")
     assert not offer.isVisible()
     hub.holds_at = None
