@@ -95,7 +95,8 @@ class Guard:
 def cors_headers(headers: Headers) -> dict[str, str]:
     """Return the headers with which an app may read an answer; none for other clients."""
     if origin := _app_origin(headers):
-        exposed = "request-id, retry-after, x-rdchat-ignored, x-rdchat-model-substituted, x-request-id"
+        own = "x-rdchat-ignored, x-rdchat-model-substituted, x-rdchat-unenforced"
+        exposed = f"request-id, retry-after, {own}, x-request-id"
         return {"access-control-allow-origin": origin, "access-control-expose-headers": exposed, "vary": "Origin"}
     return {}
 

@@ -13,9 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.datastructures import Headers
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.server.guard import cors_headers
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import RequestQueue
 from rdchat.server.response import inflated
@@ -128,6 +130,11 @@ def test_a_request_from_elsewhere_or_without_the_key(
     assert found == status
     assert body["error"]["message"]
     assert not gate.requests
+
+
+def test_an_app_reads_the_headers_that_say_what_did_not_count() -> None:
+    exposed = cors_headers(Headers({"origin": "app://obsidian.md"}))["access-control-expose-headers"].split(", ")
+    assert {"x-rdchat-ignored", "x-rdchat-unenforced", "x-rdchat-model-substituted"} <= set(exposed)
 
 
 def test_other_names_of_this_machine(server: Server) -> None:

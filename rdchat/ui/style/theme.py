@@ -347,7 +347,7 @@ def draw_svg(svg: bytes, size: QSizeF, ratio: float, opacity: float = 1.0, room:
         opacity: From 0 to 1.
         room: What is added at the right and below, for strokes that go over the edge.
     """
-    key = f"{hash(svg)} {size.width():.1f} {size.height():.1f} {ratio} {opacity}"
+    key = f"{hash(svg)} {size.width():.1f} {size.height():.1f} {ratio} {opacity} {room}"
     pixmap = QPixmap(QSize(ceil(size.width() + room), ceil(size.height() + room)) * ratio)
     if QPixmapCache.find(key, pixmap):
         return pixmap

@@ -1,9 +1,10 @@
 from importlib import resources
 
+from PySide6.QtCore import QSizeF
 from PySide6.QtGui import QColor, QIcon
 from PySide6.QtWidgets import QApplication
 
-from rdchat.ui.style.theme import app_icon, line_icon, line_pixmap
+from rdchat.ui.style.theme import app_icon, draw_svg, line_icon, line_pixmap
 
 
 def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:
@@ -24,6 +25,12 @@ def test_an_icon_is_drawn_once(qapp: QApplication) -> None:
     first, again = (line_pixmap("copy", QColor("#123456"), 21, 2) for _ in range(2))
     assert first.cacheKey() == again.cacheKey()
     assert line_pixmap("copy", QColor("#123457"), 21, 2).cacheKey() != first.cacheKey()
+
+
+def test_a_picture_with_more_room_is_another_one(qapp: QApplication) -> None:
+    svg = resources.files("rdchat.ui").joinpath("resources/icons/copy.svg").read_bytes()
+    tight, roomy = (draw_svg(svg, QSizeF(19, 19), 1, room=room) for room in (0, 2))
+    assert (tight.width(), roomy.width()) == (19, 21)
 
 
 def test_a_disabled_icon_is_fainter(qapp: QApplication) -> None:
