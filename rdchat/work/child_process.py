@@ -25,6 +25,7 @@ from rdchat import errors, host, machine
 from rdchat.errors import RdchatError
 from rdchat.work.job import CancelledError, Job, StopWork, outcome_of
 from rdchat.work.served import FrameError, Message, packed, read_message
+from rdchat.wording import size_text
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.02
@@ -230,7 +231,7 @@ class ChildRun:
             late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
             self.kill(ChildEndedError("was stopped", interrupted=True) if _is_stopped(pid) else late)
         elif request.memory_limit is not None and _memory_bytes(pid) > request.memory_limit:
-            self.kill(ChildLimitError(f"more than {(limits.memory_bytes or 0) / 1e9:.1f} GB of memory"))
+            self.kill(ChildLimitError(f"more than {size_text(limits.memory_bytes or 0)} of memory"))
 
     def kill(self, error: ChildError) -> None:
         """Kill the child and end its requests with this error; only the first call counts."""
