@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rdchat.inference.api.events import RoundTree, TokenEvent
-from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE
+from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -22,7 +22,7 @@ _VERSION = 1
 _MIN = -1e308
 # The limit after unpacking; it is enough for some 20,000 rounds.
 _MAX_BYTES = 64 << 20
-_DRAFTERS = {"", *(mode.value for mode in DRAFTERS), EARLIER_REPLIES, SHAPE}
+_DRAFTERS = {"", *(mode.value for mode in DRAFTERS), EARLIER_REPLIES, PHRASES, SHAPE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import (
     resolve_drafter,
     search_drafters,
 )
+from rdchat.inference.drafting.common_phrases import CommonPhrases
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter, check_draft_model, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
@@ -69,6 +70,7 @@ class Drafters:
 
     Attributes:
         auto: State of the automatic mode.
+        phrases: What often follows in the model's language.
         max_heads: Number of drafter heads kept in memory; the last used ones stay.
     """
 
@@ -82,6 +84,7 @@ class Drafters:
         self._failures: dict[Path, tuple[str, str, str]] = {}
         self.max_heads = 1
         self.auto = AutoState(model)
+        self.phrases = CommonPhrases(model.info.path, model.prompts.process)
 
     def drafter_folder(self, named: str | None) -> Path | None:
         """Return the folder of the named drafter, else of the one made for the target; None without either.
@@ -201,10 +204,15 @@ class Drafters:
             case Mode.AUTO:
                 head = self.auto.available.head
                 job = replace(job, drafter=self._auto_sources(settings), kind=head.head.kind if head else None)
-                return job, AutoDrafter(self.auto, job)
+                return job, AutoDrafter(self.auto, job, self.phrases.for_reply)
             case Mode.LOOKUP:
                 return replace(job, drafter="prompt lookup"), LookupDrafter(
-                    prompt, settings.draft_tokens, ledger, trees=self.auto.trees, earlier=earlier
+                    prompt,
+                    settings.draft_tokens,
+                    ledger,
+                    trees=self.auto.trees,
+                    earlier=earlier,
+                    phrases=self.phrases.for_reply(request),
                 )
             case Mode.SPECULATIVE:
                 assert settings.draft_model is not None

@@ -297,7 +297,10 @@ class ChatSession:
             more = next(self._warming, False)
             self._warming = self._warming if more else None
             return more
-        return self.disk.write_next() or (self._running is not None and self.drafters.auto.measure())
+        if self.disk.write_next() or (self._running is not None and self.drafters.auto.measure()):
+            return True
+        self.drafters.phrases.count_when_missed()
+        return False
 
     def fork(self) -> "ChatSession":
         """Return another session of the same model and drafters, with its own empty KV cache."""

@@ -1,6 +1,5 @@
 """Data of earlier chats that speeds up later replies: an index to draft from, and KV caches on disk and in memory."""
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,9 +16,9 @@ from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files import cache_folders
-from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api.events import ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
@@ -33,8 +32,6 @@ _LOG = logging.getLogger(__name__)
 # After a change of the chats.
 _CHECK_MS = 15_000
 _TIDY_MS = 500
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "tekken.json")
-_MAX_FILE_BYTES = 1 << 28
 
 
 class EarlierReplyIndex(QObject):
@@ -123,15 +120,6 @@ class EarlierReplyIndex(QObject):
     def _on_failed(self, error: RdchatError) -> None:
         _LOG.warning("Drafting goes on without earlier replies: %s", error)
         self._use(None)
-
-
-def tokenizer_key(folder: Path) -> str:
-    """Return a name for a model's tokenizer: models with the same files have the same; empty without such files."""
-    digest = hashlib.sha256()
-    files = [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
-    for file in files:
-        digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MAX_FILE_BYTES))
-    return digest.hexdigest()[:16] if files else ""
 
 
 def _updated(

@@ -14,8 +14,8 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import Mode
-from rdchat.inference.decoding.draft import Draft, NodeSource
+from rdchat.inference.api.requests import Mode, NodeSource
+from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.rounds import _drafters
 from rdchat.inference.verification.verifier import PackedTree
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree

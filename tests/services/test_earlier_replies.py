@@ -9,8 +9,8 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
+from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
-from rdchat.services.earlier_chats import tokenizer_key
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window

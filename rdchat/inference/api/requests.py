@@ -5,7 +5,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -30,6 +30,8 @@ EARLIER_REPLIES = "replies"
 """Names the source of a token that prompt lookup found in an earlier reply; other sources have the names of modes."""
 SHAPE = "shape"
 """Names the source of a token that the answer's shape forces."""
+PHRASES = "phrases"
+"""Names the source of a token that often follows the last few in the model's answers."""
 
 
 class ShapeKind(StrEnum):
@@ -379,6 +381,28 @@ class LookupMatch(NamedTuple):
     length: int
     following: Sequence[int]
     earlier: bool = False
+
+
+class NodeSource(IntEnum):
+    """Where a node of a draft comes from.
+
+    Attributes:
+        DRAFTER: The drafter that the draft names.
+        CHAT: Prompt lookup in this chat.
+        REPLIES: Prompt lookup in earlier replies.
+        SHAPE: The only text that the answer format, or the limit of a thought, allows.
+        PHRASES: What often follows the last tokens in the model's answers.
+    """
+
+    DRAFTER = 0
+    CHAT = 1
+    REPLIES = 2
+    SHAPE = 3
+    PHRASES = 4
+
+    def named(self, drafter: str) -> str:
+        """Return the name of a token's source, given that of the draft's drafter."""
+        return (drafter, Mode.LOOKUP.value, EARLIER_REPLIES, SHAPE, PHRASES)[self]
 
 
 @runtime_checkable

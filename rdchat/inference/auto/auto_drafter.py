@@ -1,16 +1,16 @@
 """The drafter of the automatic mode: makes the drafts that the reply's controller plans."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import override
 
 from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import BeamShape, Mode
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode, NodeSource
 from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.planner import Source, draft_model_source, head_source
 from rdchat.inference.auto.state import AutoState
-from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource
+from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath
 from rdchat.inference.decoding.ledger import Ledger, TimedPolicy
 from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reply import ReplyJob
@@ -18,6 +18,7 @@ from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.lookup import lookup_draft
+from rdchat.inference.drafting.lookup_index import Phrases
 from rdchat.inference.verification.verifier import Verified
 
 # Times of rounds in which a draft model reads more tokens first are not learnt.
@@ -30,6 +31,7 @@ class AutoDrafter(Drafter):
     Args:
         state: Costs and estimates of the target and its drafters.
         job: Prompt and request.
+        phrases_for: Returns what a table of phrases expects in a reply; asked where there is no other drafter.
 
     Attributes:
         controller: Plans each call.
@@ -37,7 +39,12 @@ class AutoDrafter(Drafter):
 
     name = "auto"
 
-    def __init__(self, state: AutoState, job: ReplyJob) -> None:
+    def __init__(
+        self,
+        state: AutoState,
+        job: ReplyJob,
+        phrases_for: Callable[[GenerationRequest], Phrases | None] = lambda _: None,
+    ) -> None:
         available = state.available
         costs = state.costs
         trees = state.trees
@@ -55,7 +62,11 @@ class AutoDrafter(Drafter):
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
         if head:
             sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.max_drafted))
-        self.controller = Controller(state.planner, estimates, prompt, sources, trees=trees, earlier=request.earlier)
+        # Beside a head or a draft model, phrases were measured to gain nothing: docs/adr/0026.
+        phrases = None if sources else phrases_for(request)
+        self.controller = Controller(
+            state.planner, estimates, prompt, sources, trees=trees, earlier=request.earlier, phrases=phrases
+        )
         if job.matcher is not None:
             self.controller.forced = job.matcher.forced
         self.policy = TimedPolicy(self.controller, job.ledger)

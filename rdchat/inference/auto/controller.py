@@ -11,7 +11,7 @@ from rdchat.inference.api.requests import EarlierReplies, Mode
 from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, Source, explanation, lookup_drafts
 from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan
-from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, Phrases
 
 # After this many rounds plain steps are timed again, unless rounds are surely faster.
 _PLAIN_EVERY = 40
@@ -68,6 +68,7 @@ class Controller:
         sources: The drafters besides prompt lookup.
         trees: Whether the target verifies trees; otherwise prompt lookup drafts chains.
         earlier: Earlier replies, if prompt lookup may use them.
+        phrases: What often follows the last tokens; None for nothing.
 
     Attributes:
         text: Token ids of the prompt and the reply so far.
@@ -83,10 +84,11 @@ class Controller:
         *,
         trees: bool = True,
         earlier: EarlierReplies | None = None,
+        phrases: Phrases | None = None,
     ) -> None:
         estimates.keep_share(_OTHER_TEXT)
         self.text = list(prompt)
-        self._index = LookupIndex(prompt, estimates.lookup, earlier)
+        self._index = LookupIndex(prompt, estimates.lookup, earlier, phrases)
         self._trees = trees
         self.forced: Callable[[int], Sequence[int]] = lambda _limit: ()
         self._planner = planner

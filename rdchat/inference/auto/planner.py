@@ -3,7 +3,7 @@
 A reply's speed is a sum of tokens over a sum of times. So drafts are compared by their expected tokens minus what their
 time would bring otherwise: `tokens - rate * ms`, where `rate` is the best ratio of plain decoding and of any drafter
 that can always draft. Maximising this maximises the ratio of the sums (Dinkelbach 1967). Prompt lookup can draft only
-now and then, and is chosen where it beats the rest.
+now and then, and is chosen where it beats the rest; where it is alone, its own ratio counts.
 
 Learns how many drafted tokens the target accepts from each drafter, from reply to reply. No MLX here.
 """
@@ -260,7 +260,7 @@ class Planner:
             return None
         calls = [self._calls(table.mode, depth) for table in drafts]
         times = [table.draft_ms[:, None] + ms for table, (ms, _) in zip(drafts, calls, strict=True)]
-        steady = (n for n, table in enumerate(drafts) if table.mode is not Mode.LOOKUP)
+        steady = [n for n, table in enumerate(drafts) if table.mode is not Mode.LOOKUP] or range(len(drafts))
         rate = max([1 / plain_ms, *(float(np.max((1 + drafts[n].accepted) / times[n])) for n in steady)])
         choices = []
         for table, ms, (_, rows) in zip(drafts, times, calls, strict=True):

@@ -158,6 +158,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         cells = [index for index, cell in enumerate(plan.all_cells) if cell.dtype == dtype]
         baselines = [index for index in cells if index < len(plan.baselines)]
         missing = self._warm_up(session, cells)
+        session.drafters.phrases.finish_counting()
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
             yield self._progress("Measuring this computer, once")
             while not self._cancelled.is_set() and session.work_while_idle():

@@ -8,13 +8,12 @@ at any temperature, except that the number of rows in a call changes the last di
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.api.requests import DraftSettings, NodeSource
 from rdchat.inference.decoding.loop import AlwaysDraft, Policy, RoundPlan
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
@@ -105,27 +104,6 @@ def seen_on_paths(seen: mx.array, tree: PackedTree) -> mx.array:
     on_path = nodes[:, None] >= nodes if tree.ancestors is None else tree.ancestors
     counts = mx.zeros((len(tree), seen.shape[0]), mx.int32)
     return seen + 2 * counts.at[nodes[:, None], tree.tokens[None]].add(on_path)
-
-
-class NodeSource(IntEnum):
-    """Where a node of a draft comes from.
-
-    Attributes:
-        DRAFTER: The drafter that the draft names.
-        CHAT: Prompt lookup in this chat.
-        REPLIES: Prompt lookup in earlier replies.
-        SHAPE: The only text that the answer format, or the limit of a thought, allows.
-    """
-
-    DRAFTER = 0
-    CHAT = 1
-    REPLIES = 2
-    SHAPE = 3
-
-    @classmethod
-    def for_match(cls, earlier: bool) -> "NodeSource":
-        """Return the source of a token that was looked up."""
-        return cls.REPLIES if earlier else cls.CHAT
 
 
 @dataclass(frozen=True, slots=True)

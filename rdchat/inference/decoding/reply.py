@@ -15,7 +15,7 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.parts_reader import PartsReader
 from rdchat.inference.api.reply_statistics import AutoChoice, Stage, Statistics
-from rdchat.inference.api.requests import EARLIER_REPLIES, GenerationRequest, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, PHRASES, GenerationRequest, Mode
 from rdchat.inference.api.thoughts import Thoughts, end_of_begun
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
@@ -211,7 +211,8 @@ class Reply:
         """
         from_chat = int(source == Mode.LOOKUP)
         from_replies = int(source == EARLIER_REPLIES)
-        self.count(accepted=1, from_chat=from_chat, from_replies=from_replies)
+        from_phrases = int(source == PHRASES)
+        self.count(accepted=1, from_chat=from_chat, from_replies=from_replies, from_phrases=from_phrases)
         without = _changed(self.counters.accepted_lengths, position - 1, -1)
         self.counters = replace(self.counters, accepted_lengths=_changed(without, position, 1))
 

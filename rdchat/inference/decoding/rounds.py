@@ -16,9 +16,9 @@ import numpy as np
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import RoundStatistics, Stage
-from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, SHAPE, Mode
+from rdchat.inference.api.requests import DRAFTERS, Mode, NodeSource
 from rdchat.inference.decoding.autoregressive import LikelyTokens, Step, TreeLogProbs, likely_tokens, round_tree
-from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource, accepted_path, seen_on_paths
+from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, accepted_path, seen_on_paths
 from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
@@ -277,6 +277,4 @@ class Rounds:
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:
-    names: dict[int, str] = {NodeSource.DRAFTER: name, NodeSource.CHAT: Mode.LOOKUP.value,
-                             NodeSource.REPLIES: EARLIER_REPLIES, NodeSource.SHAPE: SHAPE}  # fmt: skip
-    return ["", *(names[source] for source in draft.fetch_sources()[1:])]
+    return ["", *(NodeSource(source).named(name) for source in draft.fetch_sources()[1:])]

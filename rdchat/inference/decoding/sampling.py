@@ -54,13 +54,7 @@ def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.arra
 
 def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
     """Return the part of `gumbel_noise` that depends on seed and positions, (n, 2) uint32; computed on the host."""
-    low = seed & _MASK
-    high = seed >> 32
-    keys = []
-    for position in positions:
-        first = _mix_int(low ^ _mix_int((position + _STEP) & _MASK))
-        keys.append([first, _mix_int(high ^ _mix_int((first + position) & _MASK))])
-    return mx.array(np.array([*keys], dtype=np.uint32))
+    return mx.array(np.array([_keys_of(seed, position) for position in positions], dtype=np.uint32))
 
 
 def noise_of(keys: mx.array, token_ids: mx.array) -> mx.array:
@@ -93,6 +87,18 @@ def _mix(x: mx.array) -> mx.array:
     x = (x ^ (x >> 16)) * _FACTORS[0]
     x = (x ^ (x >> 15)) * _FACTORS[1]
     return x ^ (x >> 16)
+
+
+def noise_of_one(seed: int, position: int, token: int) -> float:
+    """Return `gumbel_noise` of one position and token, on the host, to the precision of its 24 leading bits."""
+    first, second = _keys_of(seed, position)
+    bits = _mix_int(_mix_int((token + first) & _MASK) ^ second)
+    return -math.log(-math.log1p(-min((bits + 0.5) * 2.0**-32, _LARGEST_BELOW_ONE)))
+
+
+def _keys_of(seed: int, position: int) -> tuple[int, int]:
+    first = _mix_int((seed & _MASK) ^ _mix_int((position + _STEP) & _MASK))
+    return first, _mix_int((seed >> 32) ^ _mix_int((first + position) & _MASK))
 
 
 def _mix_int(x: int) -> int:

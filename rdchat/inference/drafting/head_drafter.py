@@ -8,8 +8,15 @@ import mlx.core as mx
 
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import BeamShape, DraftSettings, EarlierReplies, GenerationRequest, Mode
-from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, NodeSource
+from rdchat.inference.api.requests import (
+    BeamShape,
+    DraftSettings,
+    EarlierReplies,
+    GenerationRequest,
+    Mode,
+    NodeSource,
+)
+from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
@@ -214,7 +221,7 @@ class HeadDrafter(Drafter):
             tree, looked_up = best_nodes(pool, nodes, branch.tokens)
             if self._model.hooks.states.limits_leaves(tree.deepest):
                 tree = tree.with_leaves(max(-(-len(tree) // 2), _MIN_LEAVES))
-            by_depth = mx.array([NodeSource.DRAFTER, *map(NodeSource.for_match, branch.earlier)], mx.int32)
+            by_depth = mx.array([NodeSource.DRAFTER, *branch.sources], mx.int32)
             sources = mx.where(looked_up, by_depth[mx.minimum(tree.depths, len(branch.tokens))], NodeSource.DRAFTER)
             self._ledger.synchronize(*tree.arrays, sources)
         return Draft(tree, sources, finite=pool.finite)

@@ -1,14 +1,14 @@
-"""Prompt lookup: offers what followed the text's ending earlier in the chat, or in earlier replies."""
+"""Prompt lookup: offers what followed the text's ending earlier in the chat, in earlier replies, or often elsewhere."""
 
 from typing import override
 
 import numpy as np
 
 from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DraftSettings, EarlierReplies
-from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
+from rdchat.inference.api.requests import DraftSettings, EarlierReplies, NodeSource
+from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, max_nodes
+from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Phrases, max_nodes
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verified
 
@@ -25,6 +25,7 @@ class LookupDrafter(Drafter):
         ledger: Records the time of its stages; None records nothing.
         trees: Whether the target verifies trees.
         earlier: Earlier replies, if they may be used.
+        phrases: What often follows the last tokens; None for nothing.
     """
 
     name = "lookup"
@@ -37,9 +38,10 @@ class LookupDrafter(Drafter):
         *,
         trees: bool = False,
         earlier: EarlierReplies | None = None,
+        phrases: Phrases | None = None,
     ) -> None:
         self._ledger = ledger or Ledger()
-        self._index = LookupIndex(tokens, earlier=earlier)
+        self._index = LookupIndex(tokens, earlier=earlier, phrases=phrases)
         self._draft_tokens = draft_tokens
         self._trees = trees
         self._began = False
@@ -78,4 +80,4 @@ def lookup_draft(root: int, tree: LookupTree) -> Draft:
         np.array([-1, *tree.parents], np.int32),
         np.array([0, *tree.depths], np.int32),
     )
-    return Draft(PackedTree.pack(nodes), [NodeSource.DRAFTER, *map(NodeSource.for_match, tree.earlier)])
+    return Draft(PackedTree.pack(nodes), [NodeSource.DRAFTER, *tree.sources])

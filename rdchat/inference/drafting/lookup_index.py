@@ -2,17 +2,19 @@
 
 Saxena 2023, "Prompt Lookup Decoding", copies what followed one earlier match. Here all earlier matches vote, as in
 suffix decoding (Oliaro et al. 2024, arXiv 2411.04975): longer ones count more, and the tree of what
-followed them has a chance at each node.
+followed them has a chance at each node. A table of phrases shares out the votes for none of the matches.
 
 The chance that a token copied from an earlier match is right, learnt from what was accepted. No MLX here.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import cycle, islice, takewhile
 
-from rdchat.inference.api.requests import EarlierReplies, LookupMatch
+from rdchat.inference.api.requests import EarlierReplies, LookupMatch, NodeSource
+from rdchat.inference.drafting.phrase_table import LONGEST_RUN, PhraseTable
 
 # Number of tokens that are compared before two positions; longer matches count as this long.
 LONGEST_MATCH = 32
@@ -36,6 +38,7 @@ SEPARATOR = -1
 # Tokens of an ending that are looked up, longest first.
 _RUNS = (6, 2, 1)
 _MAX_MATCHES = 16
+_SOURCES = (NodeSource.CHAT, NodeSource.REPLIES, NodeSource.PHRASES)
 
 
 class Rate:
@@ -79,9 +82,13 @@ class LookupEstimate:
     Each match votes for its token with these odds, and 1 is the vote for none of them. So the chance of a token is the
     sum of its votes over the sum of all votes and 1. Of one match in the chat that is the chance learnt; matches that
     agree raise it, others lower it. Matches in earlier replies count half.
+
+    Attributes:
+        phrases: How often the likeliest token of a table of phrases came, over how often the table expected it.
     """
 
     def __init__(self) -> None:
+        self.phrases = Rate(1.0, _WEIGHT, _FADE)
         self._rates = [[Rate(prior, _WEIGHT, _FADE) for prior in priors] for priors in (_IN_CHAT, _IN_REPLIES)]
 
     def odds(self) -> tuple[list[float], list[float]]:
@@ -98,6 +105,59 @@ class LookupEstimate:
             right: Whether its token came.
         """
         self._rates[earlier][_CLASSES[match]].learn(float(right))
+
+
+class Phrases:
+    """What a table of phrases expects in one reply.
+
+    Its chances get the noise of the reply's sampling, as a head's do. They get a factor too, which is learnt in each
+    text: how often the likeliest token came, over how often the table expected it.
+
+    Args:
+        table: The table.
+        temperature: The reply's; with 0 there is no noise.
+        noise: Returns the Gumbel noise of an absolute position and a token.
+        of_texts: The factor over texts; learns too.
+    """
+
+    def __init__(
+        self, table: PhraseTable, temperature: float = 0.0, noise: Callable[[int, int], float] = lambda *_: 0.0
+    ) -> None:
+        self._table = table
+        self._temperature = temperature
+        self._noise = noise
+        self._of_text = Rate(1.0)
+
+    def chances(self, ending: Sequence[int], position: int, of_texts: Rate) -> dict[int, float]:
+        """Return tokens with their chances.
+
+        Args:
+            ending: The last tokens of the text.
+            position: Absolute position of the token that follows them.
+            of_texts: The factor over texts, from which that of this text starts.
+        """
+        expected = self._expected(ending, position)
+        factor = min(self._of_text.given(of_texts.value), 1 / (sum(expected.values()) or 1.0))
+        return {token: factor * chance for token, chance in expected.items()}
+
+    def learn(self, ending: Sequence[int], position: int, token: int, of_texts: Rate) -> None:
+        """Learn which token followed; arguments as for `chances`."""
+        expected = self._expected(ending, position)
+        if expected:
+            likeliest = max(expected, key=expected.__getitem__)
+            for rate in (self._of_text, of_texts):
+                rate.learn(float(token == likeliest), expected[likeliest])
+
+    def _expected(self, ending: Sequence[int], position: int) -> dict[int, float]:
+        chances = self._table.chances(ending)
+        if not self._temperature:
+            return chances
+        weights = {
+            token: chance ** (1 / self._temperature) * math.exp(self._noise(position, token))
+            for token, chance in chances.items()
+        }
+        total = sum(weights.values()) + max(1 - sum(chances.values()), 0.0)
+        return {token: weight / total for token, weight in weights.items()}
 
 
 def _odds(chance: float) -> float:
@@ -119,21 +179,21 @@ class LookupTree:
     Attributes:
         depths: Depth of each node, from 1.
         chances: Chance that the path is accepted up to the node; chances never rise.
-        earlier: Whether earlier replies have more votes for the node than the chat.
+        sources: What has the most votes for each node.
     """
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
     chances: list[float] = field(default_factory=list)
-    earlier: list[bool] = field(default_factory=list)
+    sources: list[NodeSource] = field(default_factory=list)
 
     @classmethod
     def chain(cls, tokens: Sequence[int], chance: float) -> "LookupTree":
         """Return a chain whose tokens have each this chance to be accepted after the one before."""
         count = len(tokens)
         chances = [chance**depth for depth in range(1, count + 1)]
-        return cls(list(tokens), list(range(count)), list(range(1, count + 1)), chances, [False] * count)
+        return cls(list(tokens), list(range(count)), list(range(1, count + 1)), chances, [NodeSource.CHAT] * count)
 
     def cut(self, nodes: int) -> "LookupTree":
         """Return the first nodes: of a tree from `LookupIndex.draft_tree` the likeliest."""
@@ -146,8 +206,8 @@ class LookupTree:
         for node, parent in enumerate(self.parents, start=1):
             if parent in inside:
                 inside[node] = len(inside)
-                token, _, depth, chance, earlier = (column[node - 1] for column in self._columns)
-                row = (token, inside[parent], depth - 1, chance, earlier)
+                token, _, depth, chance, source = (column[node - 1] for column in self._columns)
+                row = (token, inside[parent], depth - 1, chance, source)
                 for column, value in zip(subtree._columns, row, strict=True):
                     column.append(value)
         return subtree
@@ -168,7 +228,15 @@ class LookupTree:
 
     @property
     def _columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]
-        return self.tokens, self.parents, self.depths, self.chances, self.earlier
+        return self.tokens, self.parents, self.depths, self.chances, self.sources
+
+    def path_to(self, node: int, limit: int) -> list[int]:
+        """Return the last tokens, at most `limit`, of the path to a node."""
+        backwards = list[int]()
+        while node and len(backwards) < limit:
+            backwards.append(self.tokens[node - 1])
+            node = self.parents[node - 1]
+        return backwards[::-1]
 
 
 class Occurrences:
@@ -241,14 +309,20 @@ class LookupIndex:
         tokens: The conversation so far.
         estimate: How often matches are right; learns from every further token.
         earlier: Earlier replies, if they may be used.
+        phrases: What often follows the last tokens; None for nothing.
     """
 
     def __init__(
-        self, tokens: Iterable[int], estimate: LookupEstimate | None = None, earlier: EarlierReplies | None = None
+        self,
+        tokens: Iterable[int],
+        estimate: LookupEstimate | None = None,
+        earlier: EarlierReplies | None = None,
+        phrases: Phrases | None = None,
     ) -> None:
         self._text = Occurrences(tokens)
         self._estimate = estimate or LookupEstimate()
         self._earlier = earlier
+        self._phrases = phrases
         # None until the present ending is looked up.
         self._matches: list[LookupMatch] | None = None
 
@@ -261,7 +335,11 @@ class LookupIndex:
                 best[match.earlier] = match
         for match in best.values() if tokens else ():
             self._estimate.learn(match.length, match.earlier, match.following[0] == tokens[0])
-        self._text.tokens += tokens
+        text = self._text.tokens
+        for token in tokens:
+            if self._phrases is not None:
+                self._phrases.learn(text[-LONGEST_RUN:], len(text), token, self._estimate.phrases)
+            text.append(token)
         self._matches = None
 
     def draft_tree(
@@ -279,29 +357,38 @@ class LookupIndex:
         deepest = min(deepest, DEEPEST)
         matches = self._find_matches()
         odds = self._estimate.odds()
-        if not matches:
-            return tree
-        # Candidates: less their chance, a number that keeps the order, token, parent, its matches, and whether
-        # earlier replies spoke for it more than the chat.
-        waiting: list[tuple[float, int, int, int, list[LookupMatch], bool]] = []
+        # Candidates: less their chance, a number that keeps the order, token, parent, its matches, and its source.
+        waiting: list[tuple[float, int, int, int, list[LookupMatch], NodeSource]] = []
         node = 0
         depth = 0
         chance = 1.0
         added = 0
         while len(tree.tokens) < nodes:
-            for token, share, theirs, earlier in _votes(matches, depth, odds, chain) if depth < deepest else ():
-                if chance * share >= min_chance:
-                    added += 1
-                    heappush(waiting, (-chance * share, added, token, node, theirs, earlier))
+            if depth < deepest:
+                phrases = self._phrases_after(tree, node, depth)
+                for token, share, theirs, source in _votes(matches, depth, odds, phrases, chain):
+                    if chance * share >= min_chance:
+                        added += 1
+                        heappush(waiting, (-chance * share, added, token, node, theirs, source))
             if not waiting:
                 break
-            less, _, token, parent, matches, earlier = heappop(waiting)
+            less, _, token, parent, matches, source = heappop(waiting)
             chance = -less
             node = len(tree.tokens) + 1
             depth = 1 + (tree.depths[parent - 1] if parent else 0)
-            for column, value in zip(tree._columns, (token, parent, depth, chance, earlier), strict=True):
+            for column, value in zip(tree._columns, (token, parent, depth, chance, source), strict=True):
                 column.append(value)
         return tree
+
+    def _phrases_after(self, tree: LookupTree, node: int, depth: int) -> dict[int, float]:
+        """Return what often follows the path to a node at a depth, with chances."""
+        if self._phrases is None:
+            return {}
+        text = self._text.tokens
+        path = tree.path_to(node, LONGEST_RUN)
+        before = text[max(len(text) + len(path) - LONGEST_RUN, 0) :]
+        ending = [*before, *path]
+        return self._phrases.chances(ending, len(text) + depth, self._estimate.phrases)
 
     def _find_matches(self) -> list[LookupMatch]:
         """Return the matches of the ending, in the chat and in earlier replies."""
@@ -325,12 +412,16 @@ def _followed(tokens: list[int], end: int) -> list[int]:
 
 
 def _votes(
-    matches: list[LookupMatch], depth: int, odds: tuple[list[float], list[float]], chain: bool
-) -> list[tuple[int, float, list[LookupMatch], bool]]:
-    """Return the tokens of matches at a depth, with their chances, their matches, and `LookupTree.earlier`."""
-    # Votes of the chat, and of earlier replies.
-    votes: dict[int, list[float]] = {}
-    behind: dict[int, list[LookupMatch]] = {}
+    matches: list[LookupMatch],
+    depth: int,
+    odds: tuple[list[float], list[float]],
+    phrases: dict[int, float],
+    chain: bool,
+) -> list[tuple[int, float, list[LookupMatch], NodeSource]]:
+    """Return the tokens of matches at a depth and of phrases, with their chances, their matches, and their source."""
+    # Votes of the chat, of earlier replies and of phrases.
+    votes: dict[int, list[float]] = {token: [0.0, 0.0, chance] for token, chance in phrases.items()}
+    behind: dict[int, list[LookupMatch]] = {token: [] for token in phrases}
     total = 1.0
     for match in matches:
         length, following, earlier = match
@@ -339,15 +430,12 @@ def _votes(
         token = following[depth]
         vote = odds[earlier][min(length + depth, LONGEST_MATCH)]
         total += vote
-        if token in votes:
-            votes[token][earlier] += vote
-            behind[token].append(match)
-        else:
-            votes[token] = [0.0, vote] if earlier else [vote, 0.0]
-            behind[token] = [match]
+        votes.setdefault(token, [0.0, 0.0, 0.0])[earlier] += vote
+        behind.setdefault(token, []).append(match)
     if chain and votes:
         likeliest = max(votes, key=lambda token: sum(votes[token]))
         votes = {likeliest: votes[likeliest]}
     return [
-        (token, (chat + replies) / total, behind[token], replies > chat) for token, (chat, replies) in votes.items()
+        (token, sum(shares) / total, behind[token], _SOURCES[shares.index(max(shares))])
+        for token, shares in votes.items()
     ]

@@ -19,7 +19,7 @@ import rdchat
 from rdchat import __version__, paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.atomic_file import write_cache_file
-from rdchat.files.foreign_files import MAX_ENTRIES, read_json, read_object, readable_entries
+from rdchat.files.foreign_files import MAX_ENTRIES, read_bytes, read_json, read_object, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api.model_facts import Capability, DraftKind, ModelCard, describes_drafter
 
@@ -27,6 +27,8 @@ OWN = "rdchat"
 HUB = "Hugging Face"
 LM_STUDIO = "LM Studio"
 CHOSEN = "Your folder"
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "tekken.json")
+_MAX_FILE_BYTES = 1 << 28
 # Origins of drafters.
 TRAINED = "Your own"
 SHIPPED = "Comes with rdchat"
@@ -282,3 +284,12 @@ def kept(kind: str, path: Path, find: Callable[[], Any]) -> Any:
         fact = find()
         cache_facts(kind, path, stamp, fact)
     return fact
+
+
+def tokenizer_key(folder: Path) -> str:
+    """Return a name for a model's tokenizer: models with the same files have the same; empty without such files."""
+    digest = hashlib.sha256()
+    files = [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
+    for file in files:
+        digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MAX_FILE_BYTES))
+    return digest.hexdigest()[:16] if files else ""

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.events import RoundTree
-from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, PHRASES, SHAPE, Mode
 from rdchat.ui.plots.drawing import Chart, Drawing
 from rdchat.ui.style import formatting
 from rdchat.ui.style.labels import set_tip
@@ -67,6 +67,7 @@ STYLES = {
     EARLIER_REPLIES: DrafterStyle(
         f"{Mode.LOOKUP.label}, earlier replies", "replies", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)
     ),
+    PHRASES: DrafterStyle("Common phrases", "phrases", "┄┈", _Underline.WaveUnderline, (2.0, 1.0, 1.0, 1.0)),
     SHAPE: DrafterStyle("Answer format", "shape", "╍╍", _Underline.DashDotDotLine, (6.0, 2.0)),
 }
 
@@ -140,7 +141,7 @@ def round_text(trace: ReplyTrace, number: int) -> str:
 def empty_text(trace: ReplyTrace) -> str:
     """Return why a step has no draft: prompt lookup is the one drafter that may find nothing."""
     others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters}
-    others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, SHAPE}
+    others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, PHRASES, SHAPE}
     return "Nothing was drafted." if others else "No earlier text to copy from."
 
 

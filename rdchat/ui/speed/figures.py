@@ -140,7 +140,8 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
     "Drafts": {
         "Prompt lookup, this chat": _of_reply(lambda s: count(s.from_chat)),
         "Prompt lookup, earlier replies": _of_reply(lambda s: count(s.from_replies)),
-        "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies)),
+        "Common phrases": _of_reply(lambda s: count(s.from_phrases)),
+        "By the drafter": _of_reply(lambda s: count(s.accepted - s.from_chat - s.from_replies - s.from_phrases)),
         "Steps with a draft": _of_reply(lambda s: count(s.drafted_rounds)),
         "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
         "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),

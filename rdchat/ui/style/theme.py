@@ -129,6 +129,7 @@ class Colors:
     drafter = _Tones("#b04a00", "#f0a830")
     lookup = _Tones("#007355", "#3fcf9f")
     replies = _Tones("#9c2f7c", "#e79ac9")
+    phrases = _Tones("#5549b8", "#aaa2f7")
     shape = _Tones("#6b5b00", "#d9c34a")
 
     # Stages of a reply, at least 3:1 on `window`

@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.decoding.sampling import gumbel_noise
+from rdchat.inference.decoding.sampling import gumbel_noise, noise_of_one
 from tests.grids import share
 
 VOCABULARY = 49152
@@ -68,6 +68,13 @@ def test_a_few_candidates_get_the_noise_of_the_whole_vocabulary() -> None:
     candidates = mx.array([48_000, 3, 17])
     few = np.array(gumbel_noise(5, mx.array([9, 10]), candidates))
     assert (few == whole[:, [48_000, 3, 17]]).all()
+
+
+def test_the_noise_of_one_token_is_that_of_all_tokens() -> None:
+    seed = (1 << 63) + 12_345
+    whole = noise(seed, [3, 100_000])
+    alone = [[noise_of_one(seed, position, token) for token in range(200)] for position in (3, 100_000)]
+    assert whole[:, :200] == pytest.approx(np.array(alone), abs=1e-4)
 
 
 @pytest.mark.slow

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
-from rdchat.inference.api.requests import LookupMatch
+from rdchat.inference.api.requests import LookupMatch, NodeSource
 from rdchat.inference.drafting.lookup_index import (
     DEEPEST,
     LONGEST_MATCH,
@@ -14,8 +17,10 @@ from rdchat.inference.drafting.lookup_index import (
     LookupIndex,
     LookupTree,
     Occurrences,
+    Phrases,
     max_nodes,
 )
+from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
 
 
 def places_of(tokens: list[int], ending: list[int]) -> dict[int, int]:
@@ -138,10 +143,10 @@ class Earlier:
 def test_earlier_replies_vote_and_are_named() -> None:
     earlier = Earlier([4, 5, 6], [7, 8])
     tree = LookupIndex([1, 4, 5, 6], earlier=earlier).draft_tree(4)
-    assert (tree.tokens, tree.earlier) == ([7, 8], [True, True])
+    assert (tree.tokens, tree.sources) == ([7, 8], [NodeSource.REPLIES] * 2)
     both = LookupIndex([4, 5, 6, 7, 4, 5, 6], earlier=earlier).draft_tree(2)
     assert both.tokens[0] == 7
-    assert not both.earlier[0], "the chat speaks for it at least as much"
+    assert both.sources[0] is NodeSource.CHAT, "the chat speaks for it at least as much"
     assert both.chances[0] > LookupIndex([4, 5, 6, 7, 4, 5, 6]).draft_tree(1).chances[0]
 
 
@@ -161,9 +166,10 @@ def test_a_draft_has_more_nodes_than_asked_for_only_where_calls_stay_small() -> 
 
 
 def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> None:
-    tree = LookupTree([7, 8, 9, 6, 5], [0, 0, 2, 1, 3], [1, 1, 2, 2, 3], [0.5, 0.4, 0.3, 0.2, 0.1], [False] * 5)
+    sources = [NodeSource.CHAT] * 5
+    tree = LookupTree([7, 8, 9, 6, 5], [0, 0, 2, 1, 3], [1, 1, 2, 2, 3], [0.5, 0.4, 0.3, 0.2, 0.1], sources)
     assert tree.depth_first() == LookupTree(
-        [7, 6, 8, 9, 5], [0, 1, 0, 3, 4], [1, 2, 1, 2, 3], [0.5, 0.2, 0.4, 0.3, 0.1], [False] * 5
+        [7, 6, 8, 9, 5], [0, 1, 0, 3, 4], [1, 2, 1, 2, 3], [0.5, 0.2, 0.4, 0.3, 0.1], sources
     )
     rng = np.random.default_rng(0)
     drafted = LookupIndex(rng.integers(0, 4, size=100).tolist()).draft_tree(24, min_chance=0.01)
@@ -179,3 +185,64 @@ def test_a_place_in_earlier_replies_counts_half() -> None:
     """Replies copy one another; with whole votes they took a tenth more rows and brought nothing for them."""
     chat, replies = LookupEstimate().odds()
     assert replies[LONGEST_MATCH] == chat[LONGEST_MATCH] / 2, "a long match is as sure in both"
+
+
+def phrases_of(folder: Path, *texts: list[int]) -> PhraseTable:
+    write_table(folder / "phrases", count_phrases([(text, 0) for text in texts]))
+    return PhraseTable(folder / "phrases")
+
+
+def test_phrases_draft_where_nothing_in_the_chat_repeats(tmp_path: Path) -> None:
+    index = LookupIndex([90, 1], phrases=Phrases(phrases_of(tmp_path, *[[1, 2, 3, 4]] * 3)))
+    tree = index.draft_tree(3)
+    assert (tree.tokens, tree.parents) == ([2, 3, 4], [0, 1, 2])
+    assert tree.sources == [NodeSource.PHRASES] * 3
+
+
+def test_phrases_and_matches_vote_together(tmp_path: Path) -> None:
+    table = phrases_of(tmp_path, *[[1, 2]] * 3, *[[1, 3]] * 2)
+    text = [1, 3, 9, 1]
+    alone = dict(zip((tree := LookupIndex(text).draft_tree(2)).tokens, tree.chances, strict=True))
+    tree = LookupIndex(text, phrases=Phrases(table)).draft_tree(2, deepest=1)
+    both = dict(zip(tree.tokens, tree.chances, strict=True))
+    assert both[3] > alone[3]
+    assert 0 < both[2] < both[3]
+    assert sum(both.values()) <= 1
+
+
+@given(some.lists(some.integers(0, 4), min_size=1, max_size=40), some.lists(some.integers(0, 4), max_size=12))
+def test_chances_of_a_tree_are_shares_of_the_parents(
+    tmp_path_factory: pytest.TempPathFactory, text: list[int], answer: list[int]
+) -> None:
+    table = phrases_of(tmp_path_factory.mktemp("table"), *[answer] * 2, answer[::-1])
+    index = LookupIndex(text, phrases=Phrases(table, 0.7, lambda position, token: float((position + token) % 3)))
+    for token in answer:
+        index.extend([token])
+    tree = index.draft_tree(20)
+    below = [0.0] * (1 + len(tree.tokens))
+    for parent, chance in zip(tree.parents, tree.chances, strict=True):
+        below[parent] += chance
+    assert all(total <= chance + 1e-6 for total, chance in zip(below, [1.0, *tree.chances], strict=True))
+    assert len(set(zip(tree.parents, tree.tokens, strict=True))) == len(tree.tokens)
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_what_came_changes_the_chances_of_phrases(tmp_path: Path, came: bool) -> None:
+    table = phrases_of(tmp_path, *[[1, 2]] * 2, [1, 3])
+    of_texts = LookupEstimate().phrases
+    phrases = Phrases(table)
+    before = phrases.chances([1], 1, of_texts)
+    for _ in range(20):
+        phrases.learn([1], 1, 2 if came else 7, of_texts)
+    after = phrases.chances([1], 1, of_texts)
+    in_another_text = Phrases(table).chances([1], 1, of_texts)
+    assert (after[2] > in_another_text[2] > before[2]) if came else (after[2] < in_another_text[2] < before[2])
+    assert sum(after.values()) <= 1 + 1e-9
+
+
+def test_noise_decides_between_phrases_where_replies_are_sampled(tmp_path: Path) -> None:
+    table = phrases_of(tmp_path, *[[1, 2]] * 3, *[[1, 3]] * 2)
+    for drawn in (2, 3):
+        noise = {2: 0.0, 3: 0.0} | {drawn: 2.0}
+        phrases = Phrases(table, 0.9, lambda _position, token, noise=noise: noise[token])
+        assert LookupIndex([1], phrases=phrases).draft_tree(1).tokens == [drawn]

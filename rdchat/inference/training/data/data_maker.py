@@ -3,17 +3,11 @@
 Zhang et al. 2024 train on answers of the target itself. Without a corpus of questions, the chat template's user prefix
 makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXiv 2406.08464).
 
-Conversations on disk: the shards of a training, each written completely or not at all, and answers of the package.
-
-Shipped answers save hours of decoding. A file of `assets/training/answers/` holds a target's conversations: an `npz` of
-the columns of a shard, compressed by LZMA, named by the target's hash.
+Conversations on disk: the shards of a training, each written completely or not at all.
 
 Decodes many sequences at a time with mlx-lm's batch generator, and reads the hidden states of many.
 """
 
-import io
-import lzma
-import zipfile
 from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,11 +23,11 @@ from mlx_lm.generate import BatchGenerator
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.sample_utils import make_sampler
 
-import rdchat
-from rdchat.errors import ModelError, StorageError
+from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.decoding.reductions import top_k
+from rdchat.inference.drafting.shipped_answers import TrainingConversation, conversations_in
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
 from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
 from rdchat.inference.verification.device import fetch, is_device_error
@@ -42,10 +36,6 @@ from rdchat.inference.verification.target import LoadedModel
 
 SHARDS = "shards"
 """The folder of a training's conversations in its own folder."""
-_COLUMNS = ("tokens", "facts", "temperatures")
-_HASH_DIGITS = 16
-# Shipped answers store temperatures in hundredths.
-TEMPERATURE_STEPS = 100
 Halves = npt.NDArray[np.float16]
 # Draws among tokens with a mass of 0.95 (Holtzman et al. 2020, arXiv 1904.09751), the default of chats, too.
 _nucleus = make_sampler(1.0, 0.95)
@@ -82,27 +72,6 @@ _PASSAGES = 600
 _MARK = "xquestionx"
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingConversation:
-    """One question and its answer.
-
-    Attributes:
-        number: Number of the conversation in the training, from which its seed prompt is drawn.
-        tokens: Question and answer as the target saw them, the chat template's tokens included.
-        answer_start: Index of the answer's first token.
-        temperature: Temperature of the answer.
-    """
-
-    number: int
-    tokens: list[int]
-    answer_start: int
-    temperature: float
-
-    @property
-    def answer(self) -> list[int]:
-        return self.tokens[self.answer_start :]
-
-
 def answer_tokens(made: Sequence[TrainingConversation]) -> int:
     """Return the number of answer tokens in conversations."""
     return sum(len(item.answer) for item in made)
@@ -130,7 +99,7 @@ class ShardFolder:
 
     def read_shard(self, number: int) -> list[TrainingConversation]:
         """Return the conversations of shard `number`, from 0."""
-        return _conversations(self._path(number))
+        return conversations_in(self._path(number))
 
     def append_shard(self, made: Sequence[TrainingConversation]) -> None:
         """Add a shard of at least one conversation; a crash leaves all of it or nothing."""
@@ -149,37 +118,6 @@ def columns(
     """Return the tokens of conversations, concatenated, and for each its number, length and answer start."""
     facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
     return np.concatenate([np.array([*item.tokens], dtype) for item in made]), np.array([*facts], np.int32)
-
-
-def _conversations(file: Path | io.BytesIO, steps: int = 1) -> list[TrainingConversation]:
-    """Read a shard, whose temperatures are counted in `steps` of 1."""
-    with np.load(file) as stored:
-        tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
-    ends = np.cumsum(facts[:, 1]).tolist()
-    rows = zip(ends, facts.tolist(), (temperatures / steps).tolist(), strict=True)
-    return [
-        TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
-        for end, (number, length, answer_start), temperature in rows
-    ]
-
-
-def shipped_path(target_hash: str) -> Path:
-    """Return the path of the shipped answers of a target, whether or not they exist."""
-    return Path(rdchat.__file__).parent / "training_texts" / "answers" / f"{target_hash[:_HASH_DIGITS]}.xz"
-
-
-def read_answers(path: Path) -> list[TrainingConversation]:
-    """Return the conversations in a file made by `scripts/drafter/pack_answers.py`; none where there is no file.
-
-    Raises:
-        StorageError: If it is damaged.
-    """
-    if not path.exists():
-        return []
-    try:
-        return _conversations(io.BytesIO(lzma.decompress(path.read_bytes())), TEMPERATURE_STEPS)
-    except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
 
 
 def write_on(

@@ -28,8 +28,8 @@ from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import published
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.data.data_maker import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import (
     Answers,

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.training.data.data_maker import TrainingConversation
+from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 

@@ -13,16 +13,9 @@ import numpy as np
 from rdchat.errors import ModelError
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
+from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers, shipped_path
 from rdchat.inference.models.safetensors_file import read_header
-from rdchat.inference.training.data.data_maker import (
-    DataMaker,
-    ShardFolder,
-    TrainingConversation,
-    answer_tokens,
-    hidden_states,
-    read_answers,
-    shipped_path,
-)
+from rdchat.inference.training.data.data_maker import DataMaker, ShardFolder, answer_tokens, hidden_states
 from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves, LogitCurve
 from rdchat.inference.training.heads.trainer import Trainer

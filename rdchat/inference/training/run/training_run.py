@@ -27,16 +27,10 @@ from rdchat.inference.benchmark.recording import record
 from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
+from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.models.model_files import TargetBinding, folder_label, is_hub_id
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.data.data_maker import (
-    SHARDS,
-    DataMaker,
-    ShardFolder,
-    Template,
-    TrainingConversation,
-    answer_tokens,
-)
+from rdchat.inference.training.data.data_maker import SHARDS, DataMaker, ShardFolder, Template, answer_tokens
 from rdchat.inference.training.data.seed_prompts import seed_prompt
 from rdchat.inference.training.heads.samples import Answers
 from rdchat.inference.training.run.phases import Pace, make_data, take_shipped, train_head

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.training.data.data_maker import TrainingConversation
+from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer

@@ -5,7 +5,8 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.training.data.data_maker import ShardFolder, TrainingConversation
+from rdchat.inference.drafting.shipped_answers import TrainingConversation
+from rdchat.inference.training.data.data_maker import ShardFolder
 from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary

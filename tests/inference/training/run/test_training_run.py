@@ -13,8 +13,9 @@ from rdchat.files.atomic_file import FileLock
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.training.data import data_maker
-from rdchat.inference.training.data.data_maker import DataMaker, ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.data.data_maker import DataMaker, ShardFolder, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run import phases, training_run

@@ -1,0 +1,97 @@
+"""Keeps the table of phrases for a model's tokenizer: counted once, in the answers that come with rdchat.
+
+No text of a person is ever counted.
+"""
+
+import logging
+from contextlib import suppress
+from functools import partial
+from itertools import batched
+from pathlib import Path
+from typing import Any
+
+from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.decoding.sampling import noise_of_one
+from rdchat.inference.drafting.lookup_index import Phrases
+from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
+from rdchat.inference.drafting.shipped_answers import read_answers, shipped_path
+from rdchat.inference.models.model_locations import tokenizer_key
+from rdchat.inference.models.safetensors_file import target_hash
+from rdchat.inference.prompts.model_prompts import read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.work.job import Job, SerialThread
+
+_LOG = logging.getLogger(__name__)
+# Changes with what is counted and how.
+_REVISION = 1
+# Answers that are encoded together.
+_TOGETHER = 32
+
+
+class CommonPhrases:
+    """The table of phrases of one model.
+
+    It is counted on a thread while the app is idle, once a reply could have used it; the replies after it draft from
+    it. Models with the same tokenizer share a file in the cache folder.
+
+    Args:
+        folder: The model's folder.
+        tokenizers: Encodes the answers, which the default model wrote, for another model.
+    """
+
+    def __init__(self, folder: Path, tokenizers: TokenizerProcess) -> None:
+        self._folder = folder
+        self._tokenizers = tokenizers
+        self._table: PhraseTable | None = None
+        self._opened = False
+        self._counting: Job[PhraseTable] | None = None
+        self._thread = SerialThread("phrases")
+
+    def for_reply(self, request: GenerationRequest) -> Phrases | None:
+        """Return what the table expects in a reply; None while there is no table."""
+        if not self._opened:
+            self._opened = True
+            try:
+                self._table = PhraseTable(self._path())
+            except RdchatError as error:
+                _LOG.info("The common phrases are to be counted: %s", error)
+        if self._table is None:
+            return None
+        return Phrases(self._table, request.sampling.temperature, partial(noise_of_one, request.seed))
+
+    def count_when_missed(self) -> None:
+        """Begin to count, once, if a reply has found no table."""
+        if self._opened and self._table is None and self._counting is None:
+            self._counting = self._thread.do(self._count, self._take, may_stop=True)
+
+    def finish_counting(self) -> None:
+        """Count now if a reply has found no table, and wait for it."""
+        self.count_when_missed()
+        if self._counting is not None:
+            with suppress(RdchatError):
+                self._counting.result()
+
+    def _path(self) -> Path:
+        return paths.cache_dir() / "phrases" / f"{tokenizer_key(self._folder)}-{_REVISION}"
+
+    def _count(self, job: Job[PhraseTable]) -> PhraseTable:
+        source = paths.default_model_dir()
+        answers = read_answers(shipped_path(target_hash(source)))
+        texts = [(answer.tokens, answer.answer_start) for answer in answers]
+        if tokenizer_key(source) != tokenizer_key(self._folder):
+            decode = read_tokenizer(source, self._tokenizers).decode
+            texts = []
+            for some in batched(answers, _TOGETHER):
+                job.check_cancelled()
+                text = "\n\n".join(decode(answer.answer, skip_special_tokens=True) for answer in some)
+                texts.append((self._tokenizers.encode_text(self._folder, text), 1))
+        write_table(self._path(), count_phrases(texts))
+        return PhraseTable(self._path())
+
+    def _take(self, outcome: Any) -> None:
+        if isinstance(outcome, PhraseTable):
+            self._table = outcome
+        else:
+            _LOG.warning("Drafting goes on without common phrases: %s", outcome)

@@ -1,0 +1,157 @@
+"""Which token often follows the last few, counted in many texts: drafts where nothing in the chat repeats. No MLX here.
+
+A run is one to four tokens in a row. For each run that came more than once, a table has its most frequent followers.
+The chances from runs of different lengths are blended as in Witten and Bell 1991 ("The Zero-Frequency Problem", IEEE
+Transactions on Information Theory 37, method C): a run that was followed by n different tokens in its m occurrences
+leaves n / (n + m) of the chance to the next shorter run. He et al. 2024 ("REST", arXiv 2311.08252) draft from a
+datastore of texts, too.
+"""
+
+import mmap
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.errors import StorageError
+from rdchat.files.atomic_file import atomic_file, make_folder
+
+# Tokens of the longest run.
+LONGEST_RUN = 4
+# A run must have come this often.
+_MIN_COUNT = 3
+# Followers of a run that are kept, the most frequent ones.
+_MAX_FOLLOWERS = 8
+# Odd, so that multiplying by it modulo 2**32 can be undone; the golden ratio's fraction.
+_FACTOR = 0x9E3779B1
+_MASK = 0xFFFFFFFF
+# Words before the columns: the checksum of all that follows, and the numbers of runs and of followers.
+_HEADER_WORDS = 3
+
+type Words = npt.NDArray[np.uint32]
+
+
+def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Words:
+    """Count what followed each run; returns the contents of a table's file.
+
+    Args:
+        texts: Token ids of each text, and the index of its first token that counts as a follower; runs may begin
+            before it.
+
+    Returns:
+        (words,) uint32: the header; for each run, sorted, its key; for each run and once more the index of its first
+        follower; for each run the chance that it leaves to the shorter run; for each follower its token; for each
+        follower its chance. Chances are float32, seen as uint32.
+    """
+    tokens, places, follows = _joined(texts)
+    pairs = []
+    keys = np.zeros(len(tokens), np.uint32)
+    for length in range(1, LONGEST_RUN + 1):
+        # The run of this length that ends at each token, from the one a token shorter that ends before it.
+        keys = (np.concatenate([np.zeros(1, np.uint32), keys[:-1]]) + tokens + np.uint32(1)) * np.uint32(_FACTOR)
+        is_pair = follows[1:] & (places[1:] >= length)
+        pairs.append(keys[:-1][is_pair].astype(np.uint64) << np.uint64(32) | tokens[1:][is_pair])
+    return _with_header(*_columns(*np.unique(np.concatenate(pairs), return_counts=True)))
+
+
+def _joined(texts: Iterable[tuple[Sequence[int], int]]) -> tuple[Words, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the tokens of all texts, the place of each in its text, and whether it counts as a follower."""
+    tokens = [np.zeros(1, np.uint32)]
+    places = [np.zeros(1, np.int64)]
+    follows = [np.zeros(1, np.bool_)]
+    for text, start in texts:
+        tokens.append(np.array(text, np.uint32))
+        places.append(np.arange(len(text)))
+        follows.append(places[-1] >= start)
+    return np.concatenate(tokens), np.concatenate(places), np.concatenate(follows)
+
+
+def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tuple[Words, Words, Words, Words, Words]:
+    """Return the columns of a table from the sorted pairs of a run's key and its follower, and how often each came."""
+    keys, first, run_of = np.unique(pairs >> np.uint64(32), return_index=True, return_inverse=True)
+    totals = np.add.reduceat(counts, first) if len(counts) else counts
+    distinct = np.bincount(run_of, minlength=len(keys))
+    by_count = np.lexsort((-counts, run_of))
+    rank = np.arange(len(pairs)) - first[run_of]
+    kept = by_count[(totals[run_of] >= _MIN_COUNT) & (rank < _MAX_FOLLOWERS)]
+    shown = totals >= _MIN_COUNT
+    followers = np.minimum(distinct, _MAX_FOLLOWERS)[shown]
+    weights = totals + distinct
+    return (
+        keys[shown].astype(np.uint32),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(followers)]).astype(np.uint32),
+        (distinct / weights)[shown].astype(np.float32).view(np.uint32),
+        (pairs[kept] & np.uint64(_MASK)).astype(np.uint32),
+        (counts[kept] / weights[run_of[kept]]).astype(np.float32).view(np.uint32),
+    )
+
+
+def _with_header(*columns: Words) -> Words:
+    words = np.concatenate([np.array([len(columns[0]), len(columns[3])], np.uint32), *columns])
+    return np.concatenate([np.array([zlib.crc32(words.tobytes())], np.uint32), words])
+
+
+def write_table(path: Path, words: Words) -> None:
+    """Write what `count_phrases` returned.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    make_folder(path.parent)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(words.tobytes())
+
+
+class PhraseTable:
+    """A table in a file, mapped into memory.
+
+    Args:
+        path: A file of `write_table`.
+
+    Raises:
+        StorageError: If it is damaged, or cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            words = memoryview(mapped).cast("I")
+            checksum, runs, followers = words[:_HEADER_WORDS]
+        except (OSError, ValueError, TypeError) as error:
+            raise StorageError(f"{path} cannot be read: {error}.") from error
+        sizes = (runs, runs + 1, runs, followers, followers)
+        if len(words) != _HEADER_WORDS + sum(sizes) or checksum != zlib.crc32(words[1:]):
+            raise StorageError(f"{path} is damaged.")
+        ends = np.cumsum((_HEADER_WORDS, *sizes)).tolist()
+        keys, starts, rests, tokens, shares = (words[start:end] for start, end in pairwise(ends))
+        self._keys = keys
+        self._starts = starts
+        self._rests = rests.cast("B").cast("f")
+        self._tokens = tokens
+        self._shares = shares.cast("B").cast("f")
+
+    def chances(self, ending: Sequence[int]) -> dict[int, float]:
+        """Return tokens that often follow, with their chances, whose sum is at most 1.
+
+        Args:
+            ending: The last tokens of a text; four are enough.
+        """
+        found: dict[int, float] = {}
+        left = 1.0
+        for length in range(min(LONGEST_RUN, len(ending)), 0, -1):
+            key = 0
+            for token in ending[-length:]:
+                key = (key + token + 1) * _FACTOR & _MASK
+            run = bisect_left(self._keys, key)
+            if run == len(self._keys) or self._keys[run] != key:
+                continue
+            for place in range(self._starts[run], self._starts[run + 1]):
+                token = self._tokens[place]
+                found[token] = found.get(token, 0.0) + left * self._shares[place]
+            left *= self._rests[run]
+        return found

@@ -1,0 +1,73 @@
+"""Conversations that a model wrote, as files: the shards of a training, and answers that come with rdchat. No MLX here.
+
+Shipped answers save hours of decoding. A file of `assets/training/answers/` holds a target's conversations: an `npz` of
+the columns of a shard, compressed by LZMA, named by the target's hash.
+"""
+
+import io
+import lzma
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import rdchat
+from rdchat.errors import StorageError
+
+# Shipped answers store temperatures in hundredths.
+TEMPERATURE_STEPS = 100
+_COLUMNS = ("tokens", "facts", "temperatures")
+_HASH_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConversation:
+    """One question and its answer.
+
+    Attributes:
+        number: Number of the conversation in the training, from which its seed prompt is drawn.
+        tokens: Question and answer as the target saw them, the chat template's tokens included.
+        answer_start: Index of the answer's first token.
+        temperature: Temperature of the answer.
+    """
+
+    number: int
+    tokens: list[int]
+    answer_start: int
+    temperature: float
+
+    @property
+    def answer(self) -> list[int]:
+        return self.tokens[self.answer_start :]
+
+
+def conversations_in(file: Path | io.BytesIO, steps: int = 1) -> list[TrainingConversation]:
+    """Read a shard, whose temperatures are counted in `steps` of 1."""
+    with np.load(file) as stored:
+        tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
+    ends = np.cumsum(facts[:, 1]).tolist()
+    rows = zip(ends, facts.tolist(), (temperatures / steps).tolist(), strict=True)
+    return [
+        TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
+        for end, (number, length, answer_start), temperature in rows
+    ]
+
+
+def shipped_path(target_hash: str) -> Path:
+    """Return the path of the shipped answers of a target, whether or not they exist."""
+    return Path(rdchat.__file__).parent / "training_texts" / "answers" / f"{target_hash[:_HASH_DIGITS]}.xz"
+
+
+def read_answers(path: Path) -> list[TrainingConversation]:
+    """Return the conversations in a file made by `scripts/drafter/pack_answers.py`; none where there is no file.
+
+    Raises:
+        StorageError: If it is damaged.
+    """
+    if not path.exists():
+        return []
+    try:
+        return conversations_in(io.BytesIO(lzma.decompress(path.read_bytes())), TEMPERATURE_STEPS)
+    except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error

@@ -1,0 +1,95 @@
+"""The table of phrases gives the chances of Witten and Bell, from a file that is checked."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from rdchat.errors import StorageError
+from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
+
+# Few different ids, so that runs repeat; two of them need more than 16 bits.
+_IDS = some.sampled_from([0, 1, 2, 70_000, 200_000])
+_TEXTS = some.lists(some.tuples(some.lists(_IDS, min_size=1, max_size=30), some.integers(0, 3)), max_size=4)
+
+
+def table(folder: Path, texts: list[tuple[list[int], int]]) -> PhraseTable:
+    path = folder / "phrases"
+    write_table(path, count_phrases(texts))
+    return PhraseTable(path)
+
+
+def followers(texts: list[tuple[list[int], int]], run: tuple[int, ...]) -> Counter[int]:
+    """Count what followed a run, one text after the other."""
+    found = Counter[int]()
+    for text, start in texts:
+        for place in range(max(len(run), start), len(text)):
+            if tuple(text[place - len(run) : place]) == run:
+                found[text[place]] += 1
+    return found
+
+
+def blended(texts: list[tuple[list[int], int]], ending: list[int]) -> dict[int, float]:
+    """Return the chances after an ending by the formula, from the shortest run to the longest."""
+    chances: dict[int, float] = {}
+    for length in range(1, min(4, len(ending)) + 1):
+        found = followers(texts, tuple(ending[-length:]))
+        if found.total() < 3:
+            continue
+        weight = found.total() + len(found)
+        chances = {token: chance * len(found) / weight for token, chance in chances.items()}
+        for token, count in found.items():
+            chances[token] = chances.get(token, 0.0) + count / weight
+    return chances
+
+
+@given(_TEXTS, some.lists(_IDS, max_size=6))
+def test_chances_are_those_of_witten_and_bell(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[tuple[list[int], int]], ending: list[int]
+) -> None:
+    chances = table(tmp_path_factory.mktemp("table"), texts).chances(ending)
+    assert chances == pytest.approx(blended(texts, ending))
+    assert sum(chances.values()) <= 1 + 1e-6
+
+
+def test_only_the_most_frequent_followers_are_kept(tmp_path: Path) -> None:
+    texts = [([7, follower] * (20 - follower), 0) for follower in range(10, 20)]
+    chances = table(tmp_path, texts).chances([7])
+    assert sorted(chances) == list(range(10, 18))
+
+
+def test_nothing_follows_an_unknown_run(tmp_path: Path) -> None:
+    known = table(tmp_path, [([1, 2, 3] * 4, 0)])
+    assert known.chances([9]) == {}
+    assert known.chances([]) == {}
+    assert known.chances([-1, -5]) == {}
+
+
+@pytest.mark.parametrize("change", ["a byte", "cut", "empty", "gone"])
+def test_a_damaged_file_is_refused(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "phrases"
+    write_table(path, count_phrases([([1, 2] * 5, 0)]))
+    whole = path.read_bytes()
+    match change:
+        case "a byte":
+            path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        case "cut":
+            path.write_bytes(whole[:-4])
+        case "empty":
+            path.write_bytes(b"")
+        case "gone":
+            path.unlink()
+    with pytest.raises(StorageError):
+        PhraseTable(path)
+
+
+def test_a_table_of_no_texts_is_empty(tmp_path: Path) -> None:
+    assert table(tmp_path, []).chances([1, 2]) == {}
+
+
+def test_it_is_smaller_than_the_texts_that_do_not_repeat(tmp_path: Path) -> None:
+    words = count_phrases([(np.arange(10_000).tolist(), 0)])
+    assert words.nbytes < 100
