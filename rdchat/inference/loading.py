@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten, tree_map_with_path
+from mlx.utils import tree_flatten, tree_map_with_path, tree_unflatten
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat import host
@@ -56,6 +56,7 @@ from rdchat.inference.models.model_settings import (
     new_network,
     read_generation_settings,
 )
+from rdchat.inference.models.unpacking import can_unpack, unpacked
 from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_trip, check_token_ids, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.verification.capability import check_capability, use_capability
@@ -222,9 +223,13 @@ def _weights(
     """Read a part of the weights; return it with the name of the precision, and the settings."""
     with memory_errors(f"for the weights of {files.folder.name}"):
         network, config, settings = _read(files, process)
+        packed = {}
+        # MLX is fast on a GPU, and can compute a part of a layer.
+        if not on_gpu() and part.ranks == 1:
+            packed = {f"{name}.weight": layer for name, layer in network.named_modules() if can_unpack(layer)}
         network, precision = _convert(network, config, dtype, files)
         part.apply(network)
-        _make_real(network, on_progress)
+        _make_real(network, packed, on_progress)
     wire_memory()
     return network, precision, settings
 
@@ -363,13 +368,22 @@ def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[s
     return predicate
 
 
-def _make_real(network: nn.Module, on_progress: Callable[[LoadProgress], None]) -> None:
-    arrays = [array for _, array in tree_flatten(network.parameters())]
-    total = sum(array.nbytes for array in arrays)
+def _make_real(network: nn.Module, packed: dict[str, nn.Module], on_progress: Callable[[LoadProgress], None]) -> None:
+    """Compute the lazy weights, one by one; `packed` has the layers, by weight, of which the host unpacks the weights.
+
+    It is emptied, as is the list of weights, so that what a weight is made from does not stay in memory.
+    """
+    arrays = tree_flatten(network.parameters())[::-1]
+    total = sum(array.nbytes for _, array in arrays)
     done = 0
-    for array in arrays:
+    while arrays:
+        name, array = arrays.pop()
         on_progress(LoadProgress("Reading weights", done / max(total, 1)))
-        mx.eval(array)
+        layer = packed.pop(name, None)
+        if layer is not None and array.dtype == mx.float32:
+            network.update(tree_unflatten([(name, unpacked(layer))]))
+        else:
+            mx.eval(array)
         done += array.nbytes
     mx.clear_cache()
     on_progress(LoadProgress("Reading weights", 1.0))
