@@ -24,6 +24,7 @@ CHILDREN = {
     "images": "rdchat.inference.vision.pixels_child",
     "downloads": "rdchat.inference.engine_downloads",
     "facts": "rdchat.inference.library.model_library",
+    "preparation": "rdchat.inference.preparation",
     "training": "rdchat.inference.training.training_child",
     "transfer": "rdchat.chat.transfer.transfer_process",
     "files": "rdchat.chat.attachments.file_reader",

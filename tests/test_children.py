@@ -100,6 +100,7 @@ def test_what_is_no_child_is_left_to_the_command_line() -> None:
     for arguments in ([], ["ask", "hi"], ["ask", "-c", "import os"], ["-c", "import os; os.abort()"]):
         assert run_child(arguments) is None
     names = {"tokenizers", "downloads", "facts", "training", "transfer", "files", "formulas", "tools", "rank", "images"}
+    names |= {"preparation"}
     assert set(CHILDREN) == names
 
 
@@ -137,4 +138,4 @@ def test_nobody_else_starts_a_program_of_pythons() -> None:
                 continue
             assert "host.child_command(" in source, path
             assert "env=os.environ" in source or "env=environment" in source, path  # MLX's TMPDIR is not for children
-    assert found == {"child_process.py", "default_model.py", "loading.py", "mac_desktop.py"}
+    assert found == {"child_process.py", "default_model.py", "loading.py", "mac_desktop.py", "preparation.py"}

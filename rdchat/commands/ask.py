@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_lin
 from rdchat.inference.api.events import (
     UNKNOWN_LENGTH,
     FinishReason,
-    LoadProgress,
     ModelInfo,
     ReplyEnd,
     TokenEvent,
@@ -43,6 +42,7 @@ from rdchat.inference.api.requests import (
     check_seed,
     fresh_seed,
 )
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 
 type _Loaded = tuple[ModelInfo, Count, Callable[[GenerationRequest], TokenIterator]]
 """A model, and functions that count tokens and begin a reply."""
@@ -162,9 +162,7 @@ def run(args: argparse.Namespace) -> int:
     if args.profile and not args.json and answer.end is not None:
         print(ledger_table(ledger_rows(grouped_entries(answer.end.statistics.ledger))), file=sys.stderr)
     if not answer.cancelled:
-        sys.stdout.flush()
-        with ProgressLine() as progress, suppress(KeyboardInterrupt):
-            answer.prepare(progress.show_stage)
+        answer.prepare()
     return INTERRUPTED if answer.cancelled else 0
 
 
@@ -234,7 +232,7 @@ class _Answer:
     Attributes:
         chosen: Sampling values that the person gave.
         verification: What the model verifies in one call, a `DraftKind`; None for a reply that drafts nothing.
-        prepare: Compiles what drafts, unless that was done on this machine; called after the reply.
+        prepare: Has drafting prepared after this command, unless that was done on this machine.
     """
 
     chosen: dict[str, Any]
@@ -247,7 +245,7 @@ class _Answer:
     end: ReplyEnd | None = None
     cancelled: bool = False
     verification: str | None = None
-    prepare: Callable[[Callable[[LoadProgress], None]], None] = lambda _: None
+    prepare: Callable[[], object] = lambda: None
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
         load = self._load_elsewhere if args.hosts or remote_model(args.model) else self._load
@@ -265,19 +263,26 @@ class _Answer:
 
     def _load(self, args: argparse.Namespace, progress: ProgressLine) -> _Loaded:
         """Load the model here, on the thread of the command, without an engine around it."""
+        # It imports transformers, as this process does next.
+        shared_tokenizers().start_child()
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
+        from rdchat.inference.preparation import prepare_later  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
         loaded = terminal.load_chosen(args, progress)
         session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
-        session.drafters.load_drafter(self.draft, progress.show_stage)
         auto = self.draft.mode is Mode.AUTO
-        # The automatic mode's first reply on a machine does not wait for what drafts; that is compiled after it.
+        named = any(self.draft.named(mode) for mode in DRAFTERS)
+        # The automatic mode's first reply on a machine waits for nothing that drafts, unless a drafter may be wrong.
+        drafts = loaded.is_tried or named or not auto
+        if drafts:
+            session.drafters.load_drafter(self.draft, progress.show_stage)
         session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show_stage)
         session.plain_replies = int(auto)
-        self.prepare = partial(session.prepare, self.draft)
-        # Trying it out takes calls of the model.
-        self.verification = None if self.draft.mode is Mode.OFF else loaded.capability.kind.value
+        if drafts and self.draft.mode is not Mode.OFF:
+            self.verification = loaded.capability.kind.value
+        if not session.is_prepared(self.draft):
+            self.prepare = partial(prepare_later, args.model, args.dtype, self.draft)
         count = partial(loaded.prompts.count, context_length=loaded.info.context_length)
         return loaded.info, count, session.generate
 

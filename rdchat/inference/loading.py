@@ -149,6 +149,9 @@ def load_model(
         NetworkError: If the default model could not be downloaded.
     """
     began = perf_counter()
+    process = tokenizers or shared_tokenizers()
+    # It is ready by the time the weights are read.
+    process.start_child()
     with header_compiled():
         folder = resolve_model(None if model is None else str(model), on_progress)
         # It is that of the weights that are read after it.
@@ -158,9 +161,6 @@ def load_model(
         vision = vision_of(folder)
         sizes = vision.sizes(files.sizes) if part.ranks == 1 else files.sizes
         warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
-        process = tokenizers or shared_tokenizers()
-        # It is ready by the time the weights are read.
-        process.start_child()
         network, precision, settings = _weights(files, chosen, part, on_progress, process)
     rows = _vocabulary_size(network, folder.name)
     tokenizer = read_tokenizer(folder, process, lambda: on_progress(LoadProgress("Reading the tokenizer", None)))
@@ -195,14 +195,29 @@ def load_model(
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))
     pace = PrefillPace(_FIRST_CHUNK_GPU if on_gpu() else _FIRST_CHUNK_CPU)
     return LoadedModel(
-        network, tokenizer, info, pace, hooks, try_out, prompts, image_input, generation.suppressed, generation.stop
+        network,
+        tokenizer,
+        info,
+        pace,
+        hooks,
+        try_out,
+        prompts,
+        image_input,
+        generation.suppressed,
+        generation.stop,
+        stored_capability(info.path, stamp, _trial_setting(info)) is not None,
     )
+
+
+def _trial_setting(info: ModelInfo) -> str:
+    """Return what else the result of a trial depends on: precision, device and versions."""
+    code = stamp_of(Path(__file__).with_name("verification")).digest
+    return f"{info.dtype} {info.device} {version('mlx')} {code}"
 
 
 def _known_or_tried(network: nn.Module, hooks: ModelHooks, info: ModelInfo, stamp: Stamp) -> Capability:
     """Return what a model can verify, as kept from an earlier start with the same files, versions and precision."""
-    code = stamp_of(Path(__file__).with_name("verification")).digest
-    setting = f"{info.dtype} {info.device} {version('mlx')} {code}"
+    setting = _trial_setting(info)
     if (known := stored_capability(info.path, stamp, setting)) is not None:
         use_capability(network, hooks, info.vocabulary_size, known)
         return known

@@ -146,8 +146,8 @@ class ChatSession:
         caches: The KV caches of earlier conversations.
         disk: Keeps caches on disk, for requests that name a folder.
         cache: The KV cache of the last reply.
-        plain_replies: So many more replies are plain where drafting is not compiled yet, except on a GPU; then
-            `work_while_idle` compiles it.
+        plain_replies: So many more replies are plain where the model was not tried out, or drafting is not compiled
+            yet, except on a GPU; then `work_while_idle` compiles it.
     """
 
     def __init__(
@@ -185,10 +185,12 @@ class ChatSession:
         """
         self._warming = None
         self._end_running(request.partition)
+        # A trial takes some 60 calls of the model.
+        is_untried = self.plain_replies > 0 and not self.model.is_tried
         with device_errors("for the drafter"):
-            reason = self.drafters.try_load(request.draft)
+            reason = None if is_untried else self.drafters.try_load(request.draft)
         # A GPU compiles in some seconds; g++ takes half a minute.
-        is_held_back = self.plain_replies and reason is None and not on_gpu()
+        is_held_back = self.plain_replies and not is_untried and reason is None and not on_gpu()
         missing = self._missing(request.draft) if is_held_back else []
         clock = Clock()
         ledger = Ledger()
@@ -225,7 +227,7 @@ class ChatSession:
             from_disk=from_disk,
             prompt_read=partial(self.disk.note_prompt, cache, request.keep),
         )
-        if missing:
+        if missing or is_untried:
             reason = not_prepared(self.model.info.name)
             self.plain_replies -= 1
             self._warming = _compile(self.model, self.drafters, missing)
@@ -280,6 +282,10 @@ class ChatSession:
             # Nobody knows how many are left of a model that needs more than usual.
             known = share < 1 and not on_gpu()
             on_progress(LoadProgress(f"Preparing {self.model.info.name}, once", share if known else None))
+
+    def is_prepared(self, settings: DraftSettings) -> bool:
+        """Return whether what replies with these settings need is tried out and compiled on this machine."""
+        return settings.mode is Mode.OFF or (self.model.is_tried and not self._missing(settings))
 
     def _missing(self, settings: DraftSettings) -> list[tuple[DraftSettings, Path]]:
         """Return what must be compiled for replies with these settings, and the marker file of each."""

@@ -18,9 +18,12 @@ import pytest
 from rdchat import paths
 from rdchat.cli import main
 from rdchat.commands import terminal
-from rdchat.inference import blas, session
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.files.atomic_file import FileLock, make_folder
+from rdchat.inference import blas, preparation, session
+from rdchat.inference.api.requests import DraftSettings, Dtype
+from rdchat.inference.loading import load_model
 from rdchat.inference.models.default_conversion import convert
+from rdchat.inference.preparation import prepare
 from tests.commands.running import check_refused, printed_json
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.prompts.folders import with_template
@@ -101,6 +104,14 @@ EVERYWHERE = [[], ["ask"], ["bench"], ["doctor"], ["models"], ["models", "list"]
 
 
 @pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> list[DraftSettings]:
+    """The settings that are prepared after the command, instead of in a child."""
+    asked: list[DraftSettings] = []
+    monkeypatch.setattr(preparation, "prepare_later", lambda _model, _dtype, draft: asked.append(draft))
+    return asked
+
+
+@pytest.fixture
 def new_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Nothing is compiled yet; the modes that are compiled, and the ends of replies."""
     did: list[str] = []
@@ -116,16 +127,23 @@ def new_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return did
 
 
-def test_the_first_answer_of_the_automatic_mode_is_plain_and_drafting_is_prepared_after_it(
-    small_model: Path, new_machine: list[str], capsys: pytest.CaptureFixture[str]
+def test_the_first_answer_of_the_automatic_mode_is_plain_and_drafting_is_prepared_after_the_command(
+    small_model: Path,
+    new_machine: list[str],
+    later: list[DraftSettings],
+    untried: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     arguments = ("--model", str(small_model), "--max-tokens", "6", "--temperature", "0", "--seed", "1")
     first = ask_json(capsys, "hi", *arguments)
-    assert new_machine == ["off", "reply", "lookup", "drafter"]
-    assert (first["mode"], first["requested_mode"]) == ("off", "auto")
+    assert (new_machine, untried) == (["off", "reply"], []), "the first answer waits for no trial of the model"
+    assert (first["mode"], first["requested_mode"], first["verification"]) == ("off", "auto", None)
     assert "is prepared once on this computer" in first["mode_reason"]
+    assert later == [DraftSettings()]
+    prepare(str(small_model), Dtype.AUTO, later.pop())
+    assert (new_machine[2:], untried) == (["lookup", "drafter"], ["trial"])
     second = ask_json(capsys, "hi", *arguments)
-    assert new_machine[4:] == ["reply"]
+    assert (new_machine[4:], later, untried, second["verification"]) == (["reply"], [], ["trial"], "trees")
     assert (second["mode"], second["mode_reason"]) == ("auto", None)
     assert second["token_ids"] == first["token_ids"]
 
@@ -136,6 +154,31 @@ def test_a_chosen_mode_is_compiled_before_the_answer(
     report = ask_json(capsys, "hi", "--model", str(small_model), "--mode", "lookup", "--max-tokens", "6")
     assert new_machine == ["lookup", "reply"]
     assert (report["mode"], report["mode_reason"]) == ("lookup", None)
+
+
+def test_a_drafter_that_is_wrong_is_reported_by_the_first_answer(
+    small_model: Path, new_machine: list[str], untried: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_refused(capsys, ["ask", "hi", "--model", str(small_model), "--draft-model", "/nowhere"], "/nowhere", 1)
+
+
+def test_preparation_begins_when_the_command_has_ended(small_model: Path, untried: list[str]) -> None:
+    """Until then, the command holds the model in memory."""
+    child = preparation.prepare_later(str(small_model), "auto", DraftSettings())
+    with child, pytest.raises(subprocess.TimeoutExpired):
+        child.wait(1.0)
+    assert child.returncode == 0
+    assert load_model(small_model).is_tried
+
+
+def test_only_one_process_prepares(small_model: Path) -> None:
+    make_folder(paths.cache_dir())
+    with (
+        FileLock(paths.cache_dir() / preparation.LOCK),
+        preparation.prepare_later(None, "auto", DraftSettings()) as child,
+    ):
+        pass
+    assert child.returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -370,7 +413,7 @@ def test_prompt_longer_than_the_context_is_refused_with_figures(
 @pytest.mark.slow
 def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
     command = [sys.executable, "-m", "tests.slow_replies", "ask", "hello", "--temperature", "0"]
-    command += ["--model", str(small_model)]
+    command += ["--model", str(small_model), "--mode", "prompt-lookup"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = os.read(process.stdout.fileno(), 1)

@@ -4,7 +4,7 @@ Loads mlx-lm's tokenizer in this process, after the child process has tried it.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
-import rdchat.inference.mlx_lm_fixes.one_scan  # before mlx-lm
+from rdchat.inference.mlx_lm_fixes import one_scan  # noqa: F401  before mlx-lm
 
 # isort: split
 import json

@@ -1,0 +1,58 @@
+"""Prepares drafting after a command: `rdchat --child preparation`, in the background.
+
+It begins when the command has ended, so that the model is in memory once. Whoever ends it loses no more than the trial
+or the kernel in work: the next command goes on.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+from rdchat import host, paths
+from rdchat.errors import RdchatError
+from rdchat.files.atomic_file import FileLock, make_folder
+from rdchat.inference.api.requests import DraftSettings, Dtype
+
+LOCK = "preparation.lock"
+"""In the cache folder, held while a process prepares."""
+_LOWEST_PRIORITY = 19
+
+
+def prepare_later(model: str | None, dtype: str, draft: DraftSettings) -> "subprocess.Popen[bytes]":
+    """Start the child for a model and the drafters of the automatic mode; it begins when this process ends."""
+    child = subprocess.Popen(  # noqa: S603  our own program
+        host.child_command("preparation"), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env=os.environ, start_new_session=True,
+    )  # fmt: skip
+    assert child.stdin is not None
+    child.stdin.write(json.dumps([model, dtype, draft.draft_model, draft.drafter]).encode())
+    child.stdin.flush()
+    return child
+
+
+def main() -> int:
+    """Prepare what standard input asks for, once its other end is closed, unless another process prepares."""
+    model, dtype, draft_model, drafter = json.load(sys.stdin)
+    os.nice(_LOWEST_PRIORITY)
+    try:
+        make_folder(paths.cache_dir())
+        with FileLock(paths.cache_dir() / LOCK, "the preparation"):
+            prepare(model, Dtype(dtype), DraftSettings(draft_model=draft_model, drafter=drafter))
+    except RdchatError:
+        # The next command reports what is wrong with the model.
+        return 1
+    return 0
+
+
+def prepare(model: str | None, dtype: Dtype, draft: DraftSettings) -> None:
+    """Try out a model, and compile what replies with these settings need."""
+    from rdchat.inference.loading import load_model  # noqa: PLC0415  MLX: only once the command has ended
+    from rdchat.inference.session import ChatSession  # noqa: PLC0415
+    from rdchat.inference.verification.device import memory_room  # noqa: PLC0415
+
+    session = ChatSession(load_model(model, dtype))
+    # Another command may load the same model meanwhile.
+    if memory_room().free_bytes > session.model.info.weights_bytes:
+        session.load_for_mode(draft, lambda _: None)
+        session.prepare(draft, lambda _: None)
