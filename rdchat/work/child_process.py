@@ -23,9 +23,9 @@ import psutil
 
 from rdchat import errors, host, machine
 from rdchat.errors import RdchatError
+from rdchat.wording import size_text
 from rdchat.work.job import CancelledError, Job, StopWork, outcome_of
 from rdchat.work.served import FrameError, Message, packed, read_message
-from rdchat.wording import size_text
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.02
