@@ -29,4 +29,4 @@ def bench_run(
     )
 
 
-EVENTS = (BenchProgress(0, 2, "Off, prompt 1 of 1"), bench_run(0, 20), bench_run(1, 10))
+EVENTS = (BenchProgress(0, 2, "Off, prompt 1 of 1", label="Off"), bench_run(0, 20), bench_run(1, 10))

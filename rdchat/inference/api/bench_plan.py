@@ -205,12 +205,14 @@ class BenchProgress:
         total: All runs.
         text: The run in progress, for people.
         left_s: Seconds left at this speed; None until it can be estimated.
+        label: `BenchCell.label` of the reply that is being written, or `mlx-lm`; empty between replies.
     """
 
     done: int
     total: int
     text: str
     left_s: float | None = None
+    label: str = ""
 
     @property
     def left_text(self) -> str:

@@ -203,9 +203,9 @@ class InterleavedRunner(Iterator[BenchEvent]):
         runs: list[BenchRun] = []
         for index, baseline in entries:
             cell = self._plan.all_cells[baseline if index == MLX_LM else index]
-            name = "mlx-lm" if index == MLX_LM else cell.label
+            label = "mlx-lm" if index == MLX_LM else cell.label
             again = f", trial {trial + 1} of {self._plan.trials}" if self._plan.trials > 1 else ""
-            yield self._progress(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}{again}")
+            yield self._progress(f"{label}, prompt {prompt + 1} of {len(self._plan.prompts)}{again}", label)
             request = self._request(cell, prompt, self._plan.sampling(cell))
             blank = self._blank(session, index, baseline, prompt, trial)
             if index == MLX_LM:
@@ -225,14 +225,14 @@ class InterleavedRunner(Iterator[BenchEvent]):
             yield self._progress("Comparing the replies")
         yield from self._compared(session.model, runs)
 
-    def _progress(self, text: str) -> BenchProgress:
+    def _progress(self, text: str, label: str = "") -> BenchProgress:
         left = None
         now = perf_counter()
         if self._done_runs:
             left = (now - self._began) / self._done_runs * (self._total - self._done_runs)
         else:
             self._began = now
-        return BenchProgress(self._done_runs, self._total, text, left)
+        return BenchProgress(self._done_runs, self._total, text, left, label)
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)

@@ -1,9 +1,12 @@
 """Runs benchmarks and races on the engine thread.
 
-A race is a benchmark of one prompt, answered plainly and drafted. The engine has one thread, and two replies at once
-would take each other's time. So each is written alone, after a warm-up, and its text is shown as it comes. Then a
-replay shows both side by side, from the recorded moments of their tokens. Which reply is first changes from race to
-race.
+A race is a benchmark of one prompt with two cells: plain decoding and a drafting mode, one reply each. The engine has
+one thread, and two replies at once would take each other's time. So each is written alone, and its text is shown as it
+comes. Then a replay shows both side by side, from the recorded moments of their tokens. Which reply is first changes
+from race to race.
+
+Before the first reply, a warm-up loads the model and writes a few tokens with each cell, which are not measured. A mode
+that cannot run is found then: the warm-up reports a run without tokens, whose `mode_reason` says why.
 """
 
 import time
@@ -31,11 +34,16 @@ from rdchat.inference.benchmark.result import BenchResult, speed_ratio
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import BenchEnd, EngineEvent, EngineRequest, Failure
 
+# The cells of a race by their index in `BenchPlan.all_cells`, which has the baseline first.
+_PLAIN_CELL = 0
+_DRAFTED_CELL = 1
+
 
 class Benchmark(QObject):
     """Runs one plan at a time and keeps its results until the next one begins.
 
-    `ended` is emitted with whether it was stopped.
+    Signals: after `started` come `progressed`, `runs_made` and, where the plan streams, `piece_written`; then `failed`,
+    or `ended` with whether the plan was stopped.
 
     Attributes:
         plan: The last plan that was started.
@@ -53,6 +61,7 @@ class Benchmark(QObject):
     def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._engine = engine
+        # The request that carries out the plan; None when it has ended. Events of earlier requests are ignored.
         self._request: EngineRequest | None = None
         self._environment: Mapping[str, Any] = {}
         self._complete = False
@@ -91,7 +100,7 @@ class Benchmark(QObject):
         self.started.emit()
 
     def end_runs(self) -> None:
-        """End within a token; `ended` follows, and the runs are kept. A plan that has not begun ends at once."""
+        """Stop the plan within a token; `ended` follows, and the runs are kept. One that has not begun ends at once."""
         if self._request is None:
             return
         self._request.cancel()
@@ -160,7 +169,7 @@ class Replay:
         decoding = elapsed - self._times[0] if tokens > 1 else 0.0
         speed = (tokens - 1) / decoding * 1000 if decoding > 0 else None
         ended = tokens == len(self._times)
-        # The end has the speed that the ratio of a race is made of.
+        # At the end: the speed from the reply's counters, of which the ratio of a race is made.
         speed = self.run.statistics.decode_tps if ended else speed
         return ReplayState(self._ends[tokens], tokens, elapsed, speed, ended)
 
@@ -219,24 +228,25 @@ class Race(Benchmark):
 
     def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(engine, parent)
+        # Number of each race, from 0: it decides which reply comes first.
         self._turns = count()
-        # A moment of the monotonic clock.
+        # When the race began, in seconds of the monotonic clock.
         self._began = 0.0
         self.runs_made.connect(self._on_runs_made)
         self.ended.connect(self._on_ended)
 
     @property
     def step_text(self) -> str:
-        """The step under way, such as `Off (1 of 2)…` or `Preparing for 12 s…`; empty before the first one."""
+        """The step under way; empty before the first one.
+
+        In order: `Preparing for 12 s…` during the warm-up, `Off (1 of 2)…`, `Comparing the replies…`.
+        """
         progress = self.progress
         if progress is None:
             return ""
-        name, prompt, _ = progress.text.rpartition(", prompt")  # A race has one prompt.
-        if not prompt and progress.done:
-            return f"{progress.text}…"
-        if not prompt:
-            return f"Preparing for {time.monotonic() - self._began:.0f} s…"
-        return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
+        if progress.label:
+            return f"{progress.label} ({progress.done + 1} of {progress.total})…"
+        return f"{progress.text}…" if progress.done else f"Preparing for {time.monotonic() - self._began:.0f} s…"
 
     def begin_race(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
         """Have a prompt answered plainly and drafted.
@@ -260,7 +270,7 @@ class Race(Benchmark):
 
     @Slot()
     def _on_runs_made(self) -> None:
-        """Stop where the warm-up shows that the mode cannot run: a plain reply alone is no race."""
+        """End where the warm-up shows that the mode cannot run: a plain reply alone is no race."""
         if any(run.mode_reason for run in self.runs):
             self.end_runs()
 
@@ -269,15 +279,14 @@ class Race(Benchmark):
         plan = self.plan
         runs = {run.cell: run for run in self.runs}
         assert plan is not None, "a race ends after it was started"
-        cell = len(plan.baselines)
-        drafted = runs.get(cell)
-        plain = runs.get(0)
+        plain = runs.get(_PLAIN_CELL)
+        drafted = runs.get(_DRAFTED_CELL)
         if drafted is not None and drafted.mode_reason:
             self.failed.emit(Failure(drafted.mode_reason, "Choose another drafting mode."))
         elif stopped or plain is None or drafted is None:
             self.stopped.emit()
         else:
-            name = plan.all_cells[cell].label
+            name = plan.all_cells[_DRAFTED_CELL].label
             ratio = speed_ratio(drafted, plain)
             self.finished.emit(RaceResult(Replay(plain), Replay(drafted), name, ratio, drafted.difference))
 

@@ -16,7 +16,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
 
-EVENTS = (BenchProgress(0, 2, "Off, prompt 1 of 1"), bench_run(0, 20), bench_run(1, 10))
+EVENTS = (BenchProgress(0, 2, "Off, prompt 1 of 1", label="Off"), bench_run(0, 20), bench_run(1, 10))
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, race: RaceWindow) -> No
 def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
     """The panes stayed empty until both replies were there."""
     pieces = BenchPiece(0, "Hello"), BenchPiece(0, ","), BenchPiece(1, "Hel")
-    second = BenchProgress(1, 2, "Prompt lookup, prompt 1 of 1")
+    second = BenchProgress(1, 2, "Prompt lookup, prompt 1 of 1", label="Prompt lookup")
     chat.engine.bench_events = (EVENTS[0], *pieces[:2], second, pieces[2], *EVENTS[1:])
     chat.engine.gate.shut()
     race.start.click()
