@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
 from rdchat.chat.storage.stored_rows import FOLDER_COLUMNS, conversations, folder_from, text_column
-from rdchat.chat.storage.whole_chat import inserting, read_chat
+from rdchat.chat.storage.whole_chat import insert_in_steps, read_chat
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
 from rdchat.work.job import Job
@@ -109,7 +109,7 @@ class ChatOrganiser:
         if last_id is not None:
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
             chat = replace(chat, messages=(*chat.messages[:-1], end))
-        copy_id = yield from inserting(connection, replace(chat, about=conversation))
+        copy_id = yield from insert_in_steps(connection, replace(chat, about=conversation))
         connection.execute("UPDATE conversations SET unlisted = 0 WHERE id = ?", (copy_id,))
         return copy_id
 

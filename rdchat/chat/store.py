@@ -35,6 +35,14 @@ from rdchat.chat.storage.message_tree import (
     repair_tree,
 )
 from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
+from rdchat.chat.storage.stored_messages import (
+    MessageReader,
+    add_files,
+    file_from,
+    file_text,
+    insert_message,
+    read_message,
+)
 from rdchat.chat.storage.stored_rows import (
     END_OF_DATES,
     NO_DATE,
@@ -45,7 +53,6 @@ from rdchat.chat.storage.stored_rows import (
     options_columns,
     text_column,
 )
-from rdchat.chat.storage.whole_chat import MessageReader, add_files, file_from, file_text, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role, ToolCall

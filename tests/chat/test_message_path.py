@@ -10,7 +10,7 @@ from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, cut_of, from_cut, uncut
 from rdchat.chat.storage import message_tree
 from rdchat.chat.storage.message_tree import MessageTree
-from rdchat.chat.storage.whole_chat import MessageReader
+from rdchat.chat.storage.stored_messages import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role

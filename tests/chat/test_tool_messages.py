@@ -14,7 +14,8 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import MIGRATIONS
 from rdchat.chat.storage.search import SearchQuery, SearchReader
-from rdchat.chat.storage.whole_chat import MessageReader, read_chat
+from rdchat.chat.storage.stored_messages import MessageReader
+from rdchat.chat.storage.whole_chat import read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import rdchat_json
 from rdchat.chat.transfer.exporting import as_markdown

@@ -15,7 +15,7 @@ from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.stored_rows import text_column
-from rdchat.chat.storage.whole_chat import FullChat, inserting
+from rdchat.chat.storage.whole_chat import FullChat, insert_in_steps
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
 from rdchat.errors import RdchatError
@@ -237,7 +237,7 @@ class ImportWriter:
         )
         chat = replace(chat, about=replace(conversation, pinned_at=pinned_at))
         first = len(self._chats)
-        for chat_id in inserting(self._database.connection, chat):
+        for chat_id in insert_in_steps(self._database.connection, chat):
             self._chats[first:] = [chat_id]
             yield
         if chat.folder:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.storage.whole_chat import MessageReader
+from rdchat.chat.storage.stored_messages import MessageReader
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role

@@ -1,0 +1,128 @@
+"""Reads and writes messages with their attached files.
+
+A file's text is stored once, by its digest, for all messages that have the file. An image's data is stored likewise.
+"""
+
+import base64
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import batched
+from typing import Any
+
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data, printable_name
+from rdchat.chat.conversation import Message, MessagePath
+from rdchat.chat.storage.connections import Rows
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_tree import CUTS, MESSAGE, MessageTree, messages_of
+from rdchat.chat.storage.stored_rows import MESSAGE_FIELDS, message_from, text_column
+from rdchat.errors import StorageError
+
+# The columns that `file_from` reads. Texts that were tampered with may have any length.
+_FILE_COLUMNS = (
+    "f.message_id, substr(f.name, 1, 1000), f.kind, f.digest, f.characters, substr(f.taken, 1, 1000),"
+    " substr(f.note, 1, 1000), i.width, i.height"
+)
+_FILE_TEXT = "SELECT t.text, i.data FROM file_texts t LEFT JOIN file_images i ON i.digest = t.digest WHERE t.digest = ?"
+# The ids of one statement; every build of SQLite accepts 999.
+_IDS_AT_ONCE = 500
+_NEW_FIELDS = MESSAGE_FIELDS[1:]  # SQLite gives a new message its id
+_INSERT_MESSAGE = f"INSERT INTO messages ({', '.join(_NEW_FIELDS)}) VALUES ({', '.join('?' * len(_NEW_FIELDS))})"
+
+
+class MessageReader:
+    """Reads messages for a `MessagePath`.
+
+    Args:
+        database: The store's database.
+        conversation_id: The conversation to read.
+    """
+
+    def __init__(self, database: Database, conversation_id: int) -> None:
+        self._database = database
+        self._conversation_id = conversation_id
+
+    def path_to(self, message_id: int) -> MessagePath:
+        """Return the path from the root to a message, with its last messages read."""
+        ids = MessageTree(self._database.rows, self._conversation_id).path_to(message_id)
+        cuts = [row[0] for row in self._database.rows(CUTS, self._conversation_id)]
+        path = MessagePath(ids, self.read_messages, cuts=cuts)
+        path.read_tail()
+        return path
+
+    def read_messages(self, ids: Sequence[int]) -> list[Message]:
+        """Read messages on any thread; raises StorageError."""
+        messages: list[Message] = []
+        for some in batched(ids, _IDS_AT_ONCE):
+            messages += map(message_from, self._database.rows(messages_of(len(some)), self._conversation_id, *some))
+        return with_files(messages, self._database.rows)
+
+
+def read_message(rows: Rows, message_id: int) -> Message:
+    """Return one message; StorageError if it does not exist."""
+    read = rows(MESSAGE, message_id)
+    if not read:
+        raise StorageError("This message no longer exists.", "Open the chat again.")
+    return with_files([message_from(read[0])], rows)[0]
+
+
+def insert_message(connection: sqlite3.Connection, row: Sequence[Any]) -> int:
+    """Store a new message and return its id; `row` is of `stored_rows.message_row`, and its own id is ignored."""
+    cursor = connection.execute(_INSERT_MESSAGE, row[1:])
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
+    """Return the messages with their files, without the files' texts."""
+    files: dict[int, list[AttachedFile]] = {}
+    for some in batched(messages, _IDS_AT_ONCE):
+        marks = ", ".join("?" * len(some))
+        sql = (
+            f"SELECT {_FILE_COLUMNS} FROM message_files f LEFT JOIN file_images i ON i.digest = f.digest"
+            f" WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.position"
+        )
+        for row in rows(sql, *(each.id for each in some)):
+            files.setdefault(row[0], []).append(file_from(row))
+    return [replace(each, files=tuple(files[each.id])) if each.id in files else each for each in messages]
+
+
+def file_from(row: Sequence[Any]) -> AttachedFile:
+    """Return a file from a row of `_FILE_COLUMNS`; columns after them are ignored."""
+    kind = FileKind(row[2]) if row[2] in FileKind else FileKind.TEXT
+    size = (row[7] or 0, row[8] or 0)
+    return AttachedFile(printable_name(row[1]), kind, row[3], max(row[4], 0), row[5], row[6], *size)
+
+
+def file_text(rows: Rows, digest: str) -> str | None:
+    """Return the text of a file, which is base64 for an image; None if it is lost."""
+    result = rows(_FILE_TEXT, digest)
+    if not result:
+        return None
+    text, data = result[0]
+    # An image of an earlier version may have the digest of a text.
+    return str(text) if text or data is None else base64.b64encode(data).decode()
+
+
+def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:
+    """Store the files of a new message; a text that is already stored is not stored again."""
+    first = connection.execute("SELECT count(*) FROM message_files WHERE message_id = ?", (message_id,)).fetchone()[0]
+    for position, (file, text) in enumerate(files, start=first):
+        is_image = file.kind is FileKind.IMAGE
+        connection.execute(
+            "INSERT INTO file_texts (digest, text) VALUES (?, ?)"
+            " ON CONFLICT (digest) DO UPDATE SET text = excluded.text WHERE text = '' AND excluded.text != ''",
+            (file.digest, "" if is_image else text_column(text)),
+        )
+        if is_image:
+            connection.execute(
+                "INSERT INTO file_images (digest, width, height, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (file.digest, file.width, file.height, image_data(text)),
+            )
+        connection.execute(
+            "INSERT INTO message_files"
+            " (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
+            " SELECT id, conversation_id, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?",
+            (position, file.digest, file.kind, file.characters, text_column(file.taken),
+             text_column(file.note), text_column(file.name), message_id),
+        )  # fmt: skip
