@@ -1,8 +1,13 @@
-"""The families of models that see. A family is one entry of a table.
+"""The families of models that see: `FAMILIES` is a table with one `Family` each, and `vision_of` finds a folder's.
 
-Which one a folder belongs to, and whether it has a tower at all, is decided by the names of its tensors: copies made by
+The tower is the network that makes rows of numbers from an image's pixels: tower and projector of a checkpoint
+together. The language model reads the rows in place of the embeddings of tokens, one row for each token that stands for
+pixels.
+
+The names of a folder's tensors decide which family it belongs to, and whether it has a tower at all: copies made by
 mlx-lm have none, and may keep the configuration of one. Their tower is fetched from the original, into a folder of its
-own. Names are those of original checkpoints and of mlx-vlm's copies. No MLX here.
+own. Original checkpoints and mlx-vlm's copies name the same tensor differently; our own names are what the modules
+`towers` and `processors` read. No MLX here.
 """
 
 import math
@@ -30,9 +35,10 @@ IMAGE_SETTINGS = ("processor_config.json", "preprocessor_config.json")
 """Files with settings of processors."""
 KEPT_ROWS_BYTES = 2**28
 """Memory of the rows of images that are kept."""
+# An inner layer of Qwen's tower that gives features for a layer of the language model ("deepstack").
 _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 
-# Names of one function.
+# Names of one function: GELU's approximation with tanh.
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 _RESIZED: _Assumed = {"do_resize": (True,)}
 _SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
@@ -48,21 +54,30 @@ class Family:
 
     Attributes:
         name: For people.
-        prefixes: For each prefix of the tower's own names, those that files have in its place.
-        needs: Own names that no other family has all of. The first gives rows their width.
+        prefixes: The beginnings of our own names of tensors, each with those that files may have in its place. With
+            `{"tower.": ("model.vision_model.", "vision_model.")}`, `vision_model.encoder.x` of a file is our
+            `tower.encoder.x`.
+        needs: Own names that no other family has all of. The first is the projector's last layer: its width is that of
+            the rows.
         tower: Name of its function among `towers.TOWERS`.
         processor: Name of its entry among `processors.PROCESSORS`.
         placeholder: What chat templates write for an image.
-        expanded: What takes its place in the text, from the layout of an image.
-        token_side: From a configuration to the rows, and columns, of tokens of a tile; None where images decide it.
-        by_axis: Whether positions are those of `positions`.
-        blocks: Whether the rows of an image see each other, also later ones.
-        blocks_of: From a configuration to whether its model has `blocks`, where only some of the family have.
+        expanded: Returns the text that takes the placeholder's place, from the layout of an image. For Qwen, an image
+            of 2 x 3 tokens is `<|image_pad|>` six times.
+        token_side: Returns, from a configuration, how many tokens a tile has along each side: 8 for a tile of 64
+            tokens. None where the size of the image decides it.
+        by_axis: Whether each token of an image has three positions, for time, row and column, instead of one; see
+            `image_prompts.positions_by_axis`.
+        blocks: Whether each row of an image sees all rows of that image, also later ones.
+        blocks_of: Returns, from a configuration, whether its model has `blocks`, where only some of the family have.
         windows_only: Whether `blocks` concern only layers with a window.
-        scale: From their width to what the network multiplies all rows by; those of images are divided before.
-        assumed: Settings of the tower and of its processor that change rows and are not followed, with the values that
-            they may have.
-        size: What `size` of the processor must have, each with the setting that may stand in its place.
+        scale: Returns, from the width, the factor by which the network multiplies all embeddings. An image's rows are
+            divided by it first.
+        assumed: Settings that change rows, with the only values for which our tower and processor are right. The first
+            is the value of a setting that is missing. A model with any other value does not see.
+        size: The names that the processor's setting `size` must have, each with the older setting that may stand in its
+            place; an empty one for none. `{"shortest_edge": "min_pixels"}` accepts
+            `{"size": {"shortest_edge": 65536}}` and `{"min_pixels": 65536}`.
     """
 
     name: str
@@ -82,12 +97,16 @@ class Family:
     size: Mapping[str, str] = field(default_factory=dict)
 
     def sections(self, config: _Config) -> tuple[int, ...]:
-        """Return the numbers of frequencies of `ImageRowHooks`."""
+        """Return how many of the rope's frequencies turn by time, row and column; empty unless `by_axis`.
+
+        They are `mrope_section` of a configuration. Where it has none, they are the defaults of transformers: 24, 20
+        and 20 of the 64 frequencies of Qwen3-VL; 11, 11 and 10 of the 32 of Qwen 3.5.
+        """
         text = text_config(config)
         rope = text.get("rope_parameters") or text.get("rope_scaling")
-        result = rope.get("mrope_section") if isinstance(rope, Mapping) else None
-        usual = [24, 20, 20] if str(config["model_type"]).startswith("qwen3_vl") else [11, 11, 10]
-        sections = result if isinstance(result, list) and [*map(type, result)] == [int] * 3 else usual
+        given = rope.get("mrope_section") if isinstance(rope, Mapping) else None
+        default = [24, 20, 20] if str(config["model_type"]).startswith("qwen3_vl") else [11, 11, 10]
+        sections = given if isinstance(given, list) and [*map(type, given)] == [int] * 3 else default
         return tuple(sections) if self.by_axis else ()
 
     def image_settings(self, folder: Path) -> dict[str, Any]:
@@ -130,7 +149,7 @@ class Vision(NamedTuple):
         tensors: For each of the tower's own names, the name in the files.
         tower_bytes: Size of these tensors.
         tower_parameters: Number of their weights.
-        width: Numbers of a row that the tower gives.
+        width: How many numbers a row has.
         reason: Why it does not see although its configuration says so; otherwise empty.
         folder: Has these tensors, and the settings for images: the model's own folder, or that of a fetched tower.
         is_fetched: Whether it is the latter.
@@ -209,7 +228,7 @@ def _fetched_tower(model: Path) -> Path | None:
 
 
 def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], str]:
-    """Return family, tensors and reason of `Vision`, by the names of tensors."""
+    """Return family, tensors and reason of `Vision`, by the names of a folder's tensors."""
     for family in FAMILIES:
         own = _own_names(family, tensors)
         if own.keys() >= set(family.needs):
@@ -223,6 +242,7 @@ def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], 
 
 
 def _own_names(family: Family, tensors: Iterable[str]) -> dict[str, str]:
+    """Return the file's name of each tensor that may be the family's, by our own name."""
     own = dict[str, str]()
     for prefix, others in family.prefixes.items():
         other = next((each for each in others if any(name.startswith(each) for name in tensors)), None)
@@ -243,7 +263,11 @@ def image_token(config: _Config) -> int:
 
 
 def _tiles(layout: Layout) -> str:
-    """Return the text of an image of SmolVLM and Idefics3: its tiles by row and column, then the whole image."""
+    """Return the text of an image of SmolVLM and Idefics3: its tiles by row and column, then the whole image.
+
+    With B for `<fake_token_around_image>` and P for the tokens of pixels, one row of two tiles is
+    `B<row_1_col_1>P B<row_1_col_2>P`, two line feeds, `B<global-img>P B`, without the spaces.
+    """
     high, broad = layout.grids[-1]
     rows, columns = layout.tiles
     begin = "<fake_token_around_image>"
@@ -350,4 +374,4 @@ FAMILIES = (
         assumed={**_SIGLIP, "projector_hidden_act": ("gelu",)},
     ),
 )
-"""All families; mlx-lm's model types of the first are qwen3_vl, qwen3_5 and those with experts."""
+"""All families. Qwen's model types in mlx-lm are qwen3_vl, qwen3_5 and their variants with experts."""

@@ -62,7 +62,7 @@ class ImageRowHooks:
     Args:
         network: An mlx-lm model that already has rdchat's other hooks: its rope modules and first layers get a subclass
             that knows this object.
-        sections: For time, row and column, the number of frequencies that it turns; empty for plain positions.
+        sections: See `Family.sections`; empty for plain positions.
         deep: Number of layers to which features are added.
     """
 
