@@ -3,6 +3,10 @@
 A node has a `message` or null, and a `parent`. One visible reply may be a chain of nodes: thoughts, tool calls, their
 results, text. Hidden nodes, custom instructions and tool messages are left out; nodes below them are attached to the
 last node that was kept.
+
+Every function takes out of the parsed JSON what it reads, with `pop`, `take_text` or `clear`. `MessageTree` and
+`finished_chat` then count each text that is still there as left out. So a field that is only looked at, with `get`, is
+still counted; one that is taken out must be in the chat, be counted by its reader in `chat.without`, or hold no words.
 """
 
 import re
@@ -40,17 +44,23 @@ _LEFT_OUT = {
     "model_editable_context": "remembered text",
     "reasoning_recap": "",
 }
-_METADATA = {
+# The same for fields of the metadata.
+_METADATA_LEFT_OUT = {
     "content_references": "source",
     "citations": "source",
     "search_result_groups": "source",
     "_cite_metadata": "source",
 }
+# The same for attachments, by the first half of their media type.
 _MEDIA = {"image": "image", "audio": "recording", "video": "video"}
+# A mark is text between two private characters, where the app draws something else: its kind and its fields, with a
+# third one between them. Some exports have lost the end of a mark, or keep single characters.
 _MARK = re.compile(r"( ?)\ue200([^\ue200\ue201]*)(?:\ue201|$)")
 _MARK_FIELDS = "\ue202"
 _STRAY_MARKS = re.compile("[\ue200-\ue20f]")
+# Such as `turn0search3` or `L12-L20`: what a mark refers to.
 _SOURCE_ID = re.compile(r"turn\d[\w, ]*|L\d+(?:-L?\d+)?")
+# Fields with the words that are shown of a mark whose field is a JSON object, best first.
 _NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 
 
@@ -65,52 +75,56 @@ def _parse(chat: ForeignChat, node: Json) -> Content:
     metadata = chat.inner(message, "metadata")
     role, text = _content(chat, message, metadata)
     if role is not None:
-        chat.leave_out(metadata, _METADATA)
+        chat.leave_out(metadata, _METADATA_LEFT_OUT)
     facts = {"created_at": date(message.pop("create_time", None)), "model": name(metadata.pop("model_slug", None))}
     return role, text.strip("\n"), facts
 
 
 def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | None, str]:
-    """Return a node's role and text; None for one that is left out."""
-    without = chat.without
+    """Return a node's role and text; None for one that is left out.
+
+    A node is the first of these that fits: a document that a call writes into a canvas; a message that the app hides; a
+    call of a tool, or its result; a message that the app shows.
+    """
     content = chat.inner(message, "content")
     kind = chat.take_text(content, "content_type")
     author = string(mapping(message.get("author"), "An author").pop("role", None), "A message's role")
     recipient = message.get("recipient")
     is_call = isinstance(recipient, str) and recipient != "all"
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
-    if author == "assistant" and str(recipient).startswith("canmore.") and not is_hidden:
-        return _canvas(content, chat)
+    if author == "assistant" and is_call and recipient.startswith("canmore.") and not is_hidden:
+        return _canvas(chat, content)
     if kind in _LEFT_OUT or is_hidden or not message:
         called = _LEFT_OUT.get(kind, "hidden message")
-        # Most chats have empty ones of these.
-        is_there = called not in ("hidden message", "remembered text") or any(texts_in(content))
-        return _left_out(chat, message, called if is_there else "")
+        if called in ("hidden message", "remembered text") and not any(texts_in(content)):
+            called = ""  # Most chats have empty ones of these.
+        return _left_out(chat, message, called)
     if author not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
-    counted = without.total()
-    text = _thoughts(content, chat) if kind == "thoughts" else _text_of(chat, content, metadata)
-    is_counted = without.total() > counted
+    before = chat.without.total()
+    text = _thoughts(chat, content) if kind == "thoughts" else _text_of(chat, content, metadata)
+    has_counted_parts = chat.without.total() > before
     if author == "tool" or is_call:
+        # The app shows images and reports of tools, and no other text.
         report = _research_report(chat, metadata) if author == "tool" else ""
-        if text.strip() or not (report or chat.files or is_counted):
-            without["tool result" if author == "tool" else "tool call"] += 1
-        if not report and not chat.files:
-            return _left_out(chat, message, "")
-        return Role.ASSISTANT, _without_marks(report, without)
-    if kind not in ("", "text", "multimodal_text") and not is_counted and not text.strip():
+        is_shown = report or chat.files
+        if text.strip() or not (is_shown or has_counted_parts):
+            chat.without["tool result" if author == "tool" else "tool call"] += 1
+        return (Role.ASSISTANT, _without_marks(chat, report)) if is_shown else _left_out(chat, message, "")
+    if kind not in ("", "text", "multimodal_text") and not has_counted_parts and not text.strip():
         return _left_out(chat, message, "other message")
-    return _ROLES[author], text if author == "user" else _without_marks(text, without)
+    return _ROLES[author], text if author == "user" else _without_marks(chat, text)
 
 
 def _left_out(chat: ForeignChat, message: Json, called: str) -> tuple[None, str]:
-    """Count a message by its name for people, as a whole."""
+    """Count a message as a whole, by its name for people, and none of the texts in it."""
     chat.without[called] += 1
     message.clear()
     return None, ""
 
 
 def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
+    """Return a message's text; its images go to `chat.files`, and what cannot be taken is counted."""
     before = chat.without.copy()
     text = chat.text_of(items(content.pop("parts", None), "A message's content"))
     # An image may be among the parts and the attachments, so the larger count of both is taken.
@@ -120,14 +134,14 @@ def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
     return text or chat.take_text(content, "text")
 
 
-def _without_marks(text: str, without: Counter[str]) -> str:
+def _without_marks(chat: ForeignChat, text: str) -> str:
     """Replace the marks where the app draws a link, a name or a picture by the words in them; count the others."""
 
     def content_text(match: re.Match[str]) -> str:
         kind, *fields = match[2].split(_MARK_FIELDS)
         visible = [each for each in map(_visible_text, fields) if each and not _SOURCE_ID.fullmatch(each)]
         if not visible:
-            without["image" if kind in ("i", "image_group") else "source reference"] += 1
+            chat.without["image" if kind in ("i", "image_group") else "source reference"] += 1
             return ""
         link = visible[1] if kind == "url" and len(visible) > 1 and visible[1].startswith("http") else ""
         return match[1] + (f"[{visible[0]}]({link})" if link else ", ".join(visible))
@@ -147,7 +161,7 @@ def _visible_text(field: str) -> str:
     return str(value)
 
 
-def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
+def _canvas(chat: ForeignChat, content: Json) -> tuple[Role | None, str]:
     """Return the document that a call writes into a canvas; None for changes of a part, and for comments."""
     parts = [each for each in items(content.get("parts"), "A canvas") if isinstance(each, str)]
     call = json_or_none(string(content.get("text"), "A canvas") or "".join(parts))
@@ -185,7 +199,7 @@ def _attachments(chat: ForeignChat, metadata: Json) -> Counter[str]:
     return counts
 
 
-def _thoughts(content: Json, chat: ForeignChat) -> str:
+def _thoughts(chat: ForeignChat, content: Json) -> str:
     thoughts = chat.listed(content, "thoughts")
     for each in thoughts:
         # A copy in pieces.
