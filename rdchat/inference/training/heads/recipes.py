@@ -9,10 +9,10 @@ class Recipe:
 
     Attributes:
         epochs: Passes over the data.
-        batch: Roots of a step.
+        batch: Roots of a step; see `trainer`.
         learning_rate: The highest rate: it rises linearly over `warm_up` steps, then falls to 0 as a cosine.
         warm_up: Steps until the highest rate.
-        weight_decay: Weight decay of AdamW, for matrices only.
+        weight_decay: Weight decay of AdamW, for all weights.
         clip: Largest norm of a gradient.
         dropout: Share of each layer's inputs that is dropped.
         steps: Tokens drafted after the root.
