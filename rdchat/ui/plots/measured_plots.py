@@ -1,4 +1,11 @@
-"""The plots of a benchmark: speed-ups as bars, and by beam shape as a heat map. The curves of a training."""
+"""The plots of what was measured: `SpeedBars` and `HeatMap` of a benchmark, `CurvesPlot` of a training.
+
+A benchmark's baseline is plain decoding at one precision and temperature. Every speed-up divides a run's speed by that
+of plain decoding in the same turn: the same prompt and trial. A shape is the beam width and length of a draft.
+
+Each plot draws itself from the top down: `Drawing.height` is what is drawn so far, where the next part begins. Lengths
+are pixels.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +27,22 @@ Bars = tuple[tuple[str, Figure], ...]
 TITLE = "Speed-up over plain decoding"
 LINES = ("Median of each setting.", "The thin line spans the middle half of the values.")
 MAP_LINES = ("Rows: beams. Columns: tokens per beam.", "Plain decoding is 1x.")
+# Of the bars: heights of a row, of the bar in it, of the title of a group, and of the axis below.
 _ROW = 28.0
 _BAR = 16.0
 _GROUP = 26.0
 _AXIS = 26.0
+# Distances between the axis's ticks, as speed-ups, and the least ones in pixels: between two ticks, and from a tick to
+# the label at 1.
 _STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
-# Distance of two ticks, and of a tick from the label at 1, at least.
 _TICK_ROOM = 40.0
 _PLAIN_ROOM = 48.0
+# Of the heat map. The inset is half the distance between cells.
 _CELL_HEIGHT = 44.0
 _WIDEST_CELL = 92.0
-_NAMES = 24.0
-# Half the distance between cells.
+_COLUMN_NAMES = 24.0
 _INSET = 1.5
-# Curves of a training
+# Of the curves: the frame's height, the room of the two axes and the number of ticks, and the curves' names beside it.
 _HEIGHT = 150.0
 _CURVES_AXIS = 22.0
 _LEFT = 44.0
@@ -44,12 +53,12 @@ _NAME_HEIGHT = 12.0
 
 @dataclass(frozen=True, slots=True)
 class SpeedBars:
-    """Speed-up over plain decoding as horizontal bars, by precision; a line at 1 is plain decoding.
+    """Speed-ups as horizontal bars, in a group for each baseline; a line at 1 is plain decoding.
 
     Slower settings end before that line and are orange, faster ones cross it and are blue.
 
     Attributes:
-        groups: Name and bars of each precision.
+        groups: Name and bars of each baseline.
     """
 
     groups: tuple[tuple[str, Bars], ...]
@@ -60,6 +69,7 @@ class SpeedBars:
         fastest = max([1.0, *(max(figure.high, figure.median) for figure in figures)])
         names = [drawing.width_of(label) for _, rows in self.groups for label, _ in rows]
         left = min(max(names, default=0.0), drawing.width * 0.4) + 12
+        # Pixels of a speed-up of 1.
         unit = max(drawing.width - left - drawing.width_of(ratio(fastest), bold=True) - 12, 1.0) / fastest
         top = drawing.height
         bottom = top + len(self.groups) * _GROUP + len(figures) * _ROW
@@ -76,13 +86,14 @@ class SpeedBars:
                 median = f"{label}, {dtype}: {ratio(figure.median)} plain decoding."
                 drawing.add_tooltip(row, f"{median} {spread if figure.n > 1 else 'One value.'}")
                 drawing.height += _ROW
+        # The line at 1 is above all bars, and the texts are above the line.
         drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
         for row, label, figure in rows:
             drawing.write_text(QRectF(0, row.y(), left - 12, _ROW), label, align="right")
             value = ratio(figure.median)
             end = left + unit * max(figure.median, figure.high)
             box = QRectF(end + 5, row.center().y() - 9, drawing.width_of(value, bold=True) + 6, 18)
-            drawing.area(box, "surface")  # The line at 1 would run through it.
+            drawing.area(box, "surface")
             drawing.write_text(box, value, bold=True, align="center")
         drawing.height += _AXIS
         text = " ".join(mark.text for mark in drawing.marks[len(drawing.marks) - len(rows) :])
@@ -140,9 +151,9 @@ class HeatMap:
         left = ceil(max((drawing.width_of(_beams(width)) for width in self.widths), default=0.0) + 12)
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):
-            box = QRectF(left + column * wide, drawing.height, wide, _NAMES)
+            box = QRectF(left + column * wide, drawing.height, wide, _COLUMN_NAMES)
             drawing.write_text(box, draft_size(length), "muted", align="center")
-        drawing.height += _NAMES
+        drawing.height += _COLUMN_NAMES
         first = len(drawing.marks)
         for width in self.widths:
             drawing.write_text(QRectF(0, drawing.height, left - 8, _CELL_HEIGHT), _beams(width), "muted", align="right")
@@ -207,14 +218,14 @@ def plots_of(result: BenchResult) -> list[Plot]:
 
 
 def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
-    """Return mlx-lm's speed over our plain decoding of the same turn."""
+    """Return a bar of stock mlx-lm: its speed over our plain decoding in the same turn; none if it did not run."""
     runs = [run for run in result.runs if (run.cell, run.baseline) == (MLX_LM, baseline)]
-    figure = Figure.from_values(speed_ratio(run, result.neighbours(run)[0]) for run in runs)
+    figure = Figure.from_values(speed_ratio(run, result.runs_beside(run)[0]) for run in runs)
     return (("mlx-lm, not drafting", figure),) if figure else ()
 
 
 def _fastest(reports: Sequence[CellReport]) -> Bars:
-    """Return the fastest shape of each mode."""
+    """Return a bar for each mode: that of its fastest shape."""
     fastest: dict[Mode, tuple[str, Figure]] = {}
     for report in reports:
         mode = report.cell.draft.mode
@@ -277,11 +288,13 @@ class CurvesPlot:
             drawing.line(own, color, 1.4 if index else 2.2)
             drawing.area(QRectF(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
             names_at.append((own[-1][1], curve.name))
+        # Each name is at the end of its curve, or below the name above it.
         below = 0.0
         for y, name in sorted(names_at) if len(names_at) > 1 else ():
             below = max(y - 8, below)
             drawing.write_text(QRectF(frame.right() + 8, below, names - 8, 16), name, "muted", more=-2)
             below += _NAME_HEIGHT
+        # The tooltips: strips between the middles of two points of the first curve.
         if curves:
             xs = [x for x, _ in dots[0]]
             edges = [frame.x(), *((one + other) / 2 for one, other in pairwise(xs)), frame.right()]
