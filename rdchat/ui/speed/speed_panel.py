@@ -62,8 +62,8 @@ class ServerSection(Section):
         super().__init__(theme, "Server")
         self._server = server
         self._replies = replies
-        # These figures stay until the next request.
-        self._last: RequestFacts | None = None
+        # The request that is shown. It stays after its end, until the next one begins or the server stops.
+        self._shown: RequestFacts | None = None
         self.client = ElidedLabel(theme)
         self.stop = TextButton("Stop", theme, self._stop_request)
         self.stop.setAccessibleName("Stop the reply to this program")
@@ -90,8 +90,8 @@ class ServerSection(Section):
         """Show what the server does now."""
         facts = self._server.facts
         running = facts.running
-        request = (running or self._last) if self.has_server else None
-        self._last = request
+        request = (running or self._shown) if self.has_server else None
+        self._shown = request
         self.client.setText((request.user_agent or "A program without a name") if request else "No requests")
         self.client.set_color("text" if running else "muted")
         self.client.setAccessibleName(f"Program: {self.client.text()}")
@@ -103,7 +103,7 @@ class ServerSection(Section):
         self.waiting.show_value(formatting.count(len(facts.waiting)) if facts.waiting else formatting.NONE)
 
     def _doing(self, running: RequestFacts) -> str:
-        """Return what a request does, such as `Writing · smollm2-135m-instruct · 120 tokens`."""
+        """Return what a request does, such as `Writing  ·  120 tokens`."""
         paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
         phase = "Waits until your reply ends" if paused else REQUEST_PHASES[running.phase]
         tokens = [counted(running.tokens, "token")] if running.tokens else []
@@ -116,17 +116,22 @@ class ServerSection(Section):
 
 
 class SpeedPanel(QScrollArea):
-    """Follows the reply that is being written, at most ten times a second, and then keeps its figures."""
+    """The panel: follows the reply that is being written, at most ten times a second, and then keeps its figures.
+
+    Otherwise it shows the figures that are stored with the last reply of the open chat.
+    """
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
         self._controller = controller
         self._context = controller.context
         self._settings = controller.settings
+        # What the panel shows; only `_show` changes it.
+        self._source = FigureSource(state=controller.replies.state)
+        # The newest statistics of the shown reply. While it is being written, the throttle shows them.
         self._pending = Statistics()
         # Whether the reply that is being written, or was written last, is in another chat.
         self._is_elsewhere = False
-        self._source = FigureSource(state=controller.replies.state)
         self.throttle = Throttle(self, self._show_pending)
         self.setAccessibleName("Speed panel")
         self.setMinimumWidth(220)
@@ -164,6 +169,7 @@ class SpeedPanel(QScrollArea):
         ground = Ground(theme, "window")
         margins = (LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
         lines = [Separator(theme) for _ in self.sections]
+        # The line above each of `sections`, in their order.
         self._lines = lines
         self._server_line = lines[self.sections.index(self.server)]
         parts = [part for pair in zip(lines, self.sections, strict=True) for part in pair]
@@ -210,7 +216,7 @@ class SpeedPanel(QScrollArea):
         elsewhere = self._is_elsewhere
         if state is EngineState.PREFILL and self._source.state is not state:
             # This is another reply, or the same one again.
-            self._begin()
+            self._clear_figures()
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state, self._controller.replies.is_sent)
         self._show(state=state, model=model)
@@ -226,7 +232,7 @@ class SpeedPanel(QScrollArea):
         self._show_meaning()
 
     def _show_meaning(self, *, now: bool = True) -> None:
-        """Show what the figures mean, in one line; `now`: a training that runs was running with the reply."""
+        """Show in one line what the pending statistics mean; for `now` see `verdict`."""
         model = self._controller.model_slot.info
         writing = self._controller.replies.state in _BUSY
         parameters = model.parameters if now and model else 0
@@ -237,6 +243,7 @@ class SpeedPanel(QScrollArea):
         self.speed.show_verdict(meaning if self._has_figures else Verdict(""))
 
     def _note_message(self, message: Message, *, now: bool = True) -> None:
+        """Show the figures stored with a reply that has ended; `now`: just now, and not before the chat was opened."""
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
             return
         self._pending = message.statistics
@@ -252,15 +259,18 @@ class SpeedPanel(QScrollArea):
         elif (last := self._controller.chat.path.last_reply) is not None and last.statistics:
             self._note_message(last, now=False)
         else:
-            self._begin()
+            self._clear_figures()
 
-    def _begin(self) -> None:
+    def _clear_figures(self) -> None:
         self._pending = Statistics()
         self._show(statistics=self._pending, finish=None, how=Drafting(None))
         self._show_meaning()
 
     def _show(self, **changes: Any) -> None:
-        """Show the figures with some fields of `FigureSource` changed."""
+        """Change fields of the shown `FigureSource`, and show it.
+
+        While a reply is written, `how` is not the caller's but the present drafting mode.
+        """
         busy = self._controller.replies.state in _BUSY
         if busy:
             self._is_elsewhere = self._writes_elsewhere()
@@ -275,8 +285,8 @@ class SpeedPanel(QScrollArea):
             part.setVisible(has_figures and not source.how.server)
         self.speed.owner.setText(self._owner(busy, has_figures))
         self.speed.show_figures(source)
-        self.drafting.show_reply(self._source.statistics, busy)
-        self.time.show_statistics(self._source.statistics)
+        self.drafting.show_reply(source.statistics, busy)
+        self.time.show_statistics(source.statistics)
         for section, line in zip(self._figures, self._lines[-len(self._figures) :], strict=True):
             section.show_figures(source)
             known = any(text(source) != formatting.NONE for text in SECTIONS[section.name].values())
