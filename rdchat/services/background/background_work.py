@@ -28,12 +28,14 @@ class MainThread(QObject):
         super().__init__(parent)
         self._came.connect(self._call, Qt.ConnectionType.QueuedConnection)
         self._way = _Way(self._came.emit)
+        # By a number that is never used again: what to call, and whether it is called at most once.
         self._callbacks: dict[int, tuple[Callback, bool]] = {}
         self._number = 0
+        self._accepts = True
 
     @property
     def waits(self) -> bool:
-        """Whether calls are still to come."""
+        """Whether calls may still come."""
         return bool(self._callbacks)
 
     def bring(self, callback: Callback, *, once: bool = False) -> Callback:
@@ -44,7 +46,8 @@ class MainThread(QObject):
         self._number += 1
         number = self._number
         way = self._way
-        self._callbacks[number] = (callback, once)
+        if self._accepts:
+            self._callbacks[number] = (callback, once)
         return lambda value: way.pass_on(number, value)
 
     def bring_both(self, on_progress: Callback, on_end: Callback) -> tuple[Callback, Callback]:
@@ -65,6 +68,7 @@ class MainThread(QObject):
     def refuse_calls(self) -> None:
         """Drop all callbacks, and accept no more."""
         self.drop_callbacks()
+        self._accepts = False
         self._way.close()
 
     @Slot(int, object)
@@ -105,12 +109,11 @@ class BackgroundWork(QObject):
         super().__init__(parent)
         self._thread = SerialThread(name)
         self._main = MainThread(self)
-        self._open = 0
 
     @property
     def busy(self) -> bool:
         """Whether the end of a job was not reported yet."""
-        return self._open > 0
+        return self._main.waits
 
     def do(self, work: Callable[[], object], then: Callback | None = None, failed: Callback | None = None) -> None:
         """Queue work.
@@ -148,23 +151,18 @@ class BackgroundWork(QObject):
 
     def drop_jobs(self) -> None:
         """Cancel the last job, and drop the callbacks of all jobs so far."""
-        self._open = 0
         self._main.drop_callbacks()
         self._thread.abandon_job()
 
     def finish_work(self, timeout_s: float = 2.0) -> None:
         """Finish queued work, but wait no longer than this, since a disk or a hub may hang; then drop the callbacks."""
-        self._open = 0
         self._thread.wait_for_jobs(timeout_s)
         self._main.refuse_calls()
 
     def _callbacks(
         self, then: Callback | None, failed: Callback | None, on_progress: Callback | None
     ) -> tuple[Callback, Callback | None]:
-        self._open += 1
-
         def end(outcome: Any) -> None:
-            self._open -= 1
             call = failed if isinstance(outcome, RdchatError) else then
             if call is not None:
                 call(outcome)

@@ -69,6 +69,19 @@ def test_work_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: QtBot
     assert told == []
 
 
+def test_nothing_is_waited_for_after_the_end_of_background_work(qtbot: QtBot) -> None:
+    """What was begun later was refused, and yet counted as open for ever."""
+    queue = BackgroundWork("test")
+    queue.finish_work()
+    queue.do(lambda: None, lambda _result: None)
+    queue.run_job(lambda _job: None, None, lambda _progress: None)
+    assert not queue.busy
+    main = MainThread()
+    main.refuse_calls()
+    main.bring(lambda _value: None)
+    assert not main.waits
+
+
 def test_replaceable_work_tells_in_between_and_its_end(qtbot: QtBot) -> None:
     task = BackgroundWork("test")
     came = list[object]()
