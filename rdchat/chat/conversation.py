@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import takewhile
 from typing import Any, overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
@@ -456,17 +455,11 @@ class MessagePath(Sequence[Message]):
             self._cuts.add(message.id)
 
 
-def results_after(path: Sequence[Message], reply_id: int) -> dict[str, Message]:
-    """Return the results of a reply's calls on a path, by the ids of the calls; a later one counts."""
-    messages = MessagePath.as_path(path)
-    behind = (messages[index] for index in range((messages.index_of(reply_id) or 0) + 1, len(messages)))
-    return {each.tool_call_id: each for each in takewhile(lambda each: each.role is Role.TOOL, behind)}
-
-
 def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:
     """Return the call that a result of a path answers; None if the path does not have it."""
     messages = MessagePath.as_path(path)
-    before = (messages[index] for index in range((messages.index_of(result.id) or 0) - 1, -1, -1))
+    # Nothing is before a result that is not on the path.
+    before = (messages[index] for index in reversed(range(messages.index_of(result.id) or 0)))
     reply = next((each for each in before if each.role is not Role.TOOL), None)
     calls = reply.tool_calls if reply is not None else ()
     return next((each for each in calls if each.call_id == result.tool_call_id), None)

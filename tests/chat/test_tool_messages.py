@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import Message, MessageStatus, OwnOptions, results_after
+from rdchat.chat.conversation import Message, MessageStatus, OwnOptions, call_of
 from rdchat.chat.settings import OptionOrder, Settings
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database
@@ -59,8 +59,8 @@ def test_calls_and_results_are_stored(store: ConversationStore, path: list[Messa
     assert path[1].tool_calls == (*CALLS, REFUSED)
     assert (path[2].tool_call_id, path[2].tool_name) == ("a", "files__write")
     assert store.conversation(path[0].conversation_id).own.tools == ("files",)
-    assert results_after(path, path[1].id) == {"a": path[2], "b": path[3]}
-    assert results_after(path, path[4].id) == {}
+    assert [call_of(path, each) for each in path[2:4]] == list(CALLS)
+    assert call_of(path[:3], path[3]) is None, "it is not on this path"
 
 
 def test_texts_of_results_and_arguments_of_calls_are_found(store: ConversationStore, path: list[Message]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import Conversation, Message, MessagePath, MessageStatus, call_of, results_after
+from rdchat.chat.conversation import Conversation, Message, MessagePath, MessageStatus, call_of
 from rdchat.chat.settings import ToolApproval
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
@@ -342,11 +342,13 @@ def _only_reads(definition: ToolDefinition | None) -> bool:
 
 def _last_calls(path: Sequence[Message]) -> dict[ToolCall, Message | None]:
     """Return the calls that can be run of a path's last reply, with their results; None for a call without one."""
-    reply = next((each for each in reversed(path) if each.role is not Role.TOOL), None)
-    if reply is None or not reply.tool_calls:
-        return {}
-    results = results_after(path, reply.id)
-    return {call: results.get(call.call_id) for call in reply.tool_calls if not call.refusal}
+    results = dict[str, Message]()
+    for message in reversed(path):
+        if message.role is not Role.TOOL:
+            return {call: results.get(call.call_id) for call in message.tool_calls if not call.refusal}
+        # Of several results of one call the last counts.
+        results.setdefault(message.tool_call_id, message)
+    return {}
 
 
 def _waiting(path: Sequence[Message]) -> tuple[ToolCall, ...]:
