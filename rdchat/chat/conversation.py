@@ -86,7 +86,7 @@ class Conversation:
         folder_id: None outside of folders.
         pinned_at: None if it is not pinned.
         archived: Whether it is in the archive instead of the list.
-        deleted_at: When it was moved to the bin; None elsewhere.
+        deleted_at: When it was moved to the Trash; None elsewhere.
         thinking_choice: Whether or how much the model thinks, if it has a switch; None leaves it to the model.
         answer_shape: The format of its answers; None for any text.
         own: Its other options.
@@ -151,7 +151,7 @@ class Folder:
         name: As the sidebar shows it.
         parent_id: The folder around it; None at the top. A folder in a folder cannot contain another one.
         expanded: Whether its content is shown.
-        deleted_at: When it was moved to the bin; None elsewhere.
+        deleted_at: When it was moved to the Trash; None elsewhere.
     """
 
     id: int

@@ -124,7 +124,7 @@ class ChatSpans:
         return self._span(_PINNED, "conversations_pinned", "pinned_at", ascending=True)
 
     def deleted(self) -> ChatSpan:
-        """Return the chats in the bin, the last deleted first."""
+        """Return the chats in the Trash, the last deleted first."""
         return self._span(_DELETED, "conversations_deleted", "deleted_at")
 
     def archived(self) -> ChatSpan:
@@ -272,7 +272,7 @@ class Listing(Sequence[Row]):
 
 
 def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Listing:
-    """Return the listing of all chats except those in the archive or the bin.
+    """Return the listing of all chats except those in the archive or the Trash.
 
     Args:
         spans: Reads the chats.

@@ -1,4 +1,4 @@
-"""Organises the list of chats: pins, folders, the archive, the bin (the window's Trash) and copies."""
+"""Organises the list of chats: pins, folders, the archive, the Trash and copies."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -113,10 +113,10 @@ class ChatOrganiser:
         connection.execute("UPDATE conversations SET unlisted = 0 WHERE id = ?", (copy_id,))
         return copy_id
 
-    # The bin
+    # The Trash
 
-    def bin(self) -> list[Conversation]:
-        """Return the chats in the bin, the last deleted first."""
+    def deleted_chats(self) -> list[Conversation]:
+        """Return the chats in the Trash, the last deleted first."""
         where = "deleted_at IS NOT NULL AND unlisted = 0 ORDER BY deleted_at DESC, id DESC"
         return conversations(self._database.rows, where)
 
@@ -126,7 +126,7 @@ class ChatOrganiser:
         self._database.write(lambda connection: connection.executemany(sql, [(each,) for each in conversation_ids]))
 
     def expire(self) -> None:
-        """Delete for good the chats and folders that have been in the bin for `BIN_DAYS`."""
+        """Delete for good the chats and folders that have been in the Trash for `TRASH_DAYS`."""
 
         def expire(connection: sqlite3.Connection) -> None:
             limit = expiry_limit(connection, self._clock(), "conversations", "folders")
@@ -170,7 +170,7 @@ class ChatOrganiser:
         return sorted(nested, key=lambda folder: (folder.name.casefold(), folder.id))
 
     def deleted_folders(self) -> list[Folder]:
-        """Return the folders in the bin, the last one deleted first."""
+        """Return the folders in the Trash, the last one deleted first."""
         return self._folders("deleted_at IS NOT NULL ORDER BY deleted_at DESC, id DESC")
 
     def _folders(self, where: str) -> list[Folder]:
@@ -208,14 +208,14 @@ class ChatOrganiser:
         self._set_folder("expanded = ?", int(expanded), folder_id)
 
     def delete_folder(self, folder_id: int) -> None:
-        """Move a folder to the bin; its chats stay in the list, and return to it when it is restored."""
+        """Move a folder to the Trash; its chats stay in the list, and return to it when it is restored."""
         self._set_folder("deleted_at = ?", self._clock(), folder_id)
 
     def restore_folder(self, folder_id: int) -> None:
         self._set_folder("deleted_at = NULL", folder_id)
 
     def erase_folder(self, folder_id: int) -> None:
-        """Delete a folder in the bin for good; its former chats stay outside of folders."""
+        """Delete a folder in the Trash for good; its former chats stay outside of folders."""
         self._database.execute("DELETE FROM folders WHERE id = ? AND deleted_at IS NOT NULL", folder_id)
 
     def _set(self, assignment: str, *parameters: object) -> None:

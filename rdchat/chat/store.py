@@ -30,7 +30,7 @@ from rdchat.chat.storage.message_tree import (
     LATEST,
     NEXT_ACTIVATED,
     SIBLINGS,
-    MessageBin,
+    MessageTrash,
     MessageTree,
     repair_tree,
 )
@@ -88,8 +88,8 @@ class ConversationStore(Database):
         wait: Whether to wait until the file is open.
 
     Attributes:
-        organiser: Pins, folders, the archive, the bin and copies.
-        message_bin: Deleted messages.
+        organiser: Pins, folders, the archive, the Trash and copies.
+        message_trash: Deleted messages.
         spans: The parts of the sidebar's list.
         reply_tokens: Token ids of replies, to draft from.
         indexing: Indexes what an earlier version stored; a search reads what is not indexed yet.
@@ -98,7 +98,7 @@ class ConversationStore(Database):
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, wait: bool = True) -> None:
         self._clock = clock
         self.organiser = ChatOrganiser(self, clock)
-        self.message_bin = MessageBin(self, clock)
+        self.message_trash = MessageTrash(self, clock)
         self.spans = ChatSpans(self)
         self.reply_tokens = ReplyTokens(self)
         super().__init__(path, wait=wait)
@@ -186,13 +186,13 @@ class ConversationStore(Database):
         return self.conversation(like.id)
 
     def delete_conversation(self, conversation_id: int) -> None:
-        """Move a conversation to the bin, from which it can be restored until `ChatOrganiser.expire`."""
+        """Move a conversation to the Trash, from which it can be restored until `ChatOrganiser.expire`."""
         self._set("deleted_at = ?", self._clock(), conversation_id)
 
     def delete_conversations(
         self, conversation_ids: Sequence[int], on_end: Callable[[RdchatError | None], object]
     ) -> Job[None]:
-        """Move conversations, perhaps thousands, to the bin at once, without waiting.
+        """Move conversations, perhaps thousands, to the Trash at once, without waiting.
 
         Args:
             conversation_ids: Their ids.
@@ -206,7 +206,7 @@ class ConversationStore(Database):
         return self.submit(delete, on_end)
 
     def restore_conversation(self, conversation_id: int) -> Conversation:
-        """Restore a conversation from the bin; StorageError if it is already erased."""
+        """Restore a conversation from the Trash; StorageError if it is already erased."""
         self._set("deleted_at = CASE unlisted WHEN 0 THEN NULL ELSE deleted_at END", conversation_id)
         return self.conversation(conversation_id)
 

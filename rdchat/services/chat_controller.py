@@ -334,11 +334,11 @@ class ChatController(QObject):
                 return
             role = self._store.message(message_id).role
             deleted = self._delete(self.chat.conversation, message_id)
-            self._add_undo(partial(self._store.message_bin.restore, deleted))
+            self._add_undo(partial(self._store.message_trash.restore, deleted))
             self.chats.order.undo_offered.emit(_deletion_text(role, deleted.count))
 
     def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
-        deleted = self._store.message_bin.delete(message_id)
+        deleted = self._store.message_trash.delete(message_id)
         self.kept_caches.remove_chat(chat)
         return deleted
 
@@ -346,7 +346,7 @@ class ChatController(QObject):
     def has_deleted(self) -> bool:
         """Whether deleted messages of the open chat can be restored."""
         chat_id = self.chat.id
-        last = self._store.message_bin.last
+        last = self._store.message_trash.last
         return chat_id is not None and self.storage.read_or_default(lambda: last(chat_id), None) is not None
 
     def restore_deleted(self) -> None:
@@ -354,7 +354,7 @@ class ChatController(QObject):
         if self.chat.id is None:
             return
         with self.storage.writing():
-            message_id = self._store.message_bin.restore_last(self.chat.id)
+            message_id = self._store.message_trash.restore_last(self.chat.id)
             if message_id is not None:
                 self._add_undo(partial(self._delete, self.chat.conversation, message_id))
 

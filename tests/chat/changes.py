@@ -98,11 +98,11 @@ def _edit(store: ConversationStore, draw: Random) -> None:
 
 
 def _delete_message(store: ConversationStore, draw: Random) -> None:
-    store.message_bin.delete(_message(store, draw).id)
+    store.message_trash.delete(_message(store, draw).id)
 
 
 def _restore_message(store: ConversationStore, draw: Random) -> None:
-    store.message_bin.restore_last(_chat(store, draw).id)
+    store.message_trash.restore_last(_chat(store, draw).id)
 
 
 def _cut(store: ConversationStore, draw: Random) -> None:
@@ -120,7 +120,7 @@ def _delete_chat(store: ConversationStore, draw: Random) -> None:
 
 
 def _restore_chat(store: ConversationStore, draw: Random) -> None:
-    if deleted := sorted(chat.id for chat in store.organiser.bin()):
+    if deleted := sorted(chat.id for chat in store.organiser.deleted_chats()):
         store.restore_conversation(draw.choice(deleted))
 
 

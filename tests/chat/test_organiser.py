@@ -1,4 +1,4 @@
-"""Pins, folders, the archive, the bin and copies, in the store."""
+"""Pins, folders, the archive, the Trash and copies, in the store."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.message_tree import BIN_DAYS
+from rdchat.chat.storage.message_tree import TRASH_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
@@ -121,9 +121,9 @@ def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Cl
     clock.now += 2 * DAY_S
     timed.delete_conversation(second.id)
     timed.organiser.delete_folder(folder.id)
-    clock.now += (BIN_DAYS - 1) * DAY_S
+    clock.now += (TRASH_DAYS - 1) * DAY_S
     timed.organiser.expire()
-    assert [chat.title for chat in timed.organiser.bin()] == ["second"]
+    assert [chat.title for chat in timed.organiser.deleted_chats()] == ["second"]
     assert len(timed.organiser.deleted_folders()) == 1
     with pytest.raises(StorageError, match="This chat no longer exists"):
         timed.restore_conversation(first.id)  # it is being erased
@@ -138,7 +138,7 @@ def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Cl
 
 @pytest.mark.parametrize("jump_years", [-25, 25])
 def test_a_clock_that_jumps_by_years_empties_no_bin(jump_years: int, timed: ConversationStore, clock: Clock) -> None:
-    """At the deletion or since; a bin that was filled today was emptied at the next start."""
+    """At the deletion or since; a Trash that was filled today was emptied at the next start."""
     clock.now = 1_800_000_000.0
     chat = timed.create_conversation("kept")
     folder = timed.organiser.create_folder("kept")
@@ -147,11 +147,11 @@ def test_a_clock_that_jumps_by_years_empties_no_bin(jump_years: int, timed: Conv
     timed.organiser.delete_folder(folder.id)
     clock.now += abs(jump_years) * 365 * DAY_S
     timed.organiser.expire()
-    assert [each.title for each in timed.organiser.bin()] == ["kept"]
+    assert [each.title for each in timed.organiser.deleted_chats()] == ["kept"]
     assert [each.name for each in timed.organiser.deleted_folders()] == ["kept"]
     clock.now += 2 * DAY_S
     timed.organiser.expire()
-    assert timed.organiser.bin() == []
+    assert timed.organiser.deleted_chats() == []
     assert timed.organiser.deleted_folders() == []
 
 
@@ -160,10 +160,10 @@ def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationS
     clock.now += 10_000 * DAY_S
     timed.delete_conversation(chat.id)
     clock.now -= 10_000 * DAY_S
-    for days, kept in ((0, True), (BIN_DAYS - 1, True), (2, False)):
+    for days, kept in ((0, True), (TRASH_DAYS - 1, True), (2, False)):
         clock.now += days * DAY_S
         timed.organiser.expire()
-        assert bool(timed.organiser.bin()) is kept
+        assert bool(timed.organiser.deleted_chats()) is kept
 
 
 def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(database: Path, clock: Clock) -> None:
@@ -174,13 +174,13 @@ def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(databas
         parent = store.add_message(chat.id, parent, Role.USER, f"word{number}").id
     store.delete_conversation(chat.id)
     store.organiser.schedule_erase([chat.id])
-    assert store.organiser.bin() == []
+    assert store.organiser.deleted_chats() == []
     erasing = store.organiser._erasing()
     store.write(lambda _connection: [next(erasing) for _ in range(3)])
     store.close()  # the app is closed, or killed, half way
     store = ConversationStore(database, clock)
     assert 0 < store.rows("SELECT count(*) FROM messages")[0][0] < 20
-    assert (store.organiser.bin(), store.conversations()) == ([], [])
+    assert (store.organiser.deleted_chats(), store.conversations()) == ([], [])
     store.organiser.erase().result()
     assert store.rows("SELECT count(*) FROM conversations") == [(0,)]
     store.close()
@@ -314,7 +314,7 @@ def test_what_was_put_in_order_survives_a_kill(
     store = open_store()
     assert store.notice is None
     folders = {folder.name: folder.id for folder in store.organiser.folders()}
-    deleted = {chat.title: chat for chat in store.organiser.bin()}
+    deleted = {chat.title: chat for chat in store.organiser.deleted_chats()}
     listed = {chat.title: chat for chat in store.conversations()}
     for number in range(last + 1):
         chat = deleted[f"chat {number}"]

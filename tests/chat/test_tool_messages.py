@@ -73,7 +73,7 @@ def test_texts_of_results_and_arguments_of_calls_are_found(store: ConversationSt
 def test_the_index_follows_changes_of_calls(store: ConversationStore, path: list[Message]) -> None:
     store.finish_message(replace(path[1], tool_calls=()))
     assert not store.conversations("second")
-    store.message_bin.delete(path[1].id)
+    store.message_trash.delete(path[1].id)
     with closing(connect_by_hand(store.path)) as connection:
         connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
 

@@ -89,10 +89,10 @@ def test_stored_replies_are_drafted_from_until_their_chat_is_deleted(app: Window
 def test_a_deleted_message_is_not_drafted_from_until_that_is_undone(app: Window, default_model_folder: Path) -> None:
     message = add_reply(app, COFFEE)[1]
     load(app, default_model_folder)
-    deleted = app.store.message_bin.delete(message)
+    deleted = app.store.message_trash.delete(message)
     check(app)
     assert indexed(app, default_model_folder) == [SOUP, TEA]
-    app.store.message_bin.restore(deleted)
+    app.store.message_trash.restore(deleted)
     check(app)
     assert indexed(app, default_model_folder) == [SOUP, TEA, COFFEE]
 

@@ -55,8 +55,8 @@ _STRAYS = """
     SELECT m.id FROM messages m LEFT JOIN messages p ON p.id = m.parent_id
     WHERE m.parent_id IS NOT NULL AND (p.conversation_id IS NOT m.conversation_id OR m.parent_id >= m.id)
 """
-BIN_DAYS = 30
-"""Days that a deleted message stays in the bin."""
+TRASH_DAYS = 30
+"""Days that a deleted chat or folder stays in the Trash, and that a deleted message can be restored."""
 _DAY_S = 86_400.0
 # A date that expired this long ago is doubtful: the clock jumped, or the app was not opened.
 _DOUBTFUL_DAYS = 365
@@ -178,7 +178,7 @@ class DeletedMessage:
     count: int
 
 
-class MessageBin:
+class MessageTrash:
     """Each command is one transaction. Methods raise StorageError as `ConversationStore` does.
 
     Args:
@@ -256,14 +256,14 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
     """Return the time before which deleted rows have expired.
 
     A clock may be years wrong until it has a network, so impossible dates are changed first: future ones become `now`,
-    and rows that expired a year ago get one more day, in which the person can see them in the bin.
+    and rows that expired a year ago get one more day, in which the person can see them in the Trash.
 
     Args:
         connection: The writer's.
         now: Seconds since the epoch.
         tables: Tables with a column `deleted_at`.
     """
-    limit = now - BIN_DAYS * _DAY_S
+    limit = now - TRASH_DAYS * _DAY_S
     doubtful = limit - _DOUBTFUL_DAYS * _DAY_S
     for table in tables:
         connection.execute(

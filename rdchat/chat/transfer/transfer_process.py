@@ -170,7 +170,7 @@ def _is_database(path: Path) -> bool:
 
 
 def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
-    """Yield the chats of a database of this or an older version, without its bin; the file is not changed.
+    """Yield the chats of a database of this or an older version, without its Trash; the file is not changed.
 
     Raises:
         UnreadableFileError: If it is damaged, not ours, or of a newer version.

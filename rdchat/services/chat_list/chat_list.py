@@ -119,13 +119,13 @@ class ChatList(QObject):
         storage: Runs every command, and reports failures.
 
     Attributes:
-        order: Pins, folders, the archive, the bin, and undoing.
+        order: Pins, folders, the archive, the Trash, and undoing.
         finder: Searches.
         location: The list that is visible, unless there is a query.
         query: The search; empty for none.
         answer: The answer to the last query that was answered.
         archived: Number of conversations in the archive.
-        deleted: Number of conversations and folders in the bin.
+        deleted: Number of conversations and folders in the Trash.
         new_replies: Ids of conversations with a reply that ended while another one was open, the first one first.
         rows: Rows of the sidebar; conversations are read when they come into view.
 
@@ -164,9 +164,9 @@ class ChatList(QObject):
         chat.opened.connect(self._note_opened)
 
     def open_list(self, last: int | None = None) -> None:
-        """List the conversations, open the one viewed last, else the newest, and empty the bin of old items."""
+        """List the conversations, open the one viewed last, else the newest, and empty the Trash of old items."""
         self.open_latest(last)
-        self.order.start_emptying_bin()
+        self.order.start_emptying_trash()
 
     def close_list(self) -> None:
         """End the search thread and bulk work; store typed texts."""
@@ -204,7 +204,7 @@ class ChatList(QObject):
             self.rows = Listing(self._hits())
         elif self.location is Location.ARCHIVE:
             self.rows = Listing([archived], spans)
-        elif self.location is Location.BIN:
+        elif self.location is Location.TRASH:
             self.rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), deleted], spans)
         else:
             self.rows = chats_listing(spans, order.folders, time.time())
@@ -225,7 +225,7 @@ class ChatList(QObject):
         ]
 
     def find_chat(self, conversation_id: int) -> Conversation | None:
-        """Return a conversation outside the bin; None if there is none or it cannot be read."""
+        """Return a conversation outside the Trash; None if there is none or it cannot be read."""
         return self.storage.read_or_default(lambda: self.store.find_chats([conversation_id]).get(conversation_id), None)
 
     def newest(self, limit: int) -> list[Conversation]:
@@ -254,7 +254,7 @@ class ChatList(QObject):
             self.activity_changed.emit()
 
     def show_location(self, location: Location) -> None:
-        """List the chats, the archive or the bin."""
+        """List the chats, the archive or the Trash."""
         self.location = location
         self.update_list()
 
@@ -281,7 +281,7 @@ class ChatList(QObject):
             self.order.do(partial(rename, title), partial(rename, chat.title))
 
     def delete_conversation(self, conversation_id: int) -> None:
-        """Move a conversation to the bin; if it was open, open its neighbour in the list."""
+        """Move a conversation to the Trash; if it was open, open its neighbour in the list."""
         with self.storage.writing():
             is_open = self.chat.id == conversation_id
             neighbour = self._neighbour_of(conversation_id)
@@ -318,7 +318,7 @@ class ChatList(QObject):
         """Open the chat below the open one in the list, or for -1 the one above; at its end nothing changes."""
         with self.storage.reading():
             chat = self.rows.chat_near(self.chat.id or 0, by)
-            if chat is not None and self.location is not Location.BIN:
+            if chat is not None and self.location is not Location.TRASH:
                 self.chat.open_chat(chat.id)
 
     def open_new_reply(self) -> None:
@@ -357,7 +357,7 @@ class ChatList(QObject):
 
     def _neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""
-        if self.location is Location.BIN and not self.query:
+        if self.location is Location.TRASH and not self.query:
             return self._newest()
         return self.rows.chat_near(conversation_id, 1) or self.rows.chat_near(conversation_id, -1)
 

@@ -1,4 +1,4 @@
-"""Commands for pins, folders, the archive, copies and the bin, and their undo history."""
+"""Commands for pins, folders, the archive, copies and the Trash, and their undo history."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLo
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.storage_watch import StorageWatch
 
-# An app that stays open for weeks empties its bin of old items each hour.
+# An app that stays open for weeks empties its Trash of old items each hour.
 _EXPIRY_MS = 3_600_000
 _LONGEST_NAMED = 40
 _LONGEST_COPIED = 180
@@ -29,7 +29,7 @@ class Location(StrEnum):
 
     CHATS = "chats"
     ARCHIVE = "archive"
-    BIN = "bin"
+    TRASH = "trash"
 
 
 class UndoHistory:
@@ -88,11 +88,11 @@ class ChatOrder(QObject):
         self.folders: tuple[Folder, ...] = ()
         self._main = MainThread(self)
         self._expiry = QTimer(self, interval=_EXPIRY_MS)
-        self._expiry.timeout.connect(self.tidy_bin)
+        self._expiry.timeout.connect(self.tidy_trash)
 
-    def start_emptying_bin(self) -> None:
-        """Empty the bin of old items, now and each hour."""
-        self.tidy_bin()
+    def start_emptying_trash(self) -> None:
+        """Empty the Trash of old items, now and each hour."""
+        self.tidy_trash()
         self._expiry.start()
 
     def stop_bulk_work(self) -> None:
@@ -200,28 +200,28 @@ class ChatOrder(QObject):
         self.changed.emit()
 
     def delete_folder(self, folder: Folder) -> None:
-        """Move a folder to the bin; its chats stay in the list."""
+        """Move a folder to the Trash; its chats stay in the list."""
         delete = self._organiser.delete_folder
         restore = self._organiser.restore_folder
         if self.do(partial(delete, folder.id), partial(restore, folder.id)):
             self.undo_offered.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
 
-    # The bin
+    # The Trash
 
     def restore_chat(self, chat: Conversation) -> None:
-        """Restore a conversation from the bin."""
+        """Restore a conversation from the Trash."""
         restore = self._store.restore_conversation
         delete = self._store.delete_conversation
         self.do(partial(restore, chat.id), partial(delete, chat.id))
 
     def restore_folder(self, folder: Folder) -> None:
-        """Restore a folder from the bin, with its chats."""
+        """Restore a folder from the Trash, with its chats."""
         restore = self._organiser.restore_folder
         delete = self._organiser.delete_folder
         self.do(partial(restore, folder.id), partial(delete, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
-        """Delete conversations and folders of the bin for good."""
+        """Delete conversations and folders of the Trash for good."""
         with self._storage.writing():
             self._organiser.schedule_erase([chat.id for chat in chats])
             for folder in folders:
@@ -229,8 +229,8 @@ class ChatOrder(QObject):
             self._make_room()
         self.changed.emit()
 
-    def tidy_bin(self) -> None:
-        """Delete old items of the bin for good, and finish deletions that a crash interrupted."""
+    def tidy_trash(self) -> None:
+        """Delete old items of the Trash for good, and finish deletions that a crash interrupted."""
         with self._storage.writing():
             self._organiser.expire()
             self._make_room()

@@ -1,1 +1,1 @@
-"""The left side of the window: search, chats in their folders, the archive and the bin."""
+"""The left side of the window: search, chats in their folders, the archive and the Trash."""

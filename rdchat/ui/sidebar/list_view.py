@@ -67,21 +67,21 @@ class SidebarListView(QListView):
     def current_row(self) -> Row | None:
         return self.rows.row_at(self.currentIndex())
 
-    def show_rows(self, rows: Listing, matcher: WordMatcher, in_bin: bool = False) -> None:
+    def show_rows(self, rows: Listing, matcher: WordMatcher, in_trash: bool = False) -> None:
         """Show other rows and mark the matcher's words in them; keep the scroll position and a current folder."""
         bar = self.verticalScrollBar()
         current = self.current_row
         height = self.painter.row_height
         scrolled = bar.value()
-        self.painter.in_bin = in_bin
+        self.painter.in_trash = in_trash
         self.painter.matcher = matcher
         with QSignalBlocker(self.selectionModel()):  # Qt makes the first row current, which must not open it
             if self.painter.row_height != height:
                 self.rows.set_rows(Listing())
-            if self.rows.set_rows(rows, in_bin):
+            if self.rows.set_rows(rows, in_trash):
                 self.doItemsLayout()
                 bar.setValue(scrolled)
-                if current is not None and (isinstance(current, FolderRow) or in_bin):
+                if current is not None and (isinstance(current, FolderRow) or in_trash):
                     self._make_current(key_of(current))
         self.viewport().update()
 
@@ -90,7 +90,7 @@ class SidebarListView(QListView):
 
         A folder that the person moved to with the keyboard stays current.
         """
-        if self.rows.in_bin or (self.hasFocus() and isinstance(self.current_row, FolderRow)):
+        if self.rows.in_trash or (self.hasFocus() and isinstance(self.current_row, FolderRow)):
             return
         with QSignalBlocker(self.selectionModel()):
             self._make_current(None if conversation_id is None else ("chat", conversation_id))
@@ -136,9 +136,9 @@ class SidebarListView(QListView):
         thing = thing_of(row)
         if thing is not None and key in _DELETE:
             self._actions.delete(thing)
-        elif thing is not None and key in _RETURN and self.rows.in_bin:
+        elif thing is not None and key in _RETURN and self.rows.in_trash:
             self._actions.restore_row(thing)
-        elif thing is not None and key == Qt.Key.Key_F2 and not self.rows.in_bin:
+        elif thing is not None and key == Qt.Key.Key_F2 and not self.rows.in_trash:
             self.edit(self.currentIndex())
         elif isinstance(row, FolderRow) and key in (Qt.Key.Key_Left, Qt.Key.Key_Right, *_RETURN):
             expanded = not row.folder.expanded if key in _RETURN else key == Qt.Key.Key_Right
@@ -165,16 +165,16 @@ class SidebarListView(QListView):
 
     def _open_current(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)
-        if isinstance(row, ChatRow) and not self.rows.in_bin:
+        if isinstance(row, ChatRow) and not self.rows.in_trash:
             self._actions.open_row(row.conversation.id)
 
     def _unfold_clicked(self, index: QModelIndex) -> None:
         row = self.rows.row_at(index)
-        if isinstance(row, FolderRow) and not self.rows.in_bin:
+        if isinstance(row, FolderRow) and not self.rows.in_trash:
             self._actions.order.set_expanded(row.folder, not row.folder.expanded)
 
     def _edit_clicked(self, index: QModelIndex) -> None:
-        if isinstance(self.rows.row_at(index), ChatRow) and not self.rows.in_bin:
+        if isinstance(self.rows.row_at(index), ChatRow) and not self.rows.in_trash:
             self.edit(index)
 
     def _show_menu(self, position: QPoint) -> None:

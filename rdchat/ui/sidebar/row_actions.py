@@ -76,8 +76,8 @@ class RowActions:
             self.order.rename_folder(row.folder, title)
 
     def delete(self, thing: Conversation | Folder) -> None:
-        """Move a chat or a folder to the bin; in the bin, ask to delete it for good."""
-        if self.in_bin:
+        """Move a chat or a folder to the Trash; in the Trash, ask to delete it for good."""
+        if self.in_trash:
             self.erase(thing)
         elif isinstance(thing, Folder):
             self.order.delete_folder(thing)
@@ -85,17 +85,17 @@ class RowActions:
             self._chats.delete_conversation(thing.id)
 
     def restore_row(self, thing: Conversation | Folder | None) -> None:
-        """Take a chat or a folder out of the bin."""
+        """Take a chat or a folder out of the Trash."""
         if isinstance(thing, Folder):
             self.order.restore_folder(thing)
         elif thing is not None:
             self.order.restore_chat(thing)
 
     def erase(self, *things: Conversation | Folder) -> None:
-        """Ask whether to delete for good; without arguments everything in the bin."""
+        """Ask whether to delete for good; without arguments everything in the Trash."""
         organiser = self._chats.store.organiser
         erase = self.order.erase
-        erased = things or (*organiser.bin(), *organiser.deleted_folders())
+        erased = things or (*organiser.deleted_chats(), *organiser.deleted_folders())
         conversations = [thing for thing in erased if isinstance(thing, Conversation)]
         folders = [thing for thing in erased if isinstance(thing, Folder)]
         name = counted(len(erased), "item")
@@ -139,9 +139,9 @@ class RowActions:
             self._rename(("folder", folder.id))
 
     @property
-    def in_bin(self) -> bool:
-        """Whether the rows are those of the bin."""
-        return self._chats.location is Location.BIN and not self._chats.query
+    def in_trash(self) -> bool:
+        """Whether the rows are those of the Trash."""
+        return self._chats.location is Location.TRASH and not self._chats.query
 
     # Menus
 
@@ -149,7 +149,7 @@ class RowActions:
         """Return the context menu of a row, or of the empty area below the rows."""
         menu = QMenu(self._parent)
         thing = thing_of(row)
-        if self.in_bin and thing is not None:
+        if self.in_trash and thing is not None:
             add_action(menu, "Restore", lambda: self.restore_row(thing))
             menu.addSeparator()
             add_action(menu, "Delete for Good…", lambda: self.erase(thing))
@@ -157,7 +157,7 @@ class RowActions:
             self._fill_for_chat(menu, thing)
         elif isinstance(thing, Folder):
             self._fill_for_folder(menu, thing)
-        elif not self.in_bin:
+        elif not self.in_trash:
             add_action(menu, "New Folder", self.make_folder)
         return menu
 

@@ -7,7 +7,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen, QTextLayo
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
-from rdchat.chat.storage.message_tree import BIN_DAYS
+from rdchat.chat.storage.message_tree import TRASH_DAYS
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.services.chat_list.chat_list import Activity
@@ -61,13 +61,13 @@ class SidebarRows(QStringListModel):
         super().__init__(parent)
         self._actions = actions
         self._rows = Listing()
-        self.in_bin = False
+        self.in_trash = False
 
-    def set_rows(self, rows: Listing, in_bin: bool = False) -> bool:
+    def set_rows(self, rows: Listing, in_trash: bool = False) -> bool:
         """Show these rows; return False if their layout is as before, so that the view stays where it is."""
         before = self._rows
         self._rows = rows
-        self.in_bin = in_bin
+        self.in_trash = in_trash
         if rows.shape != before.shape:
             self.setStringList([""] * len(rows))
             return True
@@ -83,7 +83,7 @@ class SidebarRows(QStringListModel):
             return None
 
     def section_of(self, index: int) -> SectionRow | None:
-        """Return the section of a row; None in search results, the archive and the bin."""
+        """Return the section of a row; None in search results, the archive and the Trash."""
         return self._rows.section_of(index)
 
     def row_at(self, index: _Index) -> Row | None:
@@ -100,7 +100,7 @@ class SidebarRows(QStringListModel):
         if row is None or isinstance(row, SectionRow):
             return flag.NoItemFlags  # The arrow keys pass over it.
         usual = flag.ItemIsEnabled | flag.ItemIsSelectable | flag.ItemNeverHasChildren
-        return usual if self.in_bin else usual | flag.ItemIsEditable | flag.ItemIsDragEnabled
+        return usual if self.in_trash else usual | flag.ItemIsEditable | flag.ItemIsDragEnabled
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         row = self.row_at(index)
@@ -152,7 +152,7 @@ class RowPainter(QStyledItemDelegate):
 
     Attributes:
         matcher: Finds the words of the search, which are marked.
-        in_bin: Whether the rows are those of the bin.
+        in_trash: Whether the rows are those of the Trash.
         drop_row: The row that something is dragged over; -1 for none.
     """
 
@@ -160,7 +160,7 @@ class RowPainter(QStyledItemDelegate):
         super().__init__(parent)
         self._theme = theme
         self.matcher = WordMatcher("")
-        self.in_bin = False
+        self.in_trash = False
         self.drop_row = -1
 
     def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
@@ -168,8 +168,8 @@ class RowPainter(QStyledItemDelegate):
 
     @property
     def row_height(self) -> int:
-        """Height of every row: search results and the bin have a second line."""
-        return _TWO_LINES if self.matcher or self.in_bin else _ONE_LINE
+        """Height of every row: search results and the Trash have a second line."""
+        return _TWO_LINES if self.matcher or self.in_trash else _ONE_LINE
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         row = index.data(ROW)
@@ -201,13 +201,13 @@ class RowPainter(QStyledItemDelegate):
         ratio = painter.device().devicePixelRatioF()
         left = area.left() + TIGHT + row.depth * _INDENT
         middle = area.center().y() + 1
-        if not self.in_bin:
+        if not self.in_trash:
             arrow = "unfold" if row.folder.expanded else "next"
             painter.drawPixmap(left, middle - _ARROW // 2, line_pixmap(arrow, colors.muted, _ARROW, ratio))
             left += _ARROW + TIGHT
         painter.drawPixmap(left, middle - _ICON // 2, line_pixmap("folder", colors.accent, _ICON, ratio))
         text = area.adjusted(left - area.left() + _ICON + SMALL - 2, 0, -SMALL, 0)
-        if self.in_bin:
+        if self.in_trash:
             self._paint_text(painter, text, row.folder.name, below=_days_left(row.folder.deleted_at))
         else:
             self._paint_text(painter, text, row.folder.name, f"{row.chats:,}" if row.chats else "")
@@ -235,7 +235,7 @@ class RowPainter(QStyledItemDelegate):
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2
         right = ""
         below = ""
-        if self.in_bin:
+        if self.in_trash:
             below = _days_left(chat.deleted_at)
         elif self.matcher:
             right = row.location or day_text(chat.updated_at)
@@ -300,7 +300,7 @@ class RowPainter(QStyledItemDelegate):
 
 
 def _days_left(deleted_at: float | None) -> str:
-    """Return how much longer the bin keeps an item."""
+    """Return how much longer the Trash keeps an item."""
     passed = (time.time() - (deleted_at or 0.0)) / _DAY_S
-    left = max(0, min(BIN_DAYS, round(BIN_DAYS - passed)))
+    left = max(0, min(TRASH_DAYS, round(TRASH_DAYS - passed)))
     return f"{counted(left, 'day')} left" if left else "Less than a day left"

@@ -1,4 +1,4 @@
-"""The sidebar: search, the list of chats, and the buttons of the archive and the bin."""
+"""The sidebar: search, the list of chats, and the buttons of the archive and the Trash."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ from rdchat.wording import counted
 _EMPTY = {
     Location.CHATS: "Your chats appear here.",
     Location.ARCHIVE: "The archive is empty.",
-    Location.BIN: "The Trash is empty. Deleted chats stay here for 30 days.",
+    Location.TRASH: "The Trash is empty. Deleted chats stay here for 30 days.",
 }
 
 
@@ -82,11 +82,11 @@ def line(*parts: Part, margins: tuple[int, int, int, int]) -> QWidget:
 
 
 def location_button(location: Location, icon: str, tip: str, theme: Theme) -> QToolButton:
-    """Return the button that lists the archive or the bin."""
+    """Return the button that lists the archive or the Trash."""
     button = FlatButton()
     button.setCheckable(True)
     button.setFont(control_font(-1))
-    button.setAccessibleName(location_name(location))
+    button.setAccessibleName(location.capitalize())
     set_tip(button, tip)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIconSize(QSize(16, 16))
@@ -94,15 +94,11 @@ def location_button(location: Location, icon: str, tip: str, theme: Theme) -> QT
     return button
 
 
-def bin_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
-    """Return a button of the bin; the buttons share the width."""
+def trash_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
+    """Return a button of the Trash; the buttons share the width."""
     button = push_button(text, tip, act)
     button.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
     return button
-
-
-def location_name(location: Location) -> str:
-    return "Trash" if location is Location.BIN else location.name.capitalize()
 
 
 def result_text(answer: SearchAnswer | None) -> str:
@@ -141,18 +137,18 @@ class Sidebar(Ground):
         self.header = line(back, (self.header_text, 1), margins=(SMALL, TIGHT, MEDIUM, TIGHT))
         self.location_buttons = {
             Location.ARCHIVE: location_button(Location.ARCHIVE, "archive", "Archived chats", theme),
-            Location.BIN: location_button(Location.BIN, "bin", "Deleted chats, kept for 30 days", theme),
+            Location.TRASH: location_button(Location.TRASH, "trash", "Deleted chats, kept for 30 days", theme),
         }
-        self.restore = bin_button(
+        self.restore = trash_button(
             "Restore",
             "Move the selected chat or folder out of the Trash",
             lambda: self.row_actions.restore_row(thing_of(self.list.current_row)),
         )
-        self.erase = bin_button("Delete…", "Delete the selected chat or folder for good", self._erase_current)
-        self.bin_bar = line(
+        self.erase = trash_button("Delete…", "Delete the selected chat or folder for good", self._erase_current)
+        self.trash_bar = line(
             (self.restore, 1),
             (self.erase, 1),
-            (bin_button("Empty…", "Delete everything in the Trash for good", self.row_actions.erase), 1),
+            (trash_button("Empty…", "Delete everything in the Trash for good", self.row_actions.erase), 1),
             margins=(SMALL, SMALL, SMALL, SMALL),
         )
         self.empty = ThemedLabel(theme, "", "muted", -1, wraps=True)
@@ -160,7 +156,15 @@ class Sidebar(Ground):
         self.empty.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
         top = row(self.search, self.filter, spacing=TIGHT, margins=(MEDIUM, MEDIUM, SMALL, TIGHT))
         locations = row(*self.location_buttons.values(), None, spacing=TIGHT, margins=(SMALL, TIGHT, SMALL, TIGHT))
-        listed = (self.filter_line, self.header, self.empty, (self.list, 1), self.bin_bar, Separator(theme), locations)
+        listed = (
+            self.filter_line,
+            self.header,
+            self.empty,
+            (self.list, 1),
+            self.trash_bar,
+            Separator(theme),
+            locations,
+        )
         # Tab goes through the parts in this order.
         column(top, *listed, within=self, spacing=0)
         self.setMinimumWidth(170)
@@ -173,26 +177,26 @@ class Sidebar(Ground):
         if self._refresh_waits:
             return
         chats = self._chats
-        in_bin = self.row_actions.in_bin
+        in_trash = self.row_actions.in_trash
         searching = bool(chats.query)
         rows = chats.rows
         matcher = self.list.painter.matcher
         if matcher.search != (search := " ".join(chats.query.text.split())):
             matcher = WordMatcher(search)
-        self.list.show_rows(rows, matcher, in_bin)
+        self.list.show_rows(rows, matcher, in_trash)
         self.mark_open()
         answered = chats.answer is not None and chats.answer.query == chats.query
         result = result_text(chats.answer if answered else None)
-        self.header_text.setText(result if searching else location_name(chats.location))
+        self.header_text.setText(result if searching else chats.location.capitalize())
         self.header.setVisible(searching or chats.location is not Location.CHATS)
-        for location, count in ((Location.ARCHIVE, chats.archived), (Location.BIN, chats.deleted)):
+        for location, count in ((Location.ARCHIVE, chats.archived), (Location.TRASH, chats.deleted)):
             button = self.location_buttons[location]
-            name = location_name(location)
+            name = location.capitalize()
             button.setChecked(chats.location is location)
             button.setText(f"{name} {count:,}" if count else name)
             button.setAccessibleDescription(counted(count, "item"))
-        self.bin_bar.setVisible(in_bin and bool(rows))
-        self._enable_bin_buttons()
+        self.trash_bar.setVisible(in_trash and bool(rows))
+        self._enable_trash_buttons()
         self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.location])
         self.empty.setVisible(not rows and (answered or not searching))
         self.filter_text.setText(f"Only {self.filter.filter_text}")
@@ -208,7 +212,7 @@ class Sidebar(Ground):
             self._open = listed
             self.list.scrollTo(current)
 
-    def _enable_bin_buttons(self) -> None:
+    def _enable_trash_buttons(self) -> None:
         for button in (self.restore, self.erase):
             button.setEnabled(self.list.current_row is not None)
 
@@ -218,7 +222,7 @@ class Sidebar(Ground):
         self.search.selectAll()
 
     def show_location(self, location: Location) -> None:
-        """List the chats, the archive or the bin, and end a search."""
+        """List the chats, the archive or the Trash, and end a search."""
         self.search.clear()
         self.search.typing.stop()
         self.filter.choose(SearchQuery())
@@ -236,7 +240,7 @@ class Sidebar(Ground):
         self.search.returnPressed.connect(self.list.go_to_first)
         self.search.results_requested.connect(self.list.go_to_first)
         self.filter.changed.connect(self._ask)
-        self.list.selectionModel().currentChanged.connect(self._enable_bin_buttons)
+        self.list.selectionModel().currentChanged.connect(self._enable_trash_buttons)
         for location, button in self.location_buttons.items():
             button.clicked.connect(lambda on, location=location: self.show_location(location if on else Location.CHATS))
         # Later: the view leaves its editing state after this signal.

@@ -166,7 +166,7 @@ class Commands(QObject):
             self.parts.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
     def show_location(self, location: Location) -> None:
-        """List the archive, the bin or the chats; the chats, if the location is listed already."""
+        """List the archive, the Trash or the chats; the chats, if the location is listed already."""
         self.side_requested.emit(self.parts.sidebar)
         self.parts.sidebar.show_location(Location.CHATS if self._chats.location is location else location)
 

@@ -363,7 +363,7 @@ def _view(do: Commands) -> list[Command | None]:
         None,
         _side(do, do.parts.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
         _list_command(do, "show_archive", "Archive", Location.ARCHIVE),
-        _list_command(do, "show_bin", "Trash", Location.BIN),
+        _list_command(do, "show_trash", "Trash", Location.TRASH),
         None,
         _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
         Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply, tip="Draft trees"),

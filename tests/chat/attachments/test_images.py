@@ -52,7 +52,7 @@ def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list
             copy = store.organiser.copy(asked.conversation_id, "Copy").result()
             assert told(store, store.messages(copy)[0].files) == expected
             assert images_in(database) == sorted(set(images))
-            store.message_bin.restore(store.message_bin.delete(asked.id))
+            store.message_trash.restore(store.message_trash.delete(asked.id))
             store.delete_conversation(copy)
             store.restore_conversation(copy)
             assert told(store, store.messages(copy)[0].files) == expected

@@ -207,12 +207,12 @@ def test_a_killed_app_keeps_every_file_that_was_sent_and_no_half_one(
 def test_a_deleted_message_is_not_found_by_its_file_nor_exported(store: ConversationStore, tmp_path: Path) -> None:
     first = ask(store, text="First")
     asked = store.add_message(first.conversation_id, first.id, Role.USER, "How much?", files=[some_file()])
-    deleted = store.message_bin.delete(asked.id)
+    deleted = store.message_trash.delete(asked.id)
     reader = SearchReader(store.path)
     assert not reader.search_chats(SearchQuery("prices")).hits
     assert not reader.messages_with(first.conversation_id, "prices").ids
     export(store, tmp_path / "all.json", "json", [first.conversation_id])
     assert "Prices" not in (tmp_path / "all.json").read_text()
     assert texts_in(store.path) == [TEXT]
-    store.message_bin.restore(deleted)
+    store.message_trash.restore(deleted)
     assert len(reader.search_chats(SearchQuery("prices")).hits) == 1

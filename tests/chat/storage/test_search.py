@@ -157,7 +157,7 @@ def test_a_summary_is_found_as_long_as_it_stands_there(store: ConversationStore)
     assert SearchReader(store.path).search_chats(SearchQuery("hello")).hits[0].messages == 1
     store.set_context_cut(message.id, ContextCut("Rain fell."))
     assert (found(store, "orleans"), found(store, "rain")) == (set(), {"chat"})
-    store.message_bin.delete(message.id)
+    store.message_trash.delete(message.id)
     assert found(store, "rain") == set()
 
 

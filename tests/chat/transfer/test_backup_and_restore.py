@@ -112,11 +112,11 @@ def test_a_backup_has_what_the_open_store_has_at_that_moment(data: Path, tmp_pat
 
 def test_what_is_in_the_bin_is_counted_neither_in_a_backup_nor_before_a_restore(data: Path, tmp_path: Path):
     with closing(ConversationStore(data / "conversations.db")) as store:
-        binned = store.create_conversation("Binned")
+        trashed = store.create_conversation("Trashed")
         cut = store.create_conversation("Cut")
-        store.add_message(binned.id, None, Role.USER, "Hi")
-        store.delete_conversation(binned.id)
-        store.message_bin.delete(store.add_message(cut.id, None, Role.USER, "Hi").id)
+        store.add_message(trashed.id, None, Role.USER, "Hi")
+        store.delete_conversation(trashed.id)
+        store.message_trash.delete(store.add_message(cut.id, None, Role.USER, "Hi").id)
     made = back_up(data, tmp_path / "backup.zip")
     asked = prepare(tmp_path / "backup.zip", data)
     assert (made.chats, made.messages) == (asked.chats, asked.messages) == (2, 1)

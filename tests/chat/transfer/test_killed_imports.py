@@ -54,7 +54,7 @@ def kill_at(moment_s: float, database: Path, file: Path, start_process: StartPro
     with closing(ConversationStore(database)) as store:
         assert store.notice is None
         shown = store.conversations()
-        assert not store.organiser.bin()
+        assert not store.organiser.deleted_chats()
         store.organiser.erase().result()
         stored = store.rows("SELECT count(*) FROM messages")[0][0]
         assert stored == MESSAGES * len(shown), "nothing is left of what is not shown"

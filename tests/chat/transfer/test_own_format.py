@@ -61,7 +61,7 @@ def full_chat(store: ConversationStore) -> int:
         made_with=MadeWith(SamplingParams(temperature=0.2), "Rhyme.", once=True),
     )  # fmt: skip
     deleted = store.add_message(chat.id, question.id, Role.ASSISTANT, "Deleted")
-    store.message_bin.delete(deleted.id)
+    store.message_trash.delete(deleted.id)
     store.select_sibling(reply.id, 0)
     store.add_message(chat.id, None, Role.USER, "Why not?")
     store.select_sibling(question.id, 0)

@@ -66,7 +66,7 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
     one, two = window.store.conversations()[::-1]
     desk.order.set_pinned(one, pinned=True)
     desk.delete_conversation(two.id)
-    desk.order.erase(desk.store.organiser.bin())
+    desk.order.erase(desk.store.organiser.deleted_chats())
     desk.undo()
     assert "no longer exists" in window.seen.storage_failures[-1].title
     desk.undo()
@@ -138,7 +138,7 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
         pass
     assert window.titles == ["Long copy", "Long"]
     assert len(store.messages(copied.args[0])) == 300
-    desk.show_location(Location.BIN)
+    desk.show_location(Location.TRASH)
     desk.show_location(Location.CHATS)
 
 

@@ -132,7 +132,7 @@ def check_deleted(folder: Path, told: Told) -> None:
             kept = store.rows(_KEPT, chat.id)
             assert bool(shown) == bool(kept), "what is left is shown"
             assert not shown & hidden
-            while store.message_bin.restore_last(chat.id) is not None:
+            while store.message_trash.restore_last(chat.id) is not None:
                 pass
         assert not roots(store), "all of it is found again"
 

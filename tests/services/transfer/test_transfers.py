@@ -159,11 +159,11 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
             last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
     Task(desk.back_up, tmp_path / "backup.zip").outcome(window)
     store.delete_conversation(chats[0].id)
-    store.message_bin.delete(store.messages(chats[2].id)[1].id)
+    store.message_trash.delete(store.messages(chats[2].id)[1].id)
     with written_by_hand(store) as connection:
         connection.execute("UPDATE deleted_messages SET deleted_at = deleted_at - 31 * 86400")
     Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window)
-    order.erase(window.store.organiser.bin())
+    order.erase(window.store.organiser.deleted_chats())
     order.duplicate(chats[1])
     assert len(store._bulk) == 2
     desk.restore_backup()

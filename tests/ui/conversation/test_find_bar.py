@@ -200,8 +200,8 @@ def test_the_menus_follow_the_open_chat(window: MainWindow, chat: Chat, bar: Fin
     window.sidebar.list.setCurrentIndex(window.sidebar.list.rows.index(0))
     assert actions.archive.text() == "Move Chat Out of Archive"
     actions.archive.trigger()
-    actions.show_bin.trigger()
-    assert (actions.show_archive.isChecked(), actions.show_bin.isChecked()) == (False, True)
+    actions.show_trash.trigger()
+    assert (actions.show_archive.isChecked(), actions.show_trash.isChecked()) == (False, True)
     actions.new_folder.trigger()
     assert [folder.name for folder in desk.order.folders] == ["New folder"]
     assert window.sidebar.list.editing

@@ -1,4 +1,4 @@
-"""Pins, folders, the archive and the bin by mouse and keyboard."""
+"""Pins, folders, the archive and the Trash by mouse and keyboard."""
 
 import warnings
 
@@ -191,10 +191,10 @@ def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, s
     _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
     _trigger(sidebar, "Recipes", "Delete Folder")
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
-    sidebar.location_buttons[Location.BIN].click()
+    sidebar.location_buttons[Location.TRASH].click()
     assert _shown(sidebar) == ["Recipes"]
     _trigger(sidebar, "Recipes", "Restore")
-    sidebar.location_buttons[Location.BIN].click()
+    sidebar.location_buttons[Location.TRASH].click()
     assert _shown(sidebar)[:3] == ["Folders", "Recipes", "  Bread"]
 
 
@@ -218,11 +218,11 @@ def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Si
 def test_the_bin_gives_back_what_is_chosen(chat: Chat, sidebar: Sidebar) -> None:
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
-    sidebar.location_buttons[Location.BIN].click()
+    sidebar.location_buttons[Location.TRASH].click()
     assert _shown(sidebar) == ["Lisbon", "Bread"]
     sidebar.search.setFocus()
     press_key(sidebar.search, "Down")
-    assert chat.open.stored_conversation.title == "Python"  # what is in the bin is not opened
+    assert chat.open.stored_conversation.title == "Python"  # what is in the Trash is not opened
     press_key(sidebar.list, "F2")
     assert not sidebar.list.editing
     press_key(sidebar.list, "Return")
@@ -243,17 +243,17 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     _trigger(sidebar, "Recipes", "Delete Folder")
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
-    sidebar.location_buttons[Location.BIN].click()
+    sidebar.location_buttons[Location.TRASH].click()
     sidebar.list.setCurrentIndex(index_of(sidebar, "Bread"))
     press_key(sidebar.list, "Del")
     assert _answer(sidebar, "Cancel") == "Delete “Bread” for good?"
     assert _shown(sidebar) == ["Recipes", "Lisbon", "Bread"]
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
-    sidebar.bin_bar.findChildren(QPushButton)[1].click()
+    sidebar.trash_bar.findChildren(QPushButton)[1].click()
     _answer(sidebar, "Delete")
     assert _shown(sidebar) == ["Recipes", "Lisbon"]
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
-    sidebar.bin_bar.findChildren(QPushButton)[2].click()
+    sidebar.trash_bar.findChildren(QPushButton)[2].click()
     assert _answer(sidebar, "Delete") == "Delete 2 items for good?"
     assert sidebar.empty.text().startswith("The Trash is empty")
     qtbot.waitUntil(lambda: len(chat.store.rows("SELECT id FROM conversations")) == 1)

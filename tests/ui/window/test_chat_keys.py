@@ -42,7 +42,7 @@ def test_no_key_opens_a_deleted_chat(chat: Chat, window: MainWindow) -> None:
     chat.store.create_conversation("Stays")
     chat.start()
     chat.controller.chats.delete_conversation(deleted.id)
-    chat.controller.chats.show_location(Location.BIN)
+    chat.controller.chats.show_location(Location.TRASH)
     press_key(_focused(window), "Ctrl+Alt+Down")
     assert window.windowTitle() == "Stays"
 

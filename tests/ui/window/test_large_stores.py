@@ -81,7 +81,7 @@ def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
 
 
 def add_chats(chat: Chat) -> None:
-    """Store chats of a message each: half of them in folders, some pinned, in the archive and in the bin."""
+    """Store chats of a message each: half of them in folders, some pinned, in the archive and in the Trash."""
     folders = [chat.store.organiser.create_folder(f"Folder {number}").id for number in range(20)]
     now = time.time()
     with written_by_hand(chat.store) as connection:
@@ -149,7 +149,7 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
     chat.qtbot.waitUntil(lambda: getattr(desk.chat.stored_conversation, "title", "") == "Chat 5002 copy")
     do("fold", lambda: order.set_expanded(order.folders[2], False))
     do("unfold", lambda: order.set_expanded(order.folders[2], True))
-    for place in (Location.ARCHIVE, Location.BIN, Location.CHATS):
+    for place in (Location.ARCHIVE, Location.TRASH, Location.CHATS):
         do(f"show {place}", lambda place=place: window.sidebar.show_location(place))  # type: ignore[misc]
     for query in (SearchQuery("w5"), SearchQuery(folder_id=order.folders[1].id)):
         do("search", lambda query=query: desk.list_hits(query))  # type: ignore[misc]

@@ -44,7 +44,7 @@ def tree(store: ConversationStore) -> Tree:
 
 
 def test_a_message_goes_with_all_below_it_and_what_was_shown_last_beside_it_is_shown(tree: Tree) -> None:
-    deleted = tree.store.message_bin.delete(tree.replies[1].id)
+    deleted = tree.store.message_trash.delete(tree.replies[1].id)
     assert deleted.count == 3
     assert tree.texts == ["How do I cook soup?", "Boil no."]
     shown = tree.store.messages(tree.chat.id)[-1]
@@ -54,26 +54,26 @@ def test_a_message_goes_with_all_below_it_and_what_was_shown_last_beside_it_is_s
 
 def test_undoing_shows_what_was_shown(tree: Tree) -> None:
     before = tree.texts
-    deleted = tree.store.message_bin.delete(tree.replies[1].id)
-    tree.store.message_bin.restore(deleted)
+    deleted = tree.store.message_trash.delete(tree.replies[1].id)
+    tree.store.message_trash.restore(deleted)
     assert tree.texts == before
     with pytest.raises(StorageError):
-        tree.store.message_bin.restore(deleted)
+        tree.store.message_trash.restore(deleted)
 
 
 def test_what_was_deleted_before_stays_deleted_when_more_is_undone(tree: Tree) -> None:
-    inner = tree.store.message_bin.delete(tree.end.id)
-    outer = tree.store.message_bin.delete(tree.replies[1].id)
-    tree.store.message_bin.restore(outer)
+    inner = tree.store.message_trash.delete(tree.end.id)
+    outer = tree.store.message_trash.delete(tree.replies[1].id)
+    tree.store.message_trash.restore(outer)
     assert tree.texts[-1] == "How long?"
-    tree.store.message_bin.restore(inner)
+    tree.store.message_trash.restore(inner)
     assert tree.texts[-1] == "An hour of simmering."
 
 
 def test_without_an_alternative_what_stands_before_is_shown(tree: Tree) -> None:
-    tree.store.message_bin.delete(tree.end.id)
+    tree.store.message_trash.delete(tree.end.id)
     assert tree.texts[-1] == "How long?"
-    tree.store.message_bin.delete(tree.question.id)
+    tree.store.message_trash.delete(tree.question.id)
     assert tree.texts == []
     tree.store.add_message(tree.chat.id, None, PERSON, "Another question")
     assert tree.texts == ["Another question"]
@@ -87,38 +87,38 @@ def test_without_an_alternative_no_other_branch_is_shown_though_it_was_shown_lat
     other = store.add_message(first.id, None, PERSON, "Second")
     store.add_message(first.id, other.id, MODEL, "The other's reply")
     store.select_sibling(other.id, -1)
-    store.message_bin.delete(reply.id)
+    store.message_trash.delete(reply.id)
     assert [message.text for message in store.messages(first.id)] == ["First"]
 
 
 def test_a_message_is_deleted_once(tree: Tree) -> None:
-    tree.store.message_bin.delete(tree.end.id)
+    tree.store.message_trash.delete(tree.end.id)
     with pytest.raises(StorageError):
-        tree.store.message_bin.delete(tree.end.id)
+        tree.store.message_trash.delete(tree.end.id)
 
 
 def test_the_last_deleted_one_is_brought_back_also_later(tree: Tree, open_store: OpenStore) -> None:
-    tree.store.message_bin.delete(tree.replies[0].id)
-    tree.store.message_bin.delete(tree.more.id)
+    tree.store.message_trash.delete(tree.replies[0].id)
+    tree.store.message_trash.delete(tree.more.id)
     tree.store.close()
     store = open_store()
-    assert store.message_bin.restore_last(tree.chat.id) == tree.more.id
+    assert store.message_trash.restore_last(tree.chat.id) == tree.more.id
     assert store.messages(tree.chat.id)[-1].text == "An hour of simmering."
-    assert store.message_bin.restore_last(tree.chat.id) == tree.replies[0].id
+    assert store.message_trash.restore_last(tree.chat.id) == tree.replies[0].id
     assert store.messages(tree.chat.id)[-1].text == "Boil it."
-    assert store.message_bin.restore_last(tree.chat.id) is None
+    assert store.message_trash.restore_last(tree.chat.id) is None
 
 
 def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> None:
     reader = SearchReader(tree.store.path)
-    tree.store.message_bin.delete(tree.replies[1].id)
+    tree.store.message_trash.delete(tree.replies[1].id)
     assert tree.store.conversations("simmering") == []
     assert reader.search_chats(SearchQuery("simmering")).hits == ()
     assert reader.messages_with(tree.chat.id, "simmering").ids == ()
     copy_id = tree.store.organiser.copy(tree.chat.id, "Copy").result()
-    assert tree.store.message_bin.last(copy_id) is None
+    assert tree.store.message_trash.last(copy_id) is None
     assert [each.siblings for each in tree.store.messages(copy_id)] == [1, 2]
-    tree.store.message_bin.delete(tree.question.id)
+    tree.store.message_trash.delete(tree.question.id)
     tree.store.delete_conversation(copy_id)
     with pytest.raises(StorageError):
         answered_questions(tree.store.path)
@@ -128,16 +128,16 @@ def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:
     clock = ManualClock()
     timed = ConversationStore(database, clock)
     tree = Tree(timed)
-    timed.message_bin.delete(tree.replies[1].id)
+    timed.message_trash.delete(tree.replies[1].id)
     clock.now += 29 * 86_400
     timed.organiser.erase().result()
-    assert timed.message_bin.last(tree.chat.id) is not None
+    assert timed.message_trash.last(tree.chat.id) is not None
     clock.now += 2 * 86_400
     steps = erasing_messages(timed, clock.now)
     timed.write(lambda _connection: next(steps))  # the youngest is gone; a crash here leaves the others hidden
     assert tree.texts == ["How do I cook soup?", "Boil no."]
     assert timed.write(lambda _connection: len(list(steps))) == 2
-    assert timed.message_bin.last(tree.chat.id) is None
+    assert timed.message_trash.last(tree.chat.id) is None
     with pytest.raises(StorageError):
         timed.message(tree.replies[1].id)
     timed.close()
@@ -147,10 +147,10 @@ def test_messages_that_a_wrong_clock_deleted_are_kept_another_day(database: Path
     clock = ManualClock()
     timed = ConversationStore(database, clock)
     tree = Tree(timed)
-    timed.message_bin.delete(tree.replies[1].id)
+    timed.message_trash.delete(tree.replies[1].id)
     clock.now += 20 * 365 * 86_400
     timed.organiser.erase().result()
-    assert timed.message_bin.restore_last(tree.chat.id) == tree.replies[1].id
+    assert timed.message_trash.restore_last(tree.chat.id) == tree.replies[1].id
     timed.close()
 
 
@@ -172,11 +172,11 @@ def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree
 
 
 def test_a_branch_ends_with_its_message_whatever_was_shown_last(tree: Tree) -> None:
-    deleted = tree.store.message_bin.delete(tree.end.id)  # the prompt before it is shown last by that
-    tree.store.message_bin.restore(deleted)
+    deleted = tree.store.message_trash.delete(tree.end.id)  # the prompt before it is shown last by that
+    tree.store.message_trash.restore(deleted)
     branch = tree.store.organiser.copy(tree.chat.id, "Branch", tree.more.id).result()
     assert tree.store.messages(branch)[-1].text == "How long?"
-    tree.store.message_bin.delete(tree.more.id)
+    tree.store.message_trash.delete(tree.more.id)
     branch = tree.store.organiser.copy(tree.chat.id, "Branch 2", tree.replies[0].id).result()
     assert tree.store.messages(branch)[-1].text == "Boil it."
 
@@ -203,9 +203,9 @@ for number in range(1, 300):
     parent = store.add_message(chat.id, parent.id, list(Role)[1 + number % 2], str(number))
 print("ready", flush=True)
 while True:
-    deleted = store.message_bin.delete(first.id)
+    deleted = store.message_trash.delete(first.id)
     print("deleted", flush=True)
-    store.message_bin.restore(deleted)
+    store.message_trash.restore(deleted)
 """
 
 
@@ -224,7 +224,7 @@ def test_a_kill_leaves_all_or_nothing_deleted(
     assert store.notice is None
     (chat,) = store.conversations()
     if not store.messages(chat.id):
-        store.message_bin.restore_last(chat.id)
+        store.message_trash.restore_last(chat.id)
     assert [message.text for message in store.messages(chat.id)] == [str(number) for number in range(300)]
 
 
@@ -232,4 +232,4 @@ def test_all_of_a_long_path_is_deleted(tree: Tree) -> None:
     parent = tree.end.id
     for number in range(100):
         parent = tree.store.add_message(tree.chat.id, parent, (PERSON, MODEL)[number % 2], str(number)).id
-    assert tree.store.message_bin.delete(tree.more.id).count == 102
+    assert tree.store.message_trash.delete(tree.more.id).count == 102
