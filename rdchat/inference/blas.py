@@ -27,7 +27,7 @@ _KERNELS = "*/cpu/lib*.so"
 _ELF_END = struct.Struct("<40xQ10xHH2x")
 # Another process may still be writing a file younger than this.
 _BUSY_S = 60.0
-# Folders that are removed when the process ends.
+# The folder for kernels, where no other can be used; it is removed when the process ends.
 _made: "list[tempfile.TemporaryDirectory[str]]" = []
 
 
@@ -42,18 +42,13 @@ def keep_kernels_private() -> None:
     Idempotent. Only the variable that C++ reads is set: Python's own temporary files, and children started with
     `os.environ`, are not affected.
     """
-    if _made:
-        return
-    named = Path(os.environ.get(_VARIABLE, ""))
-    if named.is_absolute() and is_private(named) and _none_planted(named):
-        return
-    os.putenv(_VARIABLE, str(_cached_folder() or _temporary_folder()))
+    if not _made and _named_folder() is None:
+        os.putenv(_VARIABLE, str(_cached_folder() or _temporary_folder()))
 
 
 def kernel_folder() -> Path:
     """Return the folder in which MLX keeps its kernels, in one folder for each of its versions."""
-    named = Path(os.environ.get(_VARIABLE, ""))
-    return (named if named.is_absolute() and is_private(named) else paths.kernels_dir()) / _MLX
+    return (Path(_made[-1].name) if _made else _named_folder() or paths.kernels_dir()) / _MLX
 
 
 def compiled_marker(kind: str) -> Path:
@@ -66,7 +61,14 @@ def compiled_kernels() -> int:
     return sum(1 for _ in kernel_folder().glob(_KERNELS))
 
 
+def _named_folder() -> Path | None:
+    """Return the folder that `TMPDIR` names, if only this user can and could put kernels there; otherwise None."""
+    named = Path(os.environ.get(_VARIABLE, ""))
+    return named if named.is_absolute() and is_private(named) and _none_planted(named) else None
+
+
 def _cached_folder() -> Path | None:
+    """Return the folder for kernels in the cache folder; None, and a line in the log, if it cannot be used."""
     folder = paths.kernels_dir()
     try:
         private_folder(folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import host
+from rdchat.inference import blas
 from tests.users import OTHER_USER, folder_for_all, modes, needs_root
 
 COMPUTE = """
@@ -104,6 +105,21 @@ def test_a_temporary_folder_that_is_private_stays(tmp_path: Path) -> None:
     assert len(kernels(tmp_path / "own")) == 1
     assert told["temporary"] == str(tmp_path / "own")
     assert not (tmp_path / "cache").exists()
+
+
+def test_the_kernel_folder_is_the_one_that_mlx_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was that in TMPDIR also where MLX was kept from it, because another user may have planted kernels there."""
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir(mode=0o700)
+    assert blas.kernel_folder() == tmp_path / "own" / "mlx"
+    (tmp_path / "own" / "mlx").mkdir()
+    (tmp_path / "own" / "mlx").chmod(0o777)
+    assert blas.kernel_folder() == tmp_path / "cache" / "kernels" / "mlx"
+    monkeypatch.setattr(blas, "_made", [])
+    temporary = blas._temporary_folder()
+    assert blas.kernel_folder() == temporary / "mlx"
+    blas._made[0].cleanup()
 
 
 def test_a_cache_folder_that_cannot_be_written_does_without_it(tmp_path: Path) -> None:
