@@ -24,11 +24,12 @@ from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.rescue_file import RescueFile, rescued_notice
 from rdchat.services.chat.tool_call_control import ToolCalls
+from rdchat.services.chat_caches import DiskCacheControl, MemoryCacheControl
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.title_writer import TitleWriter
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.drafting.time_ledger import TimeLedger
-from rdchat.services.earlier_chats import EarlierReplyIndex, KeptCacheControl, PrefixCacheControl
+from rdchat.services.earlier_replies import EarlierReplyIndex
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
@@ -79,15 +80,15 @@ class ChatController(QObject):
         self.model_slot = model
         self.remote = RemoteServers(control)
         self.drafting = DraftControl(model, control)
-        self.prefix_caches = PrefixCacheControl(model, control)
+        self.memory_caches = MemoryCacheControl(model, control)
         self.server = ServerControl(model, self.drafting, control)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
-        self.kept_caches = KeptCacheControl(store, control)
+        self.disk_caches = DiskCacheControl(store, control)
         self.servers = tools or ToolServers(
             control.values.tool_servers, lambda changed: control.change_values(tool_servers=changed)
         )
         replies = Replies(
-            store, self.storage, self.drafting, self.earlier, self.kept_caches, tools=ChatTools(self.servers)
+            store, self.storage, self.drafting, self.earlier, self.disk_caches, tools=ChatTools(self.servers)
         )
         self.replies = replies
         self.recorder = replies.recorder
@@ -133,7 +134,7 @@ class ChatController(QObject):
         self.replies.ended.connect(self.chats.update_list)
         self.chats.conversations_changed.connect(self.earlier.check_soon)
         for changed in (self.chats.conversations_changed, self.chat.options_changed):
-            changed.connect(self.kept_caches.tidy_soon)
+            changed.connect(self.disk_caches.tidy_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)
         self.chats.conversation_removed.connect(self.calls.stop_calls)
         self.chats.conversation_removed.connect(self.replies.stop_replies)
@@ -178,7 +179,7 @@ class ChatController(QObject):
             self.servers.end_servers,
             self.remote.drop_requests,
             self.earlier.end_work,
-            self.kept_caches.end_work,
+            self.disk_caches.end_work,
             self.titles.stop_writing,
             self.context.end_threads,
             self.quick.files.stop_reading,
@@ -339,7 +340,7 @@ class ChatController(QObject):
 
     def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
         deleted = self._store.message_trash.delete(message_id)
-        self.kept_caches.remove_chat(chat)
+        self.disk_caches.remove_chat(chat)
         return deleted
 
     @property

@@ -15,8 +15,9 @@ from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
+from rdchat.services.chat_caches import DiskCacheControl
 from rdchat.services.drafting.draft_control import DraftControl
-from rdchat.services.earlier_chats import EarlierReplyIndex, KeptCacheControl
+from rdchat.services.earlier_replies import EarlierReplyIndex
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
 from rdchat.services.files.prompt_images import PromptImages
 from rdchat.services.storage_watch import StorageWatch
@@ -75,7 +76,7 @@ class Replies(QObject):
         storage: StorageWatch,
         drafting: DraftControl,
         earlier: EarlierReplyIndex,
-        caches: KeptCacheControl,
+        caches: DiskCacheControl,
         *,
         tools: ChatTools,
     ) -> None:

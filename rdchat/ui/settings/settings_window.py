@@ -79,8 +79,8 @@ class SettingsWindow(SideWindow):
         self._theme = theme
         self._hot_key = controller.hot_key
         self._earlier = controller.earlier
-        self._caches = controller.prefix_caches
-        self._disk_caches = controller.kept_caches
+        self._memory_caches = controller.memory_caches
+        self._disk_caches = controller.disk_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
@@ -109,7 +109,7 @@ class SettingsWindow(SideWindow):
         for changed in (self._slot.loaded, self._slot.load_started, self._slot.unload_started):
             changed.connect(lambda: self.show_settings(self._settings.values))
         self._earlier.changed.connect(self._show_earlier)
-        self._caches.changed.connect(self._show_cache_size)
+        self._memory_caches.changed.connect(self._show_cache_size)
         self._disk_caches.changed.connect(self._show_cache_size)
         self._show_earlier()
         self._show_cache_size()
@@ -149,7 +149,7 @@ class SettingsWindow(SideWindow):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._caches.ask_for_caches()
+        self._memory_caches.ask_for_caches()
         self._disk_caches.tidy()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -264,7 +264,7 @@ class SettingsWindow(SideWindow):
         size_bytes = self._disk_caches.bytes
         self.kept_size.show_text(f"{size_text(size_bytes)} now" if size_bytes else "None now")
         self.clear_kept.setEnabled(size_bytes > 0)
-        facts = self._caches.facts
+        facts = self._memory_caches.facts
         self.cache_limit.setEnabled(facts is not None)
         if facts is not None:
             with QSignalBlocker(self.cache_limit):

@@ -246,7 +246,7 @@ def test_caches_on_disk_are_limited_cleared_and_switched_off(
 ) -> None:
     chat.say("Hello")
     preferences.show_page("Model")
-    kept = chat.controller.kept_caches
+    kept = chat.controller.disk_caches
     folder = chat.engine.requests[-1].keep
     assert folder is not None
     (folder.path / "model").mkdir()

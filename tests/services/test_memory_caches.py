@@ -11,7 +11,7 @@ from tests.services.window import WAIT_MS, Window
 def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
     window: Window, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
-    kept = window.controller.prefix_caches
+    kept = window.controller.memory_caches
     settings = window.controller.settings
     qtbot.waitUntil(lambda: kept.facts is not None, timeout=WAIT_MS)
     assert kept.facts is not None
@@ -27,5 +27,5 @@ def test_the_limit_of_the_settings_holds_from_the_start(
     settings = unstarted.controller.settings
     settings.change(replace(settings.values, prefix_cache_bytes=7_000_000))
     unstarted.controller.open_last_chat()
-    qtbot.waitUntil(lambda: unstarted.controller.prefix_caches.facts is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: unstarted.controller.memory_caches.facts is not None, timeout=WAIT_MS)
     assert engine.cache_bytes == 7_000_000

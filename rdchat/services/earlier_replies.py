@@ -1,4 +1,4 @@
-"""Data of earlier chats that speeds up later replies: an index to draft from, and KV caches on disk and in memory."""
+"""The index of earlier replies that prompt lookup drafts from: builds it, and keeps it up to date with the chats."""
 
 import logging
 from collections.abc import Sequence
@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from rdchat import paths
-from rdchat.chat.conversation import Conversation
 from rdchat.chat.reply_tokens import ALL, ReplyTokens
-from rdchat.chat.settings import Settings
-from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
-from rdchat.files import cache_folders
-from rdchat.inference.api.events import ModelInfo, PrefixCacheFacts
-from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
-from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from rdchat.work.job import Job
 
@@ -31,7 +24,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # After a change of the chats.
 _CHECK_MS = 15_000
-_TIDY_MS = 500
 
 
 class EarlierReplyIndex(QObject):
@@ -157,123 +149,3 @@ def _updated(
         if index.messages == {message_id for message_id in replies if message_id >= oldest}:
             return index
     return ReplyIndex(replies, key)
-
-
-# After a change of the chats.
-_TIDY_MS = 500
-
-
-class KeptCacheControl(QObject):
-    """Says where the engine keeps the KV caches of chats, and removes those of chats that are deleted or have it off.
-
-    Args:
-        store: The chats.
-        settings: Whether caches are kept, and how much.
-
-    Attributes:
-        bytes: Size of all caches when they were looked at last.
-    """
-
-    changed = Signal()
-
-    def __init__(self, store: ConversationStore, settings: SettingsControl) -> None:
-        super().__init__(settings)
-        self._store = store
-        self._settings = settings
-        self.bytes = 0
-        self._work = BackgroundWork("kept caches", self)
-        self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
-        self._timer.timeout.connect(self.tidy)
-        settings.changed.connect(self.tidy_soon)
-
-    def folder(self, chat: Conversation) -> CacheFolder | None:
-        """Return where the caches of a chat are kept, and create the folder; None for nowhere. On any thread."""
-        if not (self._settings.values.keep_caches and chat.own.keep_cache):
-            return None
-        folder = self._path(chat.id, chat.created_at)
-        with suppress(OSError):  # Without the folder nothing is kept.
-            cache_folders.make_folder(folder)
-        return CacheFolder(folder, self._settings.values.kept_caches_gb * 10**9)
-
-    def _path(self, chat_id: int, created_at: float | None) -> Path:
-        return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, chat_id, created_at)
-
-    def remove_chat(self, chat: Conversation) -> None:
-        """Remove the caches of a chat."""
-        self._work.do(
-            partial(cache_folders.remove_folder, self._path(chat.id, chat.created_at)), lambda _: self.tidy_soon()
-        )
-
-    def remove_all(self) -> None:
-        """Remove the caches of all chats."""
-        self._work.do(partial(cache_folders.remove_folders, paths.chat_caches_dir()), lambda _: self.tidy())
-
-    def tidy_soon(self) -> None:
-        """Call `tidy` soon."""
-        if not self._timer.isActive():
-            self._timer.start()
-
-    def tidy(self) -> None:
-        """Remove what must not be kept any more, and look at the size; `changed` follows."""
-        top = paths.chat_caches_dir()
-        settings = self._settings.values
-
-        def kept() -> list[str]:
-            chats = self._store.chats_with_caches() if settings.keep_caches else []
-            return [self._path(*chat).name for chat in chats]
-
-        def tidy() -> int:
-            cache_folders.remove_folders(top, self._store.path, kept)
-            if settings.keep_caches and top.exists():
-                cache_folders.make_room(top, settings.kept_caches_gb * 10**9)
-            return cache_folders.used_bytes(top)
-
-        self._work.do(tidy, self._take)
-
-    def _take(self, size: int | RdchatError) -> None:
-        if isinstance(size, int):
-            self.bytes = size
-            self.changed.emit()
-
-    def end_work(self) -> None:
-        """End the work."""
-        self._timer.stop()
-        self._work.finish_work()
-
-
-class PrefixCacheControl(QObject):
-    """Limits the memory of the KV caches to the value in the settings.
-
-    Args:
-        slot: The model.
-        settings: The settings.
-
-    Attributes:
-        facts: The last answer of the engine; None before that.
-    """
-
-    changed = Signal()
-
-    def __init__(self, slot: ModelSlot, settings: SettingsControl) -> None:
-        super().__init__(settings)
-        self._slot = slot
-        self._settings = settings
-        self._limit = settings.values.prefix_cache_bytes
-        self.facts: PrefixCacheFacts | None = None
-        slot.loaded.connect(self.ask_for_caches)
-        settings.changed.connect(self._on_settings)
-
-    def ask_for_caches(self) -> None:
-        """Set the engine's limit and ask how much memory the caches have; `changed` follows."""
-        if self._slot.info is not None:
-            self._slot.engine.submit(LimitPrefixCaches(self._limit), self._take)
-
-    def _on_settings(self, settings: Settings) -> None:
-        if settings.prefix_cache_bytes != self._limit:
-            self._limit = settings.prefix_cache_bytes
-            self.ask_for_caches()
-
-    def _take(self, event: EngineEvent) -> None:
-        if isinstance(event, PrefixCacheFacts):
-            self.facts = event
-            self.changed.emit()

@@ -74,7 +74,7 @@ def switch_chat_off(window: Window) -> None:
 
 
 def clear(window: Window) -> None:
-    window.controller.kept_caches.remove_all()
+    window.controller.disk_caches.remove_all()
 
 
 @pytest.mark.parametrize("act", [delete_chat, delete_message, switch_off, switch_chat_off, clear])
@@ -120,8 +120,8 @@ def test_switched_off_nothing_is_named_to_the_engine(window: Window, engine: Scr
     other.parent.mkdir(parents=True)
     other.write_bytes(b"another program's")
     switch_off(window)
-    window.controller.kept_caches.tidy()
-    qtbot.waitUntil(lambda: window.controller.kept_caches.bytes == len(other.read_bytes()), timeout=WAIT_MS)
+    window.controller.disk_caches.tidy()
+    qtbot.waitUntil(lambda: window.controller.disk_caches.bytes == len(other.read_bytes()), timeout=WAIT_MS)
     window.ask("And now?")
     assert engine.requests[-1].keep is None
 
@@ -129,9 +129,9 @@ def test_switched_off_nothing_is_named_to_the_engine(window: Window, engine: Scr
 def test_a_file_that_was_not_finished_a_day_ago_is_removed(window: Window, qtbot: QtBot, kept: Path) -> None:
     os.utime(kept / "model" / "part-1", (0, time.time() - 25 * 3600))
     (kept / "model" / "part-2").write_bytes(b"2" * 1000)
-    window.controller.kept_caches.tidy()
+    window.controller.disk_caches.tidy()
     qtbot.waitUntil(lambda: not (kept / "model" / "part-1").exists(), timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: window.controller.kept_caches.bytes == 3000, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.controller.disk_caches.bytes == 3000, timeout=WAIT_MS)
     assert (kept / "model" / "part-2").exists()
 
 
@@ -153,7 +153,7 @@ def test_other_replies_keep_nothing(window: Window, engine: ScriptedEngine, kept
 
 
 def test_the_size_is_shown_and_the_limit_holds(window: Window, qtbot: QtBot, kept: Path) -> None:
-    caches = window.controller.kept_caches
+    caches = window.controller.disk_caches
     caches.tidy()
     qtbot.waitUntil(lambda: caches.bytes == 3000, timeout=WAIT_MS)
     huge = kept / "model" / "1-2-x.rows"
