@@ -163,12 +163,16 @@ def pytest_runtest_logfinish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Let go of what MLX keeps for this thread, which must not use it any more.
+    """Let go of what would be freed after Python has gone: a segmentation fault once all tests have passed.
 
-    At exit MLX does so for the thread that imported it. In the app that is the engine thread, and nothing else uses
-    MLX; in a test run this thread may come to use it after an engine thread of an earlier test imported it. Compiled
-    functions would then be freed after Python has gone: a segmentation fault once all tests have passed.
+    Qt frees the content of the clipboard at the very end, also where a test made it in Python.
+
+    MLX keeps compiled functions for this thread, which must not use it any more. At exit it frees those of the thread
+    that imported it. In the app that is the engine thread, and nothing else uses MLX; in a test run this thread may
+    come to use it after an engine thread of an earlier test imported it.
     """
+    if isinstance(QGuiApplication.instance(), QGuiApplication):
+        QGuiApplication.clipboard().clear()
     if mlx := sys.modules.get("mlx.core"):
         mlx.clear_streams()
 
