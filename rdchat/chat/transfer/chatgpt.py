@@ -92,7 +92,7 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     recipient = message.get("recipient")
     is_call = isinstance(recipient, str) and recipient != "all"
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
-    if author == "assistant" and is_call and recipient.startswith("canmore.") and not is_hidden:
+    if author == "assistant" and str(recipient).startswith("canmore.") and not is_hidden:
         return _canvas(chat, content)
     if kind in _LEFT_OUT or is_hidden or not message:
         called = _LEFT_OUT.get(kind, "hidden message")
