@@ -166,6 +166,7 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
             if last or (losses and now() - evaluated > _EVALUATE_EVERY):
                 accuracy = trainer.objective.accuracy()
                 evaluated = now()
+            # A step learns after `batch` roots, each of which is a token of an answer.
             steps_per_s = (trainer.step - first) / pace.spent_s
             try:
                 yield TrainingProgress(
