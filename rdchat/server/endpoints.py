@@ -1,4 +1,8 @@
-"""Answers HTTP requests: reads them, queues them, and sends the reply at once or as a stream."""
+"""Answers HTTP requests: `Endpoints` reads and queues them, `Answer` sends the replies, at once or as a stream.
+
+A request has one or more prompts, and each gets `choices` replies. They are numbered prompt by prompt: with 3 choices,
+replies 0 to 2 are those to the first prompt.
+"""
 
 import asyncio
 import logging
@@ -31,6 +35,7 @@ from rdchat.server.served_models import ServedModels
 from rdchat.server.server_settings import Limits
 
 _LOG = logging.getLogger(__name__)
+# The values of `Content-Encoding` that are read.
 _CODINGS = {"", "identity", "gzip", "x-gzip"}
 _ANTHROPIC_PATH = "/v1/messages"
 _COUNT_PATH = f"{_ANTHROPIC_PATH}/count_tokens"
@@ -107,10 +112,10 @@ class Endpoints:
         request = interface.read_request(Fields(parse_body(await self._body(headers, receive))))
         if request.replies > self._limits.choices:
             raise ApiError(400, f"One request may have at most {self._limits.choices} replies.", "n")
-        card = await self._queue.models.card(request.model)
+        is_loaded = await self._queue.models.card_to_load(request.model) is None
         info = self._queue.engine.model
         # A model that does not see gets a line for each image, whatever is in it.
-        is_blind = card is None and info is not None and not info.sees
+        is_blind = is_loaded and info is not None and not info.sees
         async with self._images.reader(request) if request.images and not is_blind else nullcontext() as read_images:
             if path == _COUNT_PATH:
                 if read_images is not None:
@@ -166,7 +171,7 @@ class Endpoints:
         """Send the number of tokens of a prompt. That waits for no reply."""
         info = self._queue.engine.model
         models = self._queue.models
-        if info is None or await models.card(request.model) is not None:
+        if info is None or await models.card_to_load(request.model) is not None:
             raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
         tokens = await self._queue.count_prompt(request, 0, info)
         await response.json(200, {"input_tokens": tokens}, headers_for(request, models, info))
@@ -184,11 +189,13 @@ class Endpoints:
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def _model(name: str, changed: float, loaded: ModelInfo | None) -> dict[str, Any]:
+    """Return a model of the list, with OpenAI's fields and Anthropic's."""
     moment = datetime.fromtimestamp(int(changed), UTC)
     openai = {"id": name, "object": "model", "created": int(changed), "owned_by": "rdchat"}
     if loaded is not None and loaded.name == name:
@@ -237,6 +244,7 @@ class Answer:
         self._response = response
         self._silent_seconds = silent_seconds
         self._reply_id = secrets.token_hex(12)
+        # The replies that have ended, in that order.
         self._choices: list[Choice] = []
 
     async def send(self) -> None:
@@ -267,7 +275,7 @@ class Answer:
         return self._job.request
 
     async def _next_part(self) -> Part | None:
-        """Return what came; an empty `Delta` after a while without anything, and None at the end."""
+        """Return the next part of any reply; an empty `Delta` after a silence, and None after all replies."""
         try:
             part = await asyncio.wait_for(self._job.parts.get(), self._silent_seconds / 2)
         except TimeoutError:
@@ -313,7 +321,8 @@ class Answer:
 
     def _text_of(self, part: Part) -> str:
         if isinstance(part, tuple):
-            return self._format.finish(*part)
+            choice, tail = part
+            return self._format.finish(choice, tail)
         if isinstance(part, PrefillProgress):
             return self._format.begin(part)
         return self._format.delta(part) if part.thought or part.answer else ""
@@ -324,10 +333,11 @@ class Answer:
         """
         info = self._queue.engine.model
         is_read = self._job.read_images is None
-        if info is None or not is_read or await self._queue.models.card(self._request.model) is not None:
+        if info is None or not is_read or await self._queue.models.card_to_load(self._request.model) is not None:
             return
-        for index in range(0, self._request.replies, self._request.choices):
-            tokens = await self._queue.count_prompt(self._request, index, info)
+        # The prompt of each reply; those to one prompt have the same.
+        for first_reply in range(0, self._request.replies, self._request.choices):
+            tokens = await self._queue.count_prompt(self._request, first_reply, info)
             if tokens >= info.context_length:
                 text = f"The prompt has {tokens:,} tokens; together with the reply, the model takes"
                 raise ApiError(400, f"{text} {info.context_length:,}.", code=CONTEXT_FULL)

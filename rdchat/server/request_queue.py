@@ -285,7 +285,7 @@ class RequestQueue:
                         job.parts.put_nowait(part)
 
     async def _ready_model(self, job: Job) -> ModelInfo:
-        card = await self.models.card(job.request.model)
+        card = await self.models.card_to_load(job.request.model)
         if card is not None:
             job.facts = replace(job.facts, phase=Phase.LOADING)
             self._publish()

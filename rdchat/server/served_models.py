@@ -85,8 +85,10 @@ class ServedModels:
             models |= {card.name: card.changed or self._since for card in await self.installed()}
         return models
 
-    async def card(self, name: str) -> ModelCard | None:
-        """Return the installed model that a client names; None for the loaded one, also in place of an unknown one.
+    async def card_to_load(self, name: str) -> ModelCard | None:
+        """Return the installed model that must be loaded for a client's request.
+
+        None where the loaded one answers: it is named, or answers in place of an unknown one.
 
         Raises:
             ApiError: If there is none of that name and none is loaded in its place, or it may not be loaded.
