@@ -28,14 +28,18 @@ from rdchat.work.job import CancelledError, Job, StopWork, outcome_of
 from rdchat.work.served import FrameError, Message, packed, read_message
 
 _LOG = logging.getLogger(__name__)
+# Between two looks at a request's limits.
 _TICK_S = 0.02
 # Importing transformers takes one second, on a cold and busy machine twenty.
 _START_S = 60.0
 # Another program or the system sends these signals.
 _KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
+# For a child, and the threads that read from it, to end after its last output.
 _EXIT_S = 1.0
+# Bytes that are written at a time, and the longest line of the log that is read.
 _PIECE = 2**16
 _LOG_LINE = 1000
+# The outcome of a request that has none yet.
 _NO_ANSWER = object()
 
 
