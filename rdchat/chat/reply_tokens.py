@@ -1,4 +1,4 @@
-"""Reads stored replies, which later replies are drafted from, and questions, which drafters are trained on."""
+"""Stores the token ids of replies, which later replies are drafted from; reads questions, to train drafters on."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.errors import StorageError
 
 ALL = 2**62
-"""Larger than any message's id."""
+"""Larger than any message's id: if the replies up to it are forgotten, all are."""
 _SAVE = "INSERT OR REPLACE INTO reply_tokens (message_id, tokenizer, ids) SELECT id, ?, ? FROM messages WHERE id = ?"
 _NEWEST = f"""
     SELECT m.id, t.ids, iif(t.ids IS NULL, m.text, '') FROM messages m JOIN conversations c ON c.id = m.conversation_id

@@ -1,6 +1,7 @@
-"""Both ends of an import: the frames that the reading process sends, and the writer that stores them.
+"""What the two processes of an import send each other, and the writer that stores it; also the reports of an export.
 
-Progress and results of imports and exports: plain data, sent between processes as JSON.
+The child process reads a file and sends frames, which are JSON objects: `{"chat": ...}` for each chat, then
+`{"file": ...}`, the file's `FileReport`. `ImportWriter` stores them in the app.
 """
 
 import hashlib
@@ -192,8 +193,11 @@ class ImportWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Of the file that is being read: the ids of its chats, which are stored and hidden, and by them the names of
+        # their folders.
         self._chats: list[int] = []
         self._folders: dict[int, Sequence[str]] = {}
+        # Of the files that ended, and the error that ended the import.
         self._reports: list[FileReport] = []
         self._error: RdchatError | None = None
 

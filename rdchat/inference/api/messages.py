@@ -1,13 +1,10 @@
-"""Messages of a conversation as the chat template sees them, and the limits of JSON from outside.
+"""The messages of a conversation as the chat template sees them: their texts, images and calls of tools.
 
-Images of messages, and how many tokens an image may take.
+An `ImageSpan` says where an image of a prompt stands among its tokens. These tokens have ids below -1, made of the hash
+of the pixels that the model sees and of each token's place in them. So equal ids mean equal pixels, and another image
+of the same size has other ids. A model that does not see gets the text `UNSEEN` in place of each image.
 
-Where the images of a prompt stand among its tokens.
-
-There an image's tokens have negative ids below -1, made of the hash of the pixels that the model sees and of each
-token's place in them. So equal ids mean equal rows, and another image of the same size has other ids.
-
-What a model that does not see gets of images.
+Calls of tools are JSON from outside, so their limits are here too.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""The token iterator: reads the prompt in chunks, runs the loop, can be cancelled, and trims the cache at the end."""
+"""The token iterator of a reply: reads the prompt in chunks, runs the loop, and trims the cache at the end.
+
+`loop.decode` decides, by a policy, between plain steps and rounds; `ReplyIterator` makes these calls and times them.
+"""
 
 import logging
 import threading
@@ -112,13 +115,14 @@ class ReplyIterator:
         self._steps = PlainSteps(job, reply, chooser)
         self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
         self._drafter = drafter
+        # The drafters that read the prompt too: those of which the drafter is made.
         self._parts = drafter.parts if drafter else ()
         policy = drafter.policy if drafter else AlwaysPlain()
         self._policy = policy
         reply.choice = lambda: policy.status
         # The plain step that is queued.
         self._step: Step | None = None
-        # When the last call ended, and whether there was a pause since.
+        # When the last call ended, in nanoseconds, and whether there was a pause since.
         self._marked = 0
         self._resumed = False
         self._cancel = threading.Event()
@@ -297,6 +301,7 @@ class ReplyIterator:
 
     def _pass_prompt(self, start: int, end: int) -> None:
         """Give the drafter the prompt tokens of the target's last call."""
+        # None unless a drafter reads hidden states.
         hidden = self._model.hooks.hidden
         for part in self._parts if start < end else ():
             part.read_prompt(self._prompt[start:end], None if hidden is None else hidden[0], start)

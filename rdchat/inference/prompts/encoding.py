@@ -1,11 +1,13 @@
-"""Encodes conversations into token ids, and keeps control tokens in a person's message ordinary text. No MLX here.
+"""Makes the token ids of a prompt from messages, so that no text of a message is lost or becomes a control token.
 
 Chat templates join messages and control tokens into one string, in which a typed `<|im_end|>` looks like the template's
-own. So control tokens in a message are put between two private-use characters before the template sees it; the text
-between them is encoded as ordinary text afterwards. (transformers' `sanitize_control_tokens` works similarly. Here
-tokens that the model itself wrote stay tokens, and no character of a message is dropped.)
+own. So control tokens in a message are put between two private-use characters, the marks, before the template sees it;
+the text between them is encoded as ordinary text afterwards. (transformers' `sanitize_control_tokens` works similarly.
+Here tokens that the model itself wrote stay tokens, and no character of a message is dropped.) With « and » as marks, a
+person's `End with <|im_end|>` becomes `End with «<|im_end|>»`.
 
-Finds the texts of a conversation in the prompt that a chat template made of it.
+A template may also leave out a text, or print a list of parts. `render_whole` looks for each text in the result
+(`lacking`), and tries other forms of the messages before it refuses. No MLX here.
 """
 
 import json
@@ -57,6 +59,7 @@ def lacking(prompt: str, turns: Sequence[dict[str, Any]], texts: Sequence[str], 
 
 
 def _leaves(value: Any) -> list[Any]:
+    """Return the values of a JSON value that are neither objects nor arrays: `1` and `2` of `{"a": [1, 2]}`."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return [value] if inside is None else [leaf for each in inside for leaf in _leaves(each)]
 
@@ -369,7 +372,10 @@ def _in_parts(turns: Turns, image: str, *, only_images: bool) -> Turns:
 
 
 def _hidden(turns: Turns, texts: Sequence[str], marks: Marks) -> tuple[Turns, list[str]]:
-    """Return messages with a stand-in for each of their texts, and the texts by the stand-ins' numbers."""
+    """Return messages with a stand-in for each of their texts, and the texts by the stand-ins' numbers.
+
+    With « and » as marks, the messages `Hi` and `Hello` become `«»0»` and `«»1»`.
+    """
     hidden = Turns()
     pieces = list[str]()
     for turn, text in zip(turns, texts, strict=True):

@@ -49,8 +49,8 @@ _STATE = "its layers keep state that cannot go back to the middle of a draft"
 # Inputs that must show a kind of draft, and inputs that are tried.
 _INPUTS = 3
 _TRIALS = 5
-# Tokens of a chain, and parents of the same tokens as a tree: one of each input, the first with two leaves.
-# The last node is a leaf behind other branches.
+# Tokens of a chain, and the parents of the same tokens in each of the three trees. The first tree has the branches
+# 0 1 2 3 6 and 0 1 4 5 7; the others have four leaves. The last node is a leaf behind other branches.
 _ROWS = 8
 _SHAPES = (-1, 0, 1, 2, 1, 4, 3, 5), (-1, 0, 1, 2, 2, 1, 5, 5), (-1, 0, 1, 2, 3, 0, 2, 3)
 # Tokens after a branch of the tree.

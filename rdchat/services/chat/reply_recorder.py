@@ -1,8 +1,7 @@
-"""A reply that is being written, or that is not completely stored.
+"""Stores replies while they are written: `ReplyRecorder` their texts, `TraceRecorder` their traces.
 
-Stores replies while they are written.
-
-Stores the traces of replies: their tokens, with the drafts behind each.
+A `Reply` is one that is being written, or that is not completely stored. A trace is a reply's tokens, with the drafts
+that each came from.
 """
 
 import logging
@@ -56,14 +55,14 @@ class Reply:
         message: The message, with all of its text.
         prompt: The prompt for the model.
         conversation: The chat as it was when the reply began; its title may be newer.
-        begins_at: Characters that were there before, where the reply is continued.
+        begins_at: Number of characters that the message had before, where the reply continues it; otherwise 0.
         request: The request to the engine; None until there is a model.
         stopping: Whether the reply is being stopped.
         writing: Whether the first token has come.
         saved_text: The text that is stored.
         unsaved_since: When the first text was written that is not stored.
         thought_until: The last moment when the model was seen to think; None outside of thoughts.
-        held: The end of the text that is not told apart yet.
+        undecided: Written text that is not in the message yet: it may be a part of a mark such as `</think>`.
         offered: The tools of the request, by their full names.
     """
 
@@ -77,7 +76,7 @@ class Reply:
     saved_text: str = ""
     unsaved_since: float | None = None
     thought_until: float | None = None
-    held: str = ""
+    undecided: str = ""
     offered: Mapping[str, ToolDefinition] = field(default_factory=dict)
 
     @property
@@ -159,13 +158,17 @@ class Reply:
 
     def break_off(self, status: MessageStatus, error: str = "") -> None:
         """End with the text that there is: the reply failed, or rdchat closes."""
-        if self.held:
-            self.grow([Piece(self.held, self.in_thought)], self.thought_until or 0.0)
+        if self.undecided:
+            self.grow([Piece(self.undecided, self.in_thought)], self.thought_until or 0.0)
         self.message = replace(self.message, status=status, error=error)
 
 
 def _joined(message: Message, begins_at: int, parts: Thoughts) -> tuple[Part, ...]:
-    """Return the parts of a message from `begins_at` on as they are in the reply, which continues its last part."""
+    """Return the parts of a message whose text from `begins_at` on is a reply with these parts.
+
+    Parts of the reply count from its own beginning, so they are moved: an answer of the characters 0 to 5 becomes one
+    of 100 to 105 if the message had 100.
+    """
     before = [replace(part, end=min(part.end, begins_at)) for part in message.thinking.parts if part.start <= begins_at]
     moved = [replace(part, start=part.start + begins_at, end=part.end + begins_at) for part in parts.parts]
     return (*before, *moved) if begins_at else parts.parts
@@ -248,8 +251,8 @@ class ReplyRecorder(QObject):
         """Append what was written from `written_at` on, by default just now; it is stored soon."""
         reply.writing = True
         pieces = [piece for token in tokens for piece in token.pieces]
-        written = reply.held + "".join(token.text for token in tokens)
-        reply.held = written[sum(len(piece.text) for piece in pieces) :]
+        written = reply.undecided + "".join(token.text for token in tokens)
+        reply.undecided = written[sum(len(piece.text) for piece in pieces) :]
         if not pieces:
             return
         at = self.clock() if written_at is None else written_at
@@ -332,7 +335,9 @@ class TraceRecorder(QObject):
     def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._store = store
+        # By the message's id: traces of replies that are being written.
         self._live: dict[int, ReplyTrace] = {}
+        # Traces of replies that have ended, in that order.
         self._unsaved: list[_Unsaved] = []
         # Packing the trace of 2,000 tokens takes 50 ms.
         self._packing = BackgroundWork("traces", self)

@@ -1,6 +1,6 @@
-"""The entries of the lists in the Models window, and their order.
+"""What the Models window says of models, drafters and downloads: pure functions that return texts and list entries.
 
-Texts and list entries of the Models window. Pure functions.
+In this order: models and drafters on this machine, downloads, models of the hub, and then `Entry`, one row of a list.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,7 @@
-"""A picture painted with Qt: lines, areas and texts from the top down, in pixels, and parts with a tooltip.
+"""Drawings: pictures of lines, areas and texts, painted with Qt from the top down, in pixels.
 
-Plots are saved as PNG or PDF files too, without a display.
-
-Widgets that show drawings: each part has a tooltip, which in a view the keyboard reaches too.
+A `Plot` adds itself to a `Drawing`. Plots are saved as PNG or PDF files, without a display, or shown in a `PlotView`; a
+`Chart` is a widget with a drawing of its own. Parts of a drawing, its marks, have tooltips.
 """
 
 from collections.abc import Sequence
