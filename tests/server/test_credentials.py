@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_the_key_or_nothing(tmp_path: Path) -> None:
         assert find_key() == key
 
 
-def test_a_key_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_folder_in_place_of_a_key_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         find_key(tmp_path)
 

@@ -219,7 +219,7 @@ KINDS: tuple[Kind, ...] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", [PATIENT], indirect=True, ids=[""])
-def test_a_thousand_requests(server: Server, engine: EchoingEngine) -> None:
+def test_thousand_requests_leak_no_memory(server: Server, engine: EchoingEngine) -> None:
     process = psutil.Process()
     memory = list[int]()
     with ThreadPoolExecutor(AT_ONCE) as clients:
@@ -265,7 +265,7 @@ def test_a_reader_that_stalls_is_dropped(server: Server) -> None:
         wait_until(lambda: not connected(server))
 
 
-def test_headers_that_never_end(server: Server) -> None:
+def test_connection_with_endless_headers_is_closed(server: Server) -> None:
     with closing(socket.create_connection(place_of(server), 60)) as link:
         link.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: ")
         assert link.recv(1000) == b""

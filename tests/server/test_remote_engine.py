@@ -369,7 +369,7 @@ def test_a_connection_that_stays_here_or_is_encrypted_needs_no_confirmation(addr
     "address", ["", "studio", "ftp://studio", "https://", "https://a b", "https://me:secret@studio", "https://s/?k=1",
                 "https://studio:99999", "https://studio\n"]
 )  # fmt: skip
-def test_other_texts_are_no_addresses(address: str) -> None:
+def test_invalid_address_of_a_server_is_refused(address: str) -> None:
     with pytest.raises(InvalidSettingError):
         RemoteServer("studio", address)
 
@@ -499,7 +499,7 @@ _REFUSALS = [
 ]
 
 
-def test_the_mark_of_the_end_is_a_reason() -> None:
+def test_end_mark_of_a_stream_counts_as_eos() -> None:
     with lying_server(MODELS, stream(chunk(content="A"), "[DONE]")) as (address, _), loaded(address, "m") as engine:
         end = end_of(reply(engine))
     assert (end.text, end.finish_reason) == ("A", FinishReason.EOS)
@@ -553,7 +553,7 @@ def test_a_reply_that_goes_wrong_has_a_plain_error(
         (answer(b"", status="308 Go", more="Location: https://evil.example/\r\n"), "redirects"),
     ],
 )
-def test_a_list_of_models_that_is_none_has_a_plain_error(lie: bytes | Write, words: str) -> None:
+def test_invalid_list_of_models_raises_a_plain_error(lie: bytes | Write, words: str) -> None:
     with lying_server(lie) as (address, requests), pytest.raises(RdchatError, match=words), loaded(address, "m"):
         pass
     assert len(requests) == 1

@@ -83,7 +83,7 @@ def test_clients_take_turns(gate: ScriptedGate, names: list[str], turns: list[st
     assert [request.messages[0].content for request in gate.requests] == turns
 
 
-def test_only_so_many_wait(gate: ScriptedGate) -> None:
+def test_request_beyond_the_waiting_limit_is_refused(gate: ScriptedGate) -> None:
     async def use(queue: RequestQueue) -> None:
         submit(queue, "a0")
         submit(queue, "a1")

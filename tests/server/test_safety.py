@@ -80,7 +80,7 @@ def sending(server: Server, *agents: str) -> Iterator[list[Any]]:
         thread.join(60)
 
 
-def test_a_request_that_may_come_in(server: Server) -> None:
+def test_authorised_request_is_answered(server: Server) -> None:
     status, body, headers = send(server)
     assert (status, body["choices"][0]["message"]["content"]) == (200, "Hello, you!")
     assert "access-control-allow-origin" not in headers
@@ -122,7 +122,7 @@ def test_a_request_that_may_come_in(server: Server) -> None:
         ({"key": KEY + "x"}, 401),
     ],
 )
-def test_a_request_from_elsewhere_or_without_the_key(
+def test_request_from_elsewhere_or_without_the_key_is_refused(
     server: Server, gate: ScriptedGate, path: str, headers: dict[str, str], status: int
 ) -> None:
     port = str(port_of(server))
@@ -132,12 +132,12 @@ def test_a_request_from_elsewhere_or_without_the_key(
     assert not gate.requests
 
 
-def test_an_app_reads_the_headers_that_say_what_did_not_count() -> None:
+def test_headers_of_ignored_fields_are_exposed_to_apps() -> None:
     exposed = cors_headers(Headers({"origin": "app://obsidian.md"}))["access-control-expose-headers"].split(", ")
     assert {"x-rdchat-ignored", "x-rdchat-unenforced", "x-rdchat-model-substituted"} <= set(exposed)
 
 
-def test_other_names_of_this_machine(server: Server) -> None:
+def test_all_names_of_this_machine_are_accepted_as_host(server: Server) -> None:
     for host in ("localhost", "127.0.0.1", "LOCALHOST", "Localhost.", "[::1]", "Host.Docker.Internal", "127.0.0.1"):
         own = f"{host}:{port_of(server)}"
         assert send(server, Host=own, Origin=f"http://{own.lower()}")[0] == 200
@@ -172,7 +172,7 @@ def test_names_that_the_person_allows_are_exact(make_server: MakeServer) -> None
 
 
 @pytest.mark.parametrize("name", ["*", "*.lan", "http://nas", "nas:8817", "a b", "", "a..b", "x" * 64])
-def test_names_with_anything_else_are_refused(name: str) -> None:
+def test_allowed_host_must_be_an_exact_name(name: str) -> None:
     with pytest.raises(InvalidSettingError, match="exact name"):
         host_names([name])
 
@@ -281,7 +281,7 @@ def test_paths_with_a_slash_at_their_end(server: Server) -> None:
     ],
 )
 @pytest.mark.parametrize("path", [PATH, "/v1/messages", "/v1/completions"])
-def test_broken_bodies(server: Server, gate: ScriptedGate, body: bytes, path: str) -> None:
+def test_broken_body_is_refused(server: Server, gate: ScriptedGate, body: bytes, path: str) -> None:
     status, answer, _ = send(server, body, path)
     assert (status, gate.requests) == (400, [])
     assert answer["error"]["message"]
@@ -301,19 +301,19 @@ def test_half_a_pair_of_escapes_is_a_character(server: Server, gate: ScriptedGat
     assert gate.requests[0].messages[0].content == "\U0001f600"
 
 
-def test_a_body_that_is_too_long(make_server: MakeServer) -> None:
+def test_too_long_a_body_is_refused(make_server: MakeServer) -> None:
     server = make_server(Limits(body_bytes=1000))
     assert send(server, b'"' + b"x" * 998 + b'"')[0] == 400
     assert send(server, b'"' + b"x" * 5000 + b'"')[0] == 413
 
 
-def test_headers_that_are_too_long(server: Server) -> None:
+def test_too_long_headers_are_refused(server: Server) -> None:
     with raw(server, "GET / HTTP/1.1\r\n", "x: " + "y" * 100_000) as connection:
         assert connection.recv(12) == b"HTTP/1.1 400"
 
 
 @pytest.mark.parametrize("path", [PATH, f"/nothing?{'y' * 40_000}", f"/{'y' * 40_000}"])
-def test_headers_that_are_too_long_in_one_packet(server: Server, gate: ScriptedGate, path: str) -> None:
+def test_too_long_headers_in_one_packet_are_refused(server: Server, gate: ScriptedGate, path: str) -> None:
     more = {} if len(path) > 100 else {f"X{number}": "y" * 8 for number in range(4_000)}
     lines = "".join(f"{name}: {value}\r\n" for name, value in more.items())
     with raw(server, head(server, 0, lines).replace(PATH, path)) as connection:
@@ -321,13 +321,13 @@ def test_headers_that_are_too_long_in_one_packet(server: Server, gate: ScriptedG
     assert not gate.requests
 
 
-def test_headers_that_do_not_come(make_server: MakeServer) -> None:
+def test_connection_without_headers_is_closed(make_server: MakeServer) -> None:
     server = make_server(Limits(header_seconds=0.2))
     with raw(server) as silent, raw(server, "GET / HTTP/1.1\r\n") as begun:
         assert (silent.recv(1), begun.recv(1)) == (b"", b"")
 
 
-def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
+def test_body_that_does_not_come_is_refused(make_server: MakeServer) -> None:
     server = make_server(Limits(body_seconds=0.2))
     with raw(server, head(server, 100)) as connection:
         answer = b"".join(iter(lambda: connection.recv(1000), b""))  # to the end: the connection is closed
@@ -393,7 +393,7 @@ def test_tokens_are_counted_one_prompt_at_a_time(gate: ScriptedGate, monkeypatch
     assert max(at_once) == 1
 
 
-def test_a_body_that_breaks_behind_its_answer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_body_after_the_answer_is_not_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     begun = head(server, 5).replace(PATH, "/nothing").replace("content-length: 5", "transfer-encoding: chunked")
     with raw(server, begun) as connection:
         assert connection.recv(12) == b"HTTP/1.1 404"
@@ -403,7 +403,7 @@ def test_a_body_that_breaks_behind_its_answer(server: Server, caplog: pytest.Log
     assert not caplog.records
 
 
-def test_each_of_several_origins_counts(server: Server) -> None:
+def test_one_foreign_origin_among_several_is_refused(server: Server) -> None:
     own = f"http://localhost:{port_of(server)}"
     asked = f"GET /v1/models HTTP/1.1\r\nHost: {own[7:]}\r\nx-api-key: {KEY}\r\n"
     with raw(server, f"{asked}Origin: {own}\r\nOrigin: https://example.org\r\n\r\n") as connection:
@@ -491,6 +491,6 @@ def test_stopping_ends_a_reply_although_the_engine_is_busy(make_server: MakeServ
     busy.set()
 
 
-def test_a_port_in_use(server: Server, make_server: MakeServer) -> None:
+def test_port_in_use_raises_an_error(server: Server, make_server: MakeServer) -> None:
     with pytest.raises(RdchatError, match=r"cannot listen on 127\.0\.0\.1, port \d+: Address already in use\. Choose"):
         make_server(port=port_of(server))

@@ -78,12 +78,16 @@ def clear(window: Window) -> None:
 
 
 @pytest.mark.parametrize("act", [delete_chat, delete_message, switch_off, switch_chat_off, clear])
-def test_all_of_a_chat_goes(window: Window, qtbot: QtBot, kept: Path, act: Callable[[Window], None]) -> None:
+def test_caches_of_a_deleted_chat_are_removed(
+    window: Window, qtbot: QtBot, kept: Path, act: Callable[[Window], None]
+) -> None:
     act(window)
     gone(qtbot, kept)
 
 
-def test_what_an_undo_deletes_goes_too(window: Window, qtbot: QtBot, engine: ScriptedEngine, kept: Path) -> None:
+def test_caches_of_a_chat_that_undo_deletes_are_removed(
+    window: Window, qtbot: QtBot, engine: ScriptedEngine, kept: Path
+) -> None:
     window.controller.delete_message(window.controller.chat.path[-1].id)
     gone(qtbot, kept)
     window.controller.restore_deleted()
@@ -94,7 +98,7 @@ def test_what_an_undo_deletes_goes_too(window: Window, qtbot: QtBot, engine: Scr
     gone(qtbot, kept)
 
 
-def test_what_is_deleted_elsewhere_and_what_a_restart_finds_goes_too(
+def test_caches_of_chats_deleted_elsewhere_are_removed(
     window: Window, qtbot: QtBot, kept: Path, window_on: Callable[[Path], Window]
 ) -> None:
     chat_id = window.controller.chat.id
@@ -107,7 +111,7 @@ def test_what_is_deleted_elsewhere_and_what_a_restart_finds_goes_too(
     assert foreign.exists(), "it may belong to other chats of this user"
 
 
-def test_switched_off_nothing_is_named_to_the_engine(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+def test_engine_gets_no_cache_folder_while_caches_are_off(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
     window.controller.chat.keep_cache(False)
     window.ask("Hello")
     assert engine.requests[-1].keep is None
@@ -146,7 +150,7 @@ def test_a_chat_made_while_folders_are_removed_keeps_its_own(tmp_path: Path) -> 
     assert new.exists()
 
 
-def test_other_replies_keep_nothing(window: Window, engine: ScriptedEngine, kept: Path) -> None:
+def test_only_replies_of_a_chat_have_a_cache_folder(window: Window, engine: ScriptedEngine, kept: Path) -> None:
     window.controller.settings.change_values(titles_by_model=True)
     assert all(request.keep is None or len(request.messages) for request in engine.requests)
     assert [request.keep and request.keep.path for request in engine.requests] == [kept] * len(engine.requests)
@@ -170,7 +174,7 @@ def test_a_folder_that_cannot_be_made_stops_no_reply(window: Window) -> None:
     assert window.ask("Hello").text
 
 
-def test_a_backup_has_none(window: Window, kept: Path, tmp_path: Path, qtbot: QtBot) -> None:
+def test_backup_has_no_caches(window: Window, kept: Path, tmp_path: Path, qtbot: QtBot) -> None:
     ended: list[object] = []
     desk = Transfers(window.controller, window.store, tmp_path / "settings.json")
     desk.back_up(tmp_path / "backup.zip", lambda _: None, ended.append)

@@ -66,7 +66,7 @@ def test_the_port_of_the_settings_is_the_server_s_own() -> None:
     assert Settings().server_port == DEFAULT_PORT
 
 
-def test_it_is_off_at_first_and_answers_once_it_is_on(window: Window, qtbot: QtBot) -> None:
+def test_server_is_off_at_first_and_answers_once_switched_on(window: Window, qtbot: QtBot) -> None:
     assert not window.controller.server.on
     server = start(window)
     client = Client(server)
@@ -106,7 +106,7 @@ def test_a_port_in_use_is_one_sentence_and_leaves_it_off(window: Window, qtbot: 
     assert not server.problem
 
 
-def test_another_port_moves_it(window: Window, qtbot: QtBot) -> None:
+def test_server_moves_to_another_port(window: Window, qtbot: QtBot) -> None:
     server = start(window)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -121,7 +121,7 @@ def test_another_port_moves_it(window: Window, qtbot: QtBot) -> None:
     assert client.status == 200
 
 
-def test_with_a_new_key_the_old_one_is_of_no_use(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+def test_new_key_replaces_the_old_one(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
     server = start(window)
     old = server.key
     engine.gate.shut()
@@ -145,13 +145,13 @@ def test_with_a_new_key_the_old_one_is_of_no_use(window: Window, engine: Scripte
     assert server.key == new
 
 
-def test_it_starts_with_the_app(settings: SettingsStore, unstarted: Window, qtbot: QtBot) -> None:
+def test_server_starts_with_the_app(settings: SettingsStore, unstarted: Window, qtbot: QtBot) -> None:
     change(unstarted, server_at_start=True)
     unstarted.controller.open_last_chat()
     qtbot.waitUntil(lambda: bool(unstarted.controller.server.address), timeout=WAIT_MS)
 
 
-def test_where_it_cannot_start_with_the_app_a_notice_says_so(unstarted: Window, qtbot: QtBot) -> None:
+def test_notice_says_that_the_server_could_not_start_with_the_app(unstarted: Window, qtbot: QtBot) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         change(unstarted, server_at_start=True, server_port=other.getsockname()[1])
         unstarted.controller.open_last_chat()

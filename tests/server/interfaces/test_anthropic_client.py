@@ -99,7 +99,7 @@ def test_a_full_context_is_known_by_its_words(anthropic: Anthropic, gate: Script
         anthropic.messages.count_tokens(model="", messages=ASK["messages"])
 
 
-def test_no_limit_may_be_said(anthropic: Anthropic, gate: ScriptedGate) -> None:
+def test_token_limit_may_say_that_there_is_none(anthropic: Anthropic, gate: ScriptedGate) -> None:
     anthropic.messages.create(**(ASK | {"max_tokens": -1}))
     assert gate.requests[0].sampling.max_tokens == 2048
 
@@ -213,7 +213,7 @@ def test_a_thought_has_a_signature_and_comes_back(anthropic: Anthropic, gate: Sc
         (Script(finish=FinishReason.CONTEXT_FULL), "model_context_window_exceeded", None),
     ],
 )
-def test_why_a_reply_ended(
+def test_stop_reason_says_why_a_reply_ended(
     anthropic: Anthropic, gate: ScriptedGate, script: Script, reason: str, sequence: str | None
 ) -> None:
     gate.scripts = [script]
@@ -241,7 +241,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(anthropic: Anthropic, given:
     assert words in body["error"]["message"]
 
 
-def test_a_failure_within_a_stream(anthropic: Anthropic, gate: ScriptedGate) -> None:
+def test_failure_within_a_stream_raises_an_error_in_the_client(anthropic: Anthropic, gate: ScriptedGate) -> None:
     gate.scripts = [Script(failure=ApiError(500, "The device stopped."))]
     stream = anthropic.messages.create(**ASK, stream=True)
     with pytest.raises(anthropic_module.APIStatusError, match="The device stopped"):

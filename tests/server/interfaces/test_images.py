@@ -246,7 +246,7 @@ def test_an_old_image_that_cannot_be_read_blocks_no_further_turn(
     assert (first.content, first.images) == ("[image]\nWhat is it?", ())
 
 
-def test_images_have_a_number(openai: OpenAI, gate: SeeingGate) -> None:
+def test_too_many_images_of_a_message_are_refused(openai: OpenAI, gate: SeeingGate) -> None:
     chat(openai, *[image()] * 20)
     with pytest.raises(openai_module.BadRequestError, match=r"has 21 images; a message may have 20\."):
         chat(openai, *[image()] * 21)
@@ -321,7 +321,9 @@ def chat_stream(openai: OpenAI) -> Any:
 
 
 @pytest.mark.parametrize("sees", [True, False])
-def test_models_say_who_sees(openai: OpenAI, anthropic: Anthropic, gate: SeeingGate, sees: bool) -> None:
+def test_models_list_says_whether_a_model_sees(
+    openai: OpenAI, anthropic: Anthropic, gate: SeeingGate, sees: bool
+) -> None:
     gate.model = replace(MODEL, sees=sees)
     listed: Any = openai.models.retrieve("tiny/model").to_dict()
     assert listed["architecture"]["input_modalities"] == (["text", "image"] if sees else ["text"])

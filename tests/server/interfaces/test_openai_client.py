@@ -66,7 +66,7 @@ def test_a_whole_reply(openai: OpenAI, gate: ScriptedGate) -> None:
     assert request.sampling.max_tokens == MODEL.context_length
 
 
-def test_all_that_the_text_depends_on(openai: OpenAI, gate: ScriptedGate) -> None:
+def test_messages_and_sampling_reach_the_engine(openai: OpenAI, gate: ScriptedGate) -> None:
     messages = [
         {"role": "developer", "content": "Be short."},
         {"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "Two"}]},
@@ -111,7 +111,7 @@ def test_a_stream(openai: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_several_replies_come_one_after_another(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+def test_several_replies_to_one_prompt_come_in_turn(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
     gate.scripts = [Script(("a",)), Script(("b", "c"), FinishReason.LENGTH)]
     reply: Any = openai.chat.completions.create(**ASK, n=2, seed=3, stream=stream)
     texts = ["", ""]
@@ -309,7 +309,7 @@ def test_another_installed_model_is_loaded_if_that_is_allowed(make_server: MakeS
         third.chat.completions.create(**(ASK | {"model": "third/model"}))
 
 
-def test_no_model(openai: OpenAI, gate: ScriptedGate) -> None:
+def test_request_without_a_loaded_model_has_status_503(openai: OpenAI, gate: ScriptedGate) -> None:
     gate.model = None
     with pytest.raises(openai_module.InternalServerError) as failed:
         openai.chat.completions.create(**(ASK | {"model": ""}))
@@ -322,7 +322,7 @@ def test_what_the_engine_refuses_has_a_status_also_for_a_stream(openai: OpenAI, 
         openai.chat.completions.create(**ASK, stream=True)
 
 
-def test_a_failure_within_a_stream(openai: OpenAI, gate: ScriptedGate) -> None:
+def test_failure_within_a_stream_raises_an_error_in_the_client(openai: OpenAI, gate: ScriptedGate) -> None:
     gate.scripts = [Script(failure=ApiError(500, "The device stopped."))]
     chunks = []
     with pytest.raises(openai_module.APIError, match="The device stopped"):
@@ -395,7 +395,7 @@ def test_an_answer_in_a_shape(
         ({"type": "json_object", "schema": {"$ref": "http://127.0.0.1:9/s"}}, "rdchat fetches no schema"),
     ],
 )
-def test_a_shape_that_is_none(openai: OpenAI, given: dict[str, Any], words: str) -> None:
+def test_invalid_response_format_is_refused(openai: OpenAI, given: dict[str, Any], words: str) -> None:
     with pytest.raises(openai_module.BadRequestError, match=words) as refused:
         openai.chat.completions.create(**ASK, response_format=given)  # type: ignore[call-overload]
     assert str(refused.value.param).startswith("response_format")
@@ -427,7 +427,7 @@ def test_a_call_that_was_cut_off_stays_text(openai: OpenAI, gate: ScriptedGate) 
     assert (reply.choices[0].finish_reason, reply.choices[0].message.content) == ("length", '{"name": "lo')
 
 
-def test_a_tool_that_is_not_there(openai: OpenAI) -> None:
+def test_tool_choice_of_an_unknown_tool_is_refused(openai: OpenAI) -> None:
     choice: Any = {"type": "function", "function": {"name": "other"}}
     with pytest.raises(openai_module.BadRequestError) as refused:
         openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice=choice)
@@ -438,7 +438,7 @@ LISTED: Any = {"type": "object", "properties": {"a": {"type": "array", "uniqueIt
 
 
 @pytest.mark.parametrize(("kind", "offered"), [("auto", True), ("none", False)])
-def test_a_choice_that_forces_nothing(openai: OpenAI, gate: ScriptedGate, kind: str, offered: bool) -> None:
+def test_tool_choice_auto_or_none_sets_no_shape(openai: OpenAI, gate: ScriptedGate, kind: str, offered: bool) -> None:
     openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice={"type": kind})  # type: ignore[call-overload]
     assert (bool(gate.requests[0].tools), gate.requests[0].shape) == (offered, None)
 

@@ -47,7 +47,7 @@ def test_an_installed_model_that_may_not_be_loaded(openai: OpenAI) -> None:
     assert missing.value.code == "model_not_found"
 
 
-def test_a_model_that_is_not_here(make_server: MakeServer) -> None:
+def test_unknown_model_is_refused(make_server: MakeServer) -> None:
     with openai_client(make_server(substitutes_models=False)) as openai:
         for name in ("gpt-9", "other/model", "/etc/passwd", "../tiny/model"):
             with pytest.raises(openai_module.NotFoundError) as missing:
@@ -65,7 +65,9 @@ def test_a_model_that_is_not_here(make_server: MakeServer) -> None:
         ({"max_tokens": 5}, 5),
     ],
 )
-def test_no_limit_may_be_said(openai: OpenAI, gate: ScriptedGate, given: dict[str, Any], limit: int) -> None:
+def test_token_limit_may_say_that_there_is_none(
+    openai: OpenAI, gate: ScriptedGate, given: dict[str, Any], limit: int
+) -> None:
     openai.chat.completions.create(**ASK, extra_body=given)
     assert gate.requests[-1].sampling.max_tokens == limit
     if "max_completion_tokens" not in given:
@@ -74,7 +76,7 @@ def test_no_limit_may_be_said(openai: OpenAI, gate: ScriptedGate, given: dict[st
 
 
 @pytest.mark.parametrize("value", [0, -2, "all"])
-def test_other_limits_are_refused(openai: OpenAI, value: Any) -> None:
+def test_invalid_token_limit_is_refused(openai: OpenAI, value: Any) -> None:
     with pytest.raises(openai_module.BadRequestError) as refused:
         openai.chat.completions.create(**ASK, extra_body={"max_completion_tokens": value})
     assert refused.value.param == "max_completion_tokens"
@@ -113,7 +115,7 @@ def test_the_switch_for_thinking(
     assert "enable_thinking" not in raw.headers.get("x-rdchat-ignored", "")
 
 
-def test_what_would_be_stored_is_named(openai: OpenAI) -> None:
+def test_store_is_named_as_ignored(openai: OpenAI) -> None:
     raw = openai.chat.completions.with_raw_response.create(**ASK, store=True)
     assert raw.headers["x-rdchat-ignored"] == "store"
 

@@ -14,7 +14,7 @@ _END = ReplyEnd(0, "Yes", (1, 99), "", FinishReason.EOS, Statistics(), told=told
 
 
 @pytest.mark.parametrize("first", [2, 3])
-def test_the_end_of_a_reply_is_no_token_of_it_however_events_come(first: int) -> None:
+def test_final_eos_is_not_listed_as_a_token(first: int) -> None:
     parts = ReplyParts(0, ReplyRequest("", (Prompt(text="Go on"),), {}, 0, top_log_probs=0), 0)
     events = (_START, *_TOKENS, _END)
     made = [*parts.take_events(events[:first]), *parts.take_events(events[first:])]

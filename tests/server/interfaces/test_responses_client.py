@@ -213,7 +213,7 @@ def test_a_response_that_was_cut_off(openai: OpenAI, gate: ScriptedGate, finish:
     assert [item.status for item in response.output if item.type == "message"] == ["incomplete"]
 
 
-def test_a_failure_within_a_stream(openai: OpenAI, gate: ScriptedGate) -> None:
+def test_failure_within_a_stream_is_a_failed_response(openai: OpenAI, gate: ScriptedGate) -> None:
     gate.scripts = [Script(failure=ApiError(500, "The device stopped."))]
     *_, last = openai.responses.create(**ASK, stream=True)
     assert last.type == "response.failed"

@@ -49,7 +49,7 @@ def test_a_call_is_held_back() -> None:
     assert shown("<call>{}</call>", (0, 15), call_mark="<call>") == ("", "")
 
 
-def test_what_was_no_call_comes_at_the_end() -> None:
+def test_text_that_only_began_like_a_call_comes_at_the_end() -> None:
     for text in ("A <cal", "A <call> that is none", "A  "):
         assert shown(text, call_mark="<call>") == ("", text)
 

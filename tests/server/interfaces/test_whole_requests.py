@@ -194,7 +194,7 @@ def _given_to_model(interface: str, body: dict[str, Any]) -> tuple[str, Any]:
 
 
 @pytest.mark.parametrize("interface", INTERFACES)
-def test_what_clients_send_back_is_answered_and_bytes_are_no_words(interface: str) -> None:
+def test_returned_parts_are_accepted_and_their_bytes_are_not_in_the_prompt(interface: str) -> None:
     prompt, made = _given_to_model(interface, REQUESTS[interface])
     assert SECRET not in prompt
     assert len(made.images) == IMAGES[interface]

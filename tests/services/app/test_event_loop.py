@@ -77,7 +77,7 @@ def test_another_threads_garbage_is_left_to_the_main_thread(qtbot: QtBot, collec
 
 
 @pytest.mark.slow
-def test_what_came_after_the_modules_is_collected_however_many_models_are_loaded(qtbot: QtBot) -> None:
+def test_only_modules_are_spared_from_collection_however_many_models_are_loaded(qtbot: QtBot) -> None:
     """A window's cycles of an hour with 90 loads were kept for ever."""
     collector = GarbageCollector()
     try:
@@ -94,7 +94,7 @@ def test_what_came_after_the_modules_is_collected_however_many_models_are_loaded
 
 
 @pytest.mark.slow
-def test_what_is_spared_is_no_part_of_later_collections(qtbot: QtBot) -> None:
+def test_spared_objects_are_left_out_of_later_collections(qtbot: QtBot) -> None:
     collector = GarbageCollector()
     try:
         collector.spare_modules()

@@ -66,13 +66,13 @@ def instance(qtbot: QtBot, tmp_path: Path) -> Iterator[SingleInstance]:
     instance.release_lock()
 
 
-def test_the_systems_own_folder_is_taken_if_it_is_private(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_socket_lies_in_a_private_runtime_folder_of_the_system(folders: tuple[Path, Path], tmp_path: Path) -> None:
     runtime, _ = folders
     runtime.mkdir(mode=0o700)
     assert listening_path(tmp_path / "data").parent == runtime
 
 
-def test_an_open_or_missing_one_gives_way_to_one_of_our_own(folders: tuple[Path, Path], tmp_path: Path) -> None:
+def test_open_or_missing_runtime_folder_is_replaced_by_our_own(folders: tuple[Path, Path], tmp_path: Path) -> None:
     runtime, made = folders
     assert listening_path(tmp_path / "data").parent == made
     assert f"{made.lstat().st_mode & 0o7777:o}" == "700"
@@ -80,7 +80,7 @@ def test_an_open_or_missing_one_gives_way_to_one_of_our_own(folders: tuple[Path,
     assert listening_path(tmp_path / "data").parent == made
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_not_taken(
+def test_runtime_folder_with_too_long_a_path_is_not_used(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     runtime = folders[0].parent / ("r" * 80)
@@ -127,7 +127,7 @@ def test_the_user_at_the_other_end_is_known() -> None:
 
 
 @needs_root
-def test_another_user_cannot_come_to_the_socket(
+def test_another_user_cannot_connect_to_the_socket(
     folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path
 ) -> None:
     assert instance.claim()
@@ -135,7 +135,7 @@ def test_another_user_cannot_come_to_the_socket(
 
 
 @needs_root
-def test_another_user_who_comes_to_it_is_hung_up_on(
+def test_connection_of_another_user_is_closed(
     qtbot: QtBot, folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path
 ) -> None:
     """The folder was opened by hand."""
@@ -167,7 +167,7 @@ def test_a_folder_that_another_user_has_planted_is_not_used(
 
 
 @needs_root
-def test_a_second_start_says_nothing_to_a_process_of_another_user(
+def test_second_start_sends_no_request_to_a_process_of_another_user(
     qtbot: QtBot, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
     path = listening_path(tmp_path / "data")
@@ -182,7 +182,7 @@ def test_a_second_start_says_nothing_to_a_process_of_another_user(
 @pytest.mark.parametrize(
     "line", [b"\xff\xfe garbage, and no request\n", b"[1]\n", b'{"do": "import"}\n', b"9" * 70_000]
 )
-def test_what_is_no_request_to_show_the_window_is_hung_up_on(
+def test_invalid_request_disconnects_the_second_start(
     qtbot: QtBot, folders: tuple[Path, Path], instance: SingleInstance, tmp_path: Path, line: bytes
 ) -> None:
     assert instance.claim()

@@ -91,7 +91,7 @@ def test_a_killed_first_process_does_not_bar_the_next(
 
 
 @pytest.mark.slow
-def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_path: Path) -> None:
+def test_one_of_two_simultaneous_starts_is_first(start: Start, tmp_path: Path) -> None:
     processes = [start(tmp_path, "stay") for _ in range(2)]
     said = {process: line(process) for process in processes}
     assert sorted(said.values()) == ["first", "second"]
@@ -99,7 +99,7 @@ def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_
     assert line(first) == "shown"
 
 
-def test_a_first_process_that_does_not_answer_is_first_all_the_same(qapp: QCoreApplication, tmp_path: Path) -> None:
+def test_silent_first_process_keeps_the_lock(qapp: QCoreApplication, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     lock = FileLock(tmp_path / "data" / "instance.lock")
     instance = SingleInstance(tmp_path / "data", answer_timeout_ms=200)
@@ -125,7 +125,7 @@ def test_a_first_process_that_hangs_does_not_answer(start: Start, tmp_path: Path
     assert "shown" in {line(hanging), line(hanging)}
 
 
-def test_a_folder_that_cannot_be_made_is_told(qapp: QCoreApplication, tmp_path: Path) -> None:
+def test_data_folder_that_cannot_be_created_raises_an_error(qapp: QCoreApplication, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="cannot be created"):
         SingleInstance(tmp_path / "file" / "data").claim()

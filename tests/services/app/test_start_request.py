@@ -58,7 +58,7 @@ def test_too_many_files_are_refused() -> None:
         b'{"quick": false, "text": "", "files": ["/a\\u0000"]}',
     ],
 )
-def test_another_line_is_no_request(line: bytes) -> None:
+def test_invalid_line_is_not_read_as_a_request(line: bytes) -> None:
     assert request_of_line(line) is None
 
 

@@ -51,7 +51,7 @@ def check(window: Window) -> Iterator[UpdateCheck]:
     check.cancel_check()
 
 
-def test_it_is_off_until_the_person_answers(check: UpdateCheck, address: Address) -> None:
+def test_update_check_is_off_until_the_person_answers(check: UpdateCheck, address: Address) -> None:
     assert check.unanswered
     check.look_for_update()
     check.keep_answer(False)
@@ -61,7 +61,7 @@ def test_it_is_off_until_the_person_answers(check: UpdateCheck, address: Address
     assert address.asked == []
 
 
-def test_it_asks_once_a_day(
+def test_update_check_asks_once_a_day(
     qtbot: QtBot, check: UpdateCheck, address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address.answers = [UPDATE, None, NetworkError("Nobody answers."), UPDATE]

@@ -56,7 +56,7 @@ def test_work_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCapt
     queue.finish_work()
 
 
-def test_work_that_closes_finishes_what_was_given_and_tells_nothing(qtbot: QtBot) -> None:
+def test_finish_work_completes_queued_work_and_reports_nothing(qtbot: QtBot) -> None:
     queue = BackgroundWork("test")
     done = list[int]()
     told = list[object]()
@@ -163,7 +163,7 @@ def test_replaceable_work_that_fails_is_told(qtbot: QtBot, caplog: pytest.LogCap
     task.finish_work()
 
 
-def test_what_hangs_does_not_keep_the_app_from_ending() -> None:
+def test_hanging_work_does_not_keep_the_app_from_ending() -> None:
     never = threading.Event()
     queue = BackgroundWork("test")
     task = BackgroundWork("test")
@@ -199,7 +199,7 @@ def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None
     assert search.results == (3,)
 
 
-def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) -> None:
+def test_late_work_reports_nothing_to_a_deleted_object(qtbot: QtBot) -> None:
     """A thread that hung held the object: it was destroyed on that thread, or while it told, and took the app down."""
     go_on = threading.Event()
     ended = threading.Barrier(3)

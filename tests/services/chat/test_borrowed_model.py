@@ -48,7 +48,7 @@ def test_options_hold_for_one_reply_and_the_chat_stays_as_it_is(window: Window, 
     assert window.controller.chat.conversation.sampling is None
 
 
-def test_it_is_written_on_as_it_was_begun(window: Window, engine: ScriptedEngine) -> None:
+def test_continued_reply_keeps_its_own_options(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
     regenerate(window, None, MadeWith(HOT, ""))
     window.wait_for(EngineState.IDLE)
@@ -82,7 +82,7 @@ def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, eng
     wait_for_loads(window, engine, None, "big", None)
 
 
-def test_one_stays_with_the_other_model(window: Window, engine: ScriptedEngine) -> None:
+def test_borrowed_model_becomes_the_chosen_one_by_stay(window: Window, engine: ScriptedEngine) -> None:
     borrow_midway(window, engine)
     window.controller.borrowed.stay()
     assert window.controller.settings.values.model == "big"

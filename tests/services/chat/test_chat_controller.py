@@ -440,7 +440,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(
     assert engine.loads[-1] == ("/models/small", Dtype.FOUR_BIT)
 
 
-def test_what_seems_too_large_is_loaded_anyway_where_the_person_says_so(
+def test_model_that_seems_too_large_is_loaded_anyway_on_request(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     engine.load_errors["/models/big"] = DoesNotFitError("It needs 80 GB.", "Choose a smaller precision.")
@@ -468,7 +468,7 @@ def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine
     assert window.seen.notices[-1] == Notice("Replies can differ", "The tokenizer of other turns 'a' into 'b'.")
 
 
-def test_what_cannot_be_loaded_anyway_does_not_say_so(window: Window, engine: ScriptedEngine) -> None:
+def test_load_anyway_is_not_offered_for_other_errors(window: Window, engine: ScriptedEngine) -> None:
     for error in (ModelError("It is damaged."), OutOfMemoryError("There was not enough memory.")):
         engine.load_errors["/models/bad"] = error
         window.controller.model_slot.load_model("/models/bad")
@@ -478,7 +478,7 @@ def test_what_cannot_be_loaded_anyway_does_not_say_so(window: Window, engine: Sc
         assert not failure.can_load_anyway
 
 
-def test_what_does_not_load_leaves_the_recent_models_as_they_were(
+def test_model_that_does_not_load_is_not_added_to_the_recent_ones(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     """A folder without a model stood first among them for good."""

@@ -50,7 +50,7 @@ def test_a_count_that_takes_long_is_not_joined_by_others(window: Window, engine:
     wait_for(window, 3)
 
 
-def test_what_was_counted_of_another_chat_is_not_shown(window: Window, engine: ScriptedEngine) -> None:
+def test_count_of_another_chat_is_not_shown(window: Window, engine: ScriptedEngine) -> None:
     """A count that took long held the next one back, and the new chat was called too long meanwhile."""
     wait_for(window, 0)
     window.ask("one two")

@@ -62,7 +62,9 @@ def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
     assert (chat.path[-1].text, len(engine.requests)) == ("", 3)
 
 
-def test_without_a_yes_nothing_goes(window: Window, engine: ScriptedEngine, asked: list[Waiting]) -> None:
+def test_chat_is_not_sent_to_a_server_without_consent(
+    window: Window, engine: ScriptedEngine, asked: list[Waiting]
+) -> None:
     window.ask("Hi")
     load(window, REMOTE)
     window.controller.send("And you?")

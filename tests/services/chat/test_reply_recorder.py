@@ -123,7 +123,7 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     assert stored(store, reply).text == "x" * 30
 
 
-def test_what_is_lacking_is_counted_in_characters(
+def test_missing_text_is_counted_in_characters(
     recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
@@ -139,7 +139,7 @@ def test_what_is_lacking_is_counted_in_characters(
     assert recorder.save_texts()
 
 
-def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes_it(
+def test_unsaved_text_is_kept_in_a_rescue_file_until_the_store_takes_it(
     recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
 ) -> None:
     folder = store.path.parent

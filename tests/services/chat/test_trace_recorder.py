@@ -127,7 +127,7 @@ def test_a_reply_begun_anew_replaces_its_trace(recorder: TraceRecorder, reply_id
     assert recorder.trace(reply_id) == drafted_trace(2)
 
 
-def test_damage_counts_as_not_recorded(recorder: TraceRecorder, store: ConversationStore, reply_id: int) -> None:
+def test_damaged_trace_counts_as_not_recorded(recorder: TraceRecorder, store: ConversationStore, reply_id: int) -> None:
     store.save_trace(reply_id, b"no trace", onward=False)
     assert recorder.trace(reply_id) is None
 

@@ -127,7 +127,7 @@ def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> N
     assert quick.titles == ["My soup"]
 
 
-def test_the_switch_holds(quick: Window, engine: ScriptedEngine) -> None:
+def test_titles_by_the_model_can_be_switched_off(quick: Window, engine: ScriptedEngine) -> None:
     settings = quick.controller.settings
     settings.change(replace(settings.values, titles_by_model=False))
     _replies(engine, _title("Soup"))

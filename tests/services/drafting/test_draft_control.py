@@ -223,7 +223,7 @@ def test_it_is_told_why_a_reply_was_decoded_plainly_until_something_changes(
     assert window.controller.drafting.last_problem == ""
 
 
-def test_that_drafting_is_prepared_is_told_until_it_is_done(window: Window, engine: ScriptedEngine) -> None:
+def test_preparation_of_drafting_is_shown_until_it_is_done(window: Window, engine: ScriptedEngine) -> None:
     """It stayed, though the computer was idle again."""
     drafting = window.controller.drafting
     drafting._asks_again.setInterval(0)

@@ -136,7 +136,7 @@ def test_the_cost_of_exact_times_is_known_after_a_reply_of_either_kind_in_one_mo
     assert replies.ledger.cost == ProfileCost(pytest.approx(30.0), pytest.approx(40.0))
 
 
-def test_a_reply_of_both_kinds_is_no_measure(replies: WrittenReplies) -> None:
+def test_cost_of_exact_times_leaves_out_a_reply_with_both_settings(replies: WrittenReplies) -> None:
     replies.finish(3, 30.0, tps=40.0)
     replies.progress(1, 5.0)
     replies.drafting.set_exact_times(True)

@@ -41,7 +41,7 @@ def paused_after_one_run(qtbot: QtBot, client: EngineClient, engine: ScriptedEng
     return benchmark
 
 
-def test_what_was_run_before_a_stop_is_kept(
+def test_runs_before_a_stop_are_kept(
     qtbot: QtBot, client: EngineClient, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
     benchmark = paused_after_one_run(qtbot, client, engine, shut_gate)
@@ -110,7 +110,7 @@ def test_nothing_is_asked_of_the_model_while_it_is_measured(window: Window, engi
     window.qtbot.waitUntil(lambda: window.texts == ["Hello", "Hello, you!", "And now?", "Hello, you!"])
 
 
-def test_one_that_still_waits_ends_at_once(
+def test_waiting_benchmark_ends_at_once_when_stopped(
     qtbot: QtBot, window: Window, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
     """It waits for a reply; who stops it should not have to wait for that too."""

@@ -139,7 +139,9 @@ def test_changing_the_model_ends_the_servers_replies_with_a_sentence(
     assert client.text("server") == "Hello"
 
 
-def test_so_does_a_benchmark_in_another_precision(client: Client, engine: ScriptedEngine) -> None:
+def test_benchmark_in_another_precision_ends_the_servers_replies_with_a_sentence(
+    client: Client, engine: ScriptedEngine
+) -> None:
     begin_reply(client, engine)
     cell = BenchCell(DraftSettings(Mode.OFF), dtype=Dtype.FOUR_BIT)
     client.submit("bench", BenchPlan((cell,), (Prompt("a", "Hi"),)), direct=False)

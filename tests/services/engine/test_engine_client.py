@@ -201,7 +201,7 @@ def test_a_model_that_nobody_uses_is_unloaded_and_loaded_by_a_key_press(
 
 
 @pytest.mark.parametrize(("battery", "free", "sleeps"), [(False, 50, False), (True, 50, True), (False, 5, True)])
-def test_unless_the_person_chose_it_is_unloaded_on_battery_or_if_memory_is_short(
+def test_unused_model_is_unloaded_on_battery_or_if_memory_is_short(
     qtbot: QtBot, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, battery: bool, free: int, sleeps: bool
 ) -> None:
     looks: list[int] = []
@@ -428,7 +428,7 @@ def test_a_slot_that_shuts_the_client_down_gets_every_event_once_and_in_order(
     assert [end.request_id for end in record.of(ReplyEnd)] == [1, 2]
 
 
-def test_what_nobody_waits_for_gives_way_to_a_request_of_the_person(
+def test_background_request_is_stopped_for_a_request_of_the_person(
     qtbot: QtBot, record: Recorder, shut_gate: Gate
 ) -> None:
     record.generate(request(1), background=True)

@@ -66,7 +66,7 @@ def test_a_ratio_of_one_reply_each_is_told_roughly(ratio: float, words: str) -> 
     assert text == f"Auto: {words} at writing."
 
 
-def test_who_goes_first_changes_from_race_to_race(qtbot: QtBot, race: Race, engine: ScriptedEngine) -> None:
+def test_first_reply_alternates_from_race_to_race(qtbot: QtBot, race: Race, engine: ScriptedEngine) -> None:
     engine.bench_events = (bench_run(0, 20), bench_run(1, 10))
     for _ in range(3):
         result_of(qtbot, race)
@@ -115,7 +115,7 @@ def test_the_program_is_not_blamed_for_what_rounding_may_have_done(dtype: str, m
     assert ("TF32" in result.verdict) == (dtype == "float32")
 
 
-def test_a_gap_is_held_against_the_rounding_that_was_seen_there() -> None:
+def test_near_tie_depends_on_the_rounding_measured_at_its_position() -> None:
     """At temperature 0.1 scores move ten times as far as logits do."""
     assert not Difference(0, 2, "a", "b", 0.9).near_tie("bfloat16")
     assert Difference(0, 2, "a", "b", 0.9, 0.2).near_tie("bfloat16")
@@ -124,9 +124,7 @@ def test_a_gap_is_held_against_the_rounding_that_was_seen_there() -> None:
     assert Difference(0, 2, "a", "b", 0.002, 1e-3).near_tie("float32"), "as TF32 makes it"
 
 
-def test_a_mode_that_is_not_to_be_had_fails_the_race_with_its_reason(
-    qtbot: QtBot, race: Race, engine: ScriptedEngine
-) -> None:
+def test_unavailable_mode_fails_the_race_with_its_reason(qtbot: QtBot, race: Race, engine: ScriptedEngine) -> None:
     engine.bench_events = (
         bench_run(1, 0, pieces=(), mode_reason="There is no drafter for this model."),
         bench_run(0, 20),
@@ -136,7 +134,7 @@ def test_a_mode_that_is_not_to_be_had_fails_the_race_with_its_reason(
     assert failed.args[0].message == "There is no drafter for this model."
 
 
-def test_a_race_ends_as_soon_as_its_mode_turns_out_not_to_be_had(
+def test_race_ends_during_the_warm_up_when_its_mode_cannot_run(
     qtbot: QtBot, race: Race, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
     """The reason came only after a whole plain reply."""

@@ -66,7 +66,7 @@ def test_the_engine_thread_says_what_is_wrong_with_a_nested_configuration(nested
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 looks at the stack that is left")
-def test_with_what_macos_gives_it_the_process_would_crash(nested_model: Path) -> None:
+def test_nested_configuration_crashes_with_the_default_stack_of_macos(nested_model: Path) -> None:
     assert load(nested_model, MACOS_DEFAULT).returncode in {-signal.SIGSEGV, -signal.SIGBUS}
 
 

@@ -36,7 +36,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 @given(texts(), _ROOMS, st.sampled_from([None, 100, 30_000]))
-def test_as_much_as_fits_fits_and_a_step_more_does_not(text: str, room: int, guessed: int | None) -> None:
+def test_chosen_beginning_of_a_file_fits_and_a_longer_one_does_not(text: str, room: int, guessed: int | None) -> None:
     """A log of 5 MB gave 29,169 tokens where some 5,000 fitted."""
     tokens = None if guessed is None else TokenCount(guessed, exact=False)
     chosen = choice(text, room, tokens)
@@ -53,7 +53,7 @@ def test_as_much_as_fits_fits_and_a_step_more_does_not(text: str, room: int, gue
 
 
 @given(texts(), _ROOMS, st.sampled_from([None, 100, 30_000]))
-def test_as_many_passages_as_fit_fit(text: str, room: int, guessed: int | None) -> None:
+def test_chosen_passages_of_a_file_fit(text: str, room: int, guessed: int | None) -> None:
     chosen = choice(text, room, None if guessed is None else TokenCount(guessed, exact=False))
     outcome = chosen.choose_passages("cat 31415926535 图书 range")
     if outcome.part is not None and outcome.part.label.startswith("passages"):
@@ -65,6 +65,6 @@ def test_as_many_passages_as_fit_fit(text: str, room: int, guessed: int | None) 
     ("characters", "label"),
     [(1, "the first 0.01% of it"), (1700, "the first 0.2% of it"), (999_990, "the first 99% of it")],
 )
-def test_a_label_has_the_share_that_it_names(characters: int, label: str) -> None:
+def test_label_names_the_share_of_the_file(characters: int, label: str) -> None:
     file = ReadFile("log.txt", FileKind.TEXT, ("x" * 1_000_000,))
     assert beginning(file, characters).label == label

@@ -86,7 +86,7 @@ def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
     assert window.texts == []
 
 
-def test_what_cannot_be_read_is_told_and_gone(window: Window, tmp_path: Path, prices: Path) -> None:
+def test_unreadable_file_is_reported_and_removed(window: Window, tmp_path: Path, prices: Path) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     refusals: list[str] = []
     window.controller.chat.files.refused.connect(refusals.append)
@@ -97,9 +97,7 @@ def test_what_cannot_be_read_is_told_and_gone(window: Window, tmp_path: Path, pr
 
 
 @pytest.mark.slow
-def test_one_that_is_taken_out_while_it_is_read_does_not_come_back(
-    window: Window, tmp_path: Path, prices: Path
-) -> None:
+def test_file_removed_while_it_is_read_stays_removed(window: Window, tmp_path: Path, prices: Path) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 400))
     files = window.controller.chat.files
     files.add_files([str(tmp_path / "long.pdf")])
@@ -109,7 +107,7 @@ def test_one_that_is_taken_out_while_it_is_read_does_not_come_back(
     assert len(window.controller.chat.path[0].files) == 1
 
 
-def test_each_chat_has_its_own(window: Window, prices: Path) -> None:
+def test_each_chat_has_its_own_pending_files(window: Window, prices: Path) -> None:
     window.ask("Hi")
     bring(window, prices)
     window.controller.chat.start_new()

@@ -62,7 +62,7 @@ def finished(revision: str, *names: str) -> Download:
     return Download(NAME, revision, state=DownloadState.FINISHED, files=files, folder="/hub/it")
 
 
-def test_what_loads_it_is_named_as_elsewhere() -> None:
+def test_finished_download_names_the_model_as_the_library_does() -> None:
     """The hub id for the main revision, the folder for another one."""
     assert finished("main", "config.json", WEIGHTS).model_name == NAME
     assert finished("v1", "config.json", WEIGHTS).model_name == "/hub/it"
@@ -146,7 +146,7 @@ def test_a_deleted_models_unfinished_drafter_leaves_the_list(hub: HubServer, dow
 
 
 @pytest.mark.slow
-def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
+def test_paused_download_stays_paused_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)
     hub.holds_at = 100_000
@@ -172,7 +172,7 @@ def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, 
 
 
 @pytest.mark.slow
-def test_what_the_command_line_left_is_listed(hub: HubServer, downloads: FollowedDownloads) -> None:
+def test_unfinished_download_of_the_command_line_is_listed(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)
     hub.fault(WEIGHTS, Fault(cut=150_000), *[Fault(status=503)] * 4)
@@ -185,7 +185,7 @@ def test_what_the_command_line_left_is_listed(hub: HubServer, downloads: Followe
 
 
 @pytest.mark.slow
-def test_one_that_finished_is_not_listed(hub: HubServer, open_downloads: Opener) -> None:
+def test_finished_download_is_not_listed_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     hub.add(NAME, small_files())
     first = open_downloads()
     first.wait_for(first.service.start_download(Download(NAME)), DownloadState.FINISHED)
@@ -194,7 +194,7 @@ def test_one_that_finished_is_not_listed(hub: HubServer, open_downloads: Opener)
 
 
 @pytest.mark.slow
-def test_one_that_waits_for_its_turn_is_resumed_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
+def test_waiting_download_is_resumed_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     """The hub has not listed its files yet."""
     answer = threading.Event()
     hub.before_api = lambda _path: answer.wait(60)
@@ -218,7 +218,7 @@ def test_one_that_waits_for_its_turn_is_resumed_after_a_restart(hub: HubServer, 
 
 
 @pytest.mark.slow
-def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
+def test_refused_download_stays_paused_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     first = open_downloads()
     first.wait_for(first.service.start_download(Download(NAME)), DownloadState.FAILED)
     first.service.end_process()
@@ -231,7 +231,7 @@ def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open
 
 
 @pytest.mark.slow
-def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
+def test_setting_lets_more_downloads_run_at_once(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
     """The hub's answer is held back, so none of them goes further than its first question."""
     asked: set[str] = set()
     answer = threading.Event()

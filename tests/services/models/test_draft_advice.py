@@ -17,20 +17,20 @@ CHEAP = {5: 1.1, 8: 1.2, 16: 1.4}
 DEAR = {5: 4.0, 8: 6.0, 16: 12.0}
 
 
-def test_one_that_cannot_check_drafts_says_why() -> None:
+def test_model_that_cannot_check_drafts_says_why() -> None:
     model = replace(TARGET, tried=Capability(DraftKind.NONE, "its cache cannot be cut"))
     advice = draft_advice(model, Drafts([HEAD], [SMALL]), CHEAP)
     assert advice.text == "It cannot check drafts: its cache cannot be cut."
     assert advice.action is DraftAction.NONE
 
 
-def test_its_own_drafter_or_the_chosen_one_is_enough() -> None:
+def test_no_drafter_is_advised_beside_its_own_or_the_chosen_one() -> None:
     own = replace(HEAD, match=TargetMatch(True))
     for drafts in (Drafts([own], [SMALL]), Drafts([], [SMALL], used=SMALL.model)):
         assert draft_advice(TARGET, drafts, CHEAP).action is DraftAction.NONE
 
 
-def test_with_measured_costs_the_one_that_gains_most_comes_first() -> None:
+def test_drafter_with_the_largest_gain_comes_first_by_measured_costs() -> None:
     advice = draft_advice(TARGET, Drafts([], [SMALL], [EAGLE]), CHEAP)
     assert (advice.action, advice.drafter, advice.is_model) == (DraftAction.USE, SMALL.model, True)
     assert advice.text.endswith("Expected: 2.7 times as fast, from assumed figures.")
@@ -48,7 +48,7 @@ def test_without_measured_costs_no_gain_is_named() -> None:
     assert draft_advice(TARGET, Drafts([HEAD], [SMALL]), {}).drafter == HEAD.model
 
 
-def test_where_calls_are_dear_nothing_is_offered_that_would_lose() -> None:
+def test_no_drafter_is_advised_where_drafting_would_be_slower() -> None:
     advice = draft_advice(TARGET, Drafts([HEAD], [SMALL], [EAGLE]), DEAR)
     assert advice.action is DraftAction.NONE
     assert "would not make it faster on this machine" in advice.text
@@ -62,7 +62,7 @@ def test_where_calls_are_dear_nothing_is_offered_that_would_lose() -> None:
         HubModel("org/other-tokens", 1, kind=PublishedKind.MODEL, download_bytes=1000),
     ],
 )
-def test_what_cannot_be_used_is_not_offered(found: HubModel) -> None:
+def test_unusable_drafter_is_not_advised(found: HubModel) -> None:
     assert draft_advice(TARGET, Drafts([], [], [found]), CHEAP).action is DraftAction.TRAIN
 
 

@@ -14,7 +14,7 @@ HEAD = ModelCard("head", "/head", "Your own", Path("/head"), match=TargetMatch(T
 OTHER = ModelCard("org/other", "org/other", "Hugging Face", Path("/other"))
 
 
-def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Window) -> None:
+def test_unsure_match_of_a_drafter_is_asked_again(qtbot: QtBot, window: Window) -> None:
     controller = window.controller
     asked = list[Path]()
     begun = [False]

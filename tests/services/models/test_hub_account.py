@@ -79,7 +79,7 @@ def test_a_hub_that_does_not_answer_keeps_nothing(
     assert account.problem.startswith("HF_ENDPOINT is not a web address: gopher://x")
 
 
-def test_whose_it_is_is_asked_on_demand(
+def test_owner_of_the_token_is_looked_up_on_demand(
     hub: HubServer, qtbot: QtBot, account: HubAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(HOST_VARIABLE, hub.url.removeprefix("http://"))

@@ -43,7 +43,7 @@ def test_a_model_is_told_with_its_files_and_its_card(qtbot: QtBot, hub: HubServe
     assert (model.card, model.page, model.here) == ("# Small", f"{hub.url}/{NAME}", False)
 
 
-def test_what_is_here_is_told(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
+def test_details_say_which_version_is_installed(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
     hub.add(NAME, small_files())
     download()
     model = looked_at(qtbot, details)

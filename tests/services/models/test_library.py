@@ -54,7 +54,7 @@ def library(disk: Disk, window: Window) -> Iterator[Library]:
     library.drop_requests()
 
 
-def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: Library) -> None:
+def test_one_more_search_waits_for_the_present_one(qtbot: QtBot, disk: Disk, library: Library) -> None:
     disk.pass_on = threading.Semaphore(0)
     for _ in range(5):
         library.search_again()
@@ -84,7 +84,7 @@ def test_no_models_is_news_the_first_time(qtbot: QtBot, disk: Disk, library: Lib
     assert library.looked
 
 
-def test_what_stands_in_the_way_is_told(qtbot: QtBot, disk: Disk, library: Library) -> None:
+def test_error_of_a_search_is_shown(qtbot: QtBot, disk: Disk, library: Library) -> None:
     disk.error = ModelError("The disk hangs.", "Plug it in.")
     with qtbot.waitSignal(library.changed):
         library.search_again()

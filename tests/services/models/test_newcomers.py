@@ -126,7 +126,7 @@ def test_there_is_always_a_model_that_sees_and_it_is_known_whether_it_fits(memor
     assert fits is (memory_gb in SIZES)
 
 
-def test_what_sees_is_of_a_family_that_is_read() -> None:
+def test_suggested_models_for_images_are_of_known_families() -> None:
     assert {each.family for each in suggestions() if each.sees} == {"qwen3_5", "qwen3_5_moe", "gemma4"}
 
 
@@ -178,7 +178,7 @@ def test_the_largest_model_here_that_answers_and_fits_is_the_best(
     st.lists(st.sampled_from((MLX, EIGHT_BIT, card("org/l-1B", 1), card("org/m-14B", 14), *NO_MODELS))),
     st.sampled_from((2, *SIZES)),
 )
-def test_what_is_offered_can_be_used_and_nothing_larger_could(here: list[ModelCard], memory_gb: int) -> None:
+def test_best_model_here_is_the_largest_usable_one(here: list[ModelCard], memory_gb: int) -> None:
     machine = mac(memory_gb)
     usable = [
         each for each in here

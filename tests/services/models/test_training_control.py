@@ -242,7 +242,7 @@ def test_a_damaged_record_is_no_training(make: Made, text: str) -> None:
     assert make().state is TrainingState.NOTHING
 
 
-def test_data_that_an_app_was_killed_over_removing_is_removed_by_the_next(qtbot: QtBot, make: Made) -> None:
+def test_half_removed_training_data_is_removed_by_the_next_app(qtbot: QtBot, make: Made) -> None:
     left = paths.cache_dir() / "training" / "small" / "removed-abc"
     left.mkdir(parents=True)
     training = make()
@@ -291,7 +291,7 @@ def test_a_second_drafter_of_a_name_takes_another() -> None:
     assert names == ["small-recurrent", "small-recurrent-2"]
 
 
-def test_what_is_measured_again_after_a_kill_takes_the_place_of_what_was() -> None:
+def test_points_measured_again_after_a_kill_replace_the_old_ones() -> None:
     points: list[CurvePoint] = []
     for fraction in (0.1, 0.2, 0.3, 0.2, 0.4):
         add_point(points, CurvePoint(fraction, 1.0))

@@ -50,7 +50,7 @@ def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verificatio
     assert verified(qtbot, verification, model).damaged == (WEIGHTS,)
 
 
-def test_it_can_be_stopped(
+def test_verification_can_be_stopped(
     qtbot: QtBot, verification: Verification, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(known_files, "_CHUNK_BYTES", 100)
@@ -75,7 +75,7 @@ def test_lm_studios_folders_are_verified_by_their_names(
     assert verified(qtbot, verification, theirs).is_intact
 
 
-def test_what_the_hub_refuses_is_told(qtbot: QtBot, verification: Verification, hub: HubServer, tmp_path: Path) -> None:
+def test_refusal_of_the_hub_is_shown(qtbot: QtBot, verification: Verification, hub: HubServer, tmp_path: Path) -> None:
     folder = tmp_path / NAME
     folder.mkdir(parents=True)
     theirs = library_model(NAME, path=folder, origin="LM Studio", repository="")
@@ -102,5 +102,5 @@ def test_without_the_hub_the_cache_is_held_against_its_own_names(
         ({"download_bytes": 10}, "Finish the download first"),
     ],
 )
-def test_some_models_have_no_checksums(changed: dict[str, object], words: str) -> None:
+def test_models_without_checksums_say_why_they_cannot_be_verified(changed: dict[str, object], words: str) -> None:
     assert words in reason_not_to_verify(library_model("org/model", **changed))
