@@ -105,6 +105,9 @@ class Request:
     """A request to the child. `deadline` and `memory_limit` are set when the child gets it.
 
     Attributes:
+        job: Gets the progress and the outcome.
+        do: Name of the child's call.
+        read: Converts the answer to the job's result; see `ChildProcess.submit`.
         woken: Set at the outcome and when cancelled.
         sent: Set when it was sent, and when it ended without being sent.
     """
@@ -147,10 +150,13 @@ class ChildRun:
         os.set_blocking(self._input.fileno(), False)
         self.error: ChildError | None = None
         self.last_log = ""
+        # Whether the child has said that it is ready; the event is set then, and at its end.
         self._is_ready = False
         self._ready_or_ended = threading.Event()
+        # For `error`, the requests and the timer; the other lock is for the child's input.
         self._guard = threading.Lock()
         self._writing = threading.RLock()
+        # The requests that were sent and not answered, by the number that the child knows.
         self._requests: dict[int, Request] = {}
         self._numbers = itertools.count(1)
         self._idle_timer: threading.Timer | None = None
@@ -406,7 +412,9 @@ class ChildProcess:
         # Requests are sent in order, each after the previous one.
         self._last_sent = threading.Event()
         self._last_sent.set()
+        # Ends the present run where this object is no longer used.
         self._end: weakref.finalize[..., Any] | None = None
+        # How often it was closed: a request ends when that changes, and asks no new run.
         self._closes = 0
         self.starts = 0
 

@@ -1,4 +1,7 @@
-"""Images on their way into a prompt: decoded once to find their sizes, and given to the engine as files."""
+"""Images on their way into a prompt: decoded once to find their sizes, and given to the engine as files.
+
+Decoding runs in a child process and takes time, so nothing here is for the main thread.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -52,6 +55,7 @@ class PromptImages:
 
     def __init__(self, store: ConversationStore) -> None:
         self._store = store
+        # By digest: the sizes found here; one that is not positive is that of an image that cannot be read.
         self._sizes: dict[str, tuple[int, int]] = {}
 
     def image(self, file: AttachedFile, waiting: Callable[[], None]) -> ChatImage | None:
