@@ -36,7 +36,7 @@ _MIN_LEAVES = 4
 # A difference of fewer wrong tokens in a hundred may be chance.
 _CLEARLY = 3.0
 _NO_BRANCH = LookupTree()
-# Nodes kept at each level, in beam widths; those beyond the width may still be among the best.
+# Nodes kept at each level of a tree, in beam widths; those beyond the width may still be among the best.
 _LEAVES = 2
 
 
@@ -195,7 +195,13 @@ class HeadDrafter(Drafter):
         if settings.lookup_branch:
             with self._ledger.stage(Stage.LOOKUP):
                 branch = self._index.draft_tree(length - 1, min_chance=_MIN, chain=True)
-        return self.draft_in_shape(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
+        return self.draft_in_shape(
+            root, BeamShape(settings.beam_width, length), nodes_of(settings, len(branch.tokens)), branch
+        )
+
+    def _costs_rows_only(self, deepest: int) -> bool:
+        """Return whether the target takes trees this deep, and computes no state for each of their leaves."""
+        return self._trees and not self._model.hooks.states.limits_leaves(deepest)
 
     def draft_in_shape(self, root: int, shape: BeamShape, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
         """Draft in a given shape.
@@ -215,7 +221,8 @@ class HeadDrafter(Drafter):
 
     def offer_best(self, pool: NodePool, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
         """Offer the best nodes of a search, perhaps only the root; trees only if the target takes them."""
-        if not branch.tokens and 1 in (nodes, pool.level_size):
+        # Two nodes are a chain whatever the scores are.
+        if not branch.tokens and (nodes <= 2 or pool.level_size == 1):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
         with self._ledger.stage(Stage.SELECT_NODES):
             tree, looked_up = best_nodes(pool, nodes, branch.tokens)
@@ -296,15 +303,20 @@ class HeadDrafter(Drafter):
         return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.max_drafted))
 
     def _search(self, root: Root, shape: BeamShape) -> NodePool:
-        level_size = _LEAVES * shape.width if shape.width > 1 else 1
+        has_leaves = shape.width > 1 or self._costs_rows_only(shape.length - 1)
+        level_size = _LEAVES * shape.width if has_leaves else 1
         with self._ledger.stage(Stage.BEAM_SEARCH):
             pool = search(self._head, self._memory, self._scorer, root, shape=shape, level_size=level_size)
             self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool
 
 
-def nodes_of(settings: DraftSettings) -> int:
-    """Return the nodes to verify in a round, the root included: a chain's, or about as many as the beams have."""
-    width = settings.beam_width
-    length = settings.beam_length
-    return max(length * (1 + settings.lookup_branch) - settings.lookup_branch, width * (length - 1))
+def nodes_of(settings: DraftSettings, branch: int) -> int:
+    """Return the nodes to verify in a round, the root included: those of one beam and a branch, or about the beams'.
+
+    Args:
+        settings: Width and length of the beams.
+        branch: Tokens of the branch from prompt lookup.
+    """
+    drafted = settings.beam_length - 1
+    return max(1 + drafted + branch, settings.beam_width * drafted)

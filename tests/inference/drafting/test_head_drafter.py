@@ -6,6 +6,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
@@ -13,7 +15,7 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
@@ -51,6 +53,35 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: boo
     assert statistics.host_syncs == statistics.rounds, "one a round"
     assert statistics.drafted <= statistics.rounds * (length - 1)
     assert statistics.verified_nodes <= statistics.rounds * max(2 * length - 1, width * (length - 1))
+
+
+LETTERS = some.text("abc ", min_size=1, max_size=4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    repeated=LETTERS, times=some.integers(1, 8), width=some.sampled_from([1, 2, 4]), length=some.integers(2, 6),
+    temperature=some.sampled_from([0.0, 0.9]), tokens=some.integers(2, 24), seed=some.integers(0, 9),
+)  # fmt: skip
+def test_narrow_and_wide_drafts_change_no_text(
+    repeated: str, times: int, width: int, length: int, temperature: float, tokens: int, seed: int
+) -> None:
+    model = fakes.shared_llama(context_length=40)
+    prompt = (repeated * times)[:15]
+    request = fakes.ask(prompt, temperature=temperature, max_tokens=tokens, seed=seed)
+    end = reply(model, request, fakes.random_drafter(model), BeamShape(width, length), True)
+    assert end.token_ids == plain(model, request).token_ids
+    statistics = end.statistics
+    assert statistics.verified_nodes <= statistics.rounds * max(2 * length - 1, width * (length - 1))
+
+
+def drafter_of(model: LoadedModel, prompt: str, shape: BeamShape) -> HeadDrafter:
+    """Return the drafter of a reply to a prompt, which the target has read."""
+    request = fakes.with_beams(fakes.ask(prompt, temperature=0), shape)
+    tokens = model.encode_chat(request.messages, False)
+    drafter = fakes.random_drafter(model).drafter(tokens, request)
+    model.network(mx.array([tokens]))
+    return drafter
 
 
 @pytest.mark.slow
@@ -102,9 +133,15 @@ def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, node
     assert len(tree.tokens) == len(tree.parents) == nodes
     assert (tree.tokens[0], tree.parents[0]) == (7, -1)
     assert set(tree.tokens.tolist()) <= set(np.array(pool.tokens).tolist())
-    if width == 1:
-        assert tree.tokens.tolist() == np.array(pool.tokens)[:nodes].tolist()
-        assert tree.parents.tolist() == list(range(-1, nodes - 1))
+    assert len(pool.tokens) == 1 + 4 * 2 * width, "beside each beam a runner-up may be kept"
+
+
+@pytest.mark.parametrize("name", ["llama", "kimi_linear"])
+def test_one_beam_is_a_chain_where_a_runner_up_costs_more_than_a_row(name: str) -> None:
+    model = fakes.chains_only(fakes.shared_llama()) if name == "llama" else fakes.shared_family(name)
+    drafter = drafter_of(model, "fedcba", BeamShape(1, 5))
+    drafter.take_settings(DraftSettings(Mode.DRAFTER, beam_width=1, lookup_branch=False))
+    assert drafter.propose(7, 20).tree.ancestors is None
 
 
 def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
