@@ -55,6 +55,8 @@ check: setup ## Check format, lint, types, layers, scripts, files, the workflow 
 
 bench: setup ## Measure speed beside mlx-lm, drafting, caches on disk, the server, ranks, and the window's smoothness
 	@$(BIN)/rdchat bench --modes off,drafter --trials 4
+	@$(BIN)/rdchat bench --prompts scripts/auto_prompts.jsonl --modes off,drafter --beam-width 1,4 \
+		--lookup-branch on,off --trials 1 --max-tokens 96 --no-mlx-lm
 	@$(BIN)/rdchat bench --prompts scripts/short_prompts.jsonl --modes off,auto --trials 2 --max-tokens 24 --no-mlx-lm
 	@$(BIN)/rdchat bench --prompts scripts/auto_prompts.jsonl --modes off,auto,prompt-lookup --trials 1 \
 		--max-tokens 64 --no-mlx-lm

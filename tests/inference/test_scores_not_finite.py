@@ -158,7 +158,7 @@ def test_whatever_the_scores_the_best_nodes_are_a_tree_below_the_root() -> None:
         levels = int(rng.integers(1, 5))
         size = 1 + width * levels
         count = int(rng.integers(1, size + 3))
-        length = int(rng.integers(0, levels + 1))
+        length = int(rng.integers(0, levels + 5))
         above = [0 if level == 0 else 1 + (level - 1) * width for level in range(levels) for _ in range(width)]
         parents = np.array([-1, *(first + rng.integers(0, width if first else 1) for first in above)], np.int32)
         pool = _pool(rng.integers(1, 30, size), parents, rng.choice(values, size), levels)

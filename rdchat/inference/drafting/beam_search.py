@@ -297,7 +297,7 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
     Args:
         pool: The nodes of a beam search.
         count: Nodes to select, the root and the branch among them.
-        branch: Tokens of a path below the root to include in any case, at most as many as the pool has levels.
+        branch: Tokens of a path below the root to include in any case; it may be longer than the beams.
 
     Returns:
         The tree of `min(count, nodes)` nodes, depth-first by the likeliest child, the branch's nodes before others; and
@@ -316,7 +316,8 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
     selected = mx.sort(mx.argpartition(ranks, -count)[-count:]).astype(mx.int32)
     # These are indices among the selected nodes; the root's is -1.
     parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1
-    tree = PackedTree.from_parents(selected, parents, ranks[selected], min(pool.levels, count - 1))
+    deepest = min(max(pool.levels, len(branch)), count - 1)
+    tree = PackedTree.from_parents(selected, parents, ranks[selected], deepest)
     return replace(tree, tokens=tokens[tree.tokens]), tree.tokens >= drafted
 
 
@@ -333,13 +334,18 @@ def _with_branch(pool: NodePool, branch: Sequence[int]) -> tuple[mx.array, mx.ar
     parents = []
     appended = []
     for depth, token in enumerate(branch, start=1):
+        own = mx.array(pool.tokens.shape[0] + depth - 1, mx.int32)
+        parents.append(at)
+        if depth > pool.levels:
+            # The beams end above.
+            appended.append(mx.array(_ALWAYS))
+            at = own
+            continue
         level = pool.level(depth)
         same, level_scores = _same(
             pool.parents[level], pool.tokens[level], pool.scores[level], at, mx.array(token, mx.int32)
         )
         scores.append(level_scores)
-        parents.append(at)
-        own = mx.array(pool.tokens.shape[0] + depth - 1, mx.int32)
         score, at = _taken(mx.any(same), mx.argmax(same), mx.array(level.start, mx.int32), own)
         appended.append(score)
     return (

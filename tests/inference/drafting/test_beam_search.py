@@ -5,6 +5,8 @@ from itertools import combinations
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
@@ -195,9 +197,12 @@ def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
 
 @pytest.mark.parametrize(
     ("branch", "new"),
-    [([], 0), ([6, 7], 0), ([6, 8], 1), ([9, 7], 1), ([20], 1), ([20, 6], 2), ([7, 9], 0), ([6], 0)],
+    [
+        ([], 0), ([6, 7], 0), ([6, 8], 1), ([9, 7], 1), ([20], 1), ([20, 6], 2), ([7, 9], 0), ([6], 0),
+        ([6, 7, 20], 1), ([6, 9, 9, 9], 2), ([20, 6, 7, 9, 8], 5),
+    ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_branch_is_offered_once_and_the_rest_are_the_best(branch: list[int], new: int) -> None:
     count = 6
     tree, looked_up = best_nodes(SMALL, count, branch)
@@ -233,6 +238,41 @@ def test_ancestors_and_depths_are_those_of_the_fetched_tree() -> None:
     assert host.depths.tolist() == [host.ancestors()[i].sum() - 1 for i in range(14)]
     assert (host.parents < np.arange(14)).all()
     assert tree.deepest == 4 >= host.depths.max()
+
+
+@settings(max_examples=200, deadline=None)
+@given(some.data())
+def test_a_branch_of_any_length_is_offered_and_its_tree_is_sound(data: some.DataObject) -> None:
+    levels = data.draw(some.integers(1, 4))
+    level_size = data.draw(some.integers(1, 4))
+    rng = np.random.default_rng(data.draw(some.integers(0, 2**32 - 1)))
+    parents = [-1]
+    scores = [0.0]
+    for level in range(levels):
+        above = [0] if level == 0 else list(range(1 + (level - 1) * level_size, 1 + level * level_size))
+        parents += rng.choice(above, level_size).tolist()
+        scores += [scores[parent] - rng.uniform(0.01, 3) for parent in parents[-level_size:]]
+    tokens = [5, *(parent * 10 + 100 + place for place, parent in enumerate(parents[1:]))]
+    known = [tokens[node] for node in path_to(parents, data.draw(some.integers(0, len(tokens) - 1)))]
+    branch = [*known, *data.draw(some.lists(some.integers(1, 9), min_size=not known, max_size=14))]
+    count = data.draw(some.integers(1, len(tokens)))
+    tree, looked_up = best_nodes(pool_of(scores, parents, tokens, level_size), count, branch)
+    host = tree.fetch()
+    paths = paths_of(host.tokens.tolist(), host.parents.tolist())
+    assert host.is_sound
+    assert [5, *branch] in paths
+    assert len({tuple(path) for path in paths}) == len(paths) == max(count, 1 + len(branch)), "no twins"
+    assert sum(looked_up.tolist()) == len(branch) - len(known)
+    assert tree.deepest >= host.depths.max()
+
+
+def path_to(parents: list[int], node: int) -> list[int]:
+    """Return the nodes from below the root to a node."""
+    path = list[int]()
+    while node > 0:
+        path.insert(0, node)
+        node = parents[node]
+    return path
 
 
 @pytest.mark.parametrize(("width", "length"), [(0, 5), (1, 1), (-1, 4), (16, 17), (257, 2), (2, 129)])

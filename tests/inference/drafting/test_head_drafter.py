@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
@@ -51,8 +52,9 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: boo
     assert drafted.finish_reason == expected.finish_reason
     statistics = drafted.statistics
     assert statistics.host_syncs == statistics.rounds, "one a round"
-    assert statistics.drafted <= statistics.rounds * (length - 1)
-    assert statistics.verified_nodes <= statistics.rounds * max(2 * length - 1, width * (length - 1))
+    nodes = max(2 * length - 1, width * (length - 1))
+    assert statistics.drafted <= statistics.rounds * (4 * (nodes - 1) // 5 if branch else length - 1)
+    assert statistics.verified_nodes <= statistics.rounds * nodes
 
 
 LETTERS = some.text("abc ", min_size=1, max_size=4)
@@ -63,7 +65,7 @@ LETTERS = some.text("abc ", min_size=1, max_size=4)
     repeated=LETTERS, times=some.integers(1, 8), width=some.sampled_from([1, 2, 4]), length=some.integers(2, 6),
     temperature=some.sampled_from([0.0, 0.9]), tokens=some.integers(2, 24), seed=some.integers(0, 9),
 )  # fmt: skip
-def test_narrow_and_wide_drafts_change_no_text(
+def test_branches_longer_than_the_beams_change_no_text(
     repeated: str, times: int, width: int, length: int, temperature: float, tokens: int, seed: int
 ) -> None:
     model = fakes.shared_llama(context_length=40)
@@ -82,6 +84,31 @@ def drafter_of(model: LoadedModel, prompt: str, shape: BeamShape) -> HeadDrafter
     drafter = fakes.random_drafter(model).drafter(tokens, request)
     model.network(mx.array([tokens]))
     return drafter
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3, 6, 11, 12, 30])
+def test_a_branch_is_longer_than_the_beams_within_the_limit(limit: int) -> None:
+    model = fakes.shared_llama()
+    root = model.tokenizer.encode("a")[0]
+    tree = drafter_of(model, "abcdef" * 9, BeamShape(4, 5)).propose(root, limit).tree
+    assert tree.fetch().depths.max() == tree.deepest == min(limit, 12), "four fifths of 15 nodes"
+    assert len(tree) <= 16
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "kimi_linear"])
+def test_where_deeper_trees_cost_states_a_branch_is_as_long_as_the_beams(name: str) -> None:
+    model = fakes.shared_family(name)
+    assert model.capability.kind is DraftKind.TREE
+    root = model.tokenizer.encode("a")[0]
+    tree = drafter_of(model, "abcdef" * 9, BeamShape(4, 5)).propose(root, 30).tree
+    assert tree.deepest == 4
+
+
+def test_where_chains_are_verified_a_branch_is_as_long_as_the_beams() -> None:
+    model = fakes.chains_only(fakes.shared_llama())
+    root = model.tokenizer.encode("a")[0]
+    tree = drafter_of(model, "abcdef" * 9, BeamShape(4, 5)).propose(root, 30).tree
+    assert (tree.ancestors, len(tree)) == (None, 5)
 
 
 @pytest.mark.slow
