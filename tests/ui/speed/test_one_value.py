@@ -37,7 +37,7 @@ class _Round(NamedTuple):
 @some.composite
 def _rounds(draw: some.DrawFn) -> _Round:
     drafted = draw(some.integers(0, 6))
-    kept = draw(some.lists(some.sampled_from(["chat", "replies", "drafter"]), max_size=drafted))
+    kept = draw(some.lists(some.sampled_from(["chat", "replies", "phrases", "drafter"]), max_size=drafted))
     return _Round(drafted, draw(some.integers(0, 9)) if drafted else 0, tuple(kept), draw(some.booleans()))
 
 
@@ -84,6 +84,7 @@ def _recorded(rounds: list[_Round], steps: int, took: some.SearchStrategy[float]
         accepted=sources.total(),
         from_chat=sources["chat"],
         from_replies=sources["replies"],
+        from_phrases=sources["phrases"],
         target_calls=len(rounds) + steps,
         verified_nodes=sum(1 + each.drafted + each.more_nodes for each in rounds),
         host_syncs=len(rounds) + steps,
@@ -116,7 +117,7 @@ def _near(one: float, other: float, digit: float) -> bool:
 
 @given(_replies())
 def test_the_panel_adds_up(reply: Statistics) -> None:
-    parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "By the drafter"
+    parts = "Prompt lookup, this chat", "Prompt lookup, earlier replies", "Common phrases", "By the drafter"
     kept = sum(_shown(reply, name) for name in parts)
     assert kept == reply.accepted
     if reply.drafted >= 20:
