@@ -67,7 +67,7 @@ STYLES = {
     EARLIER_REPLIES: DrafterStyle(
         f"{Mode.LOOKUP.label}, earlier replies", "replies", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)
     ),
-    PHRASES: DrafterStyle("Common phrases", "phrases", "┄┈", _Underline.WaveUnderline, (2.0, 1.0, 1.0, 1.0)),
+    PHRASES: DrafterStyle("Common phrases", "phrases", "~~", _Underline.WaveUnderline, (2.0, 1.0, 1.0, 1.0)),
     SHAPE: DrafterStyle("Answer format", "shape", "╍╍", _Underline.DashDotDotLine, (6.0, 2.0)),
 }
 
