@@ -274,7 +274,7 @@ class _Answer:
         auto = self.draft.mode is Mode.AUTO
         named = any(self.draft.named(mode) for mode in DRAFTERS)
         # The automatic mode's first reply on a machine waits for nothing that drafts, unless a drafter may be wrong.
-        drafts = loaded.is_tried or named or not auto
+        drafts = loaded.is_tried() or named or not auto
         if drafts:
             session.drafters.load_drafter(self.draft, progress.show_stage)
         session.prepare(replace(self.draft, mode=Mode.OFF) if auto else self.draft, progress.show_stage)

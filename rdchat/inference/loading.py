@@ -205,7 +205,9 @@ def load_model(
         image_input,
         generation.suppressed,
         generation.stop,
-        stored_capability(info.path, stamp, _trial_setting(info)) is not None,
+        lambda: (
+            try_out.cache_info().currsize > 0 or stored_capability(info.path, stamp, _trial_setting(info)) is not None
+        ),
     )
 
 

@@ -186,7 +186,7 @@ class ChatSession:
         self._warming = None
         self._end_running(request.partition)
         # A trial takes some 60 calls of the model.
-        is_untried = self.plain_replies > 0 and not self.model.is_tried
+        is_untried = self.plain_replies > 0 and not self.model.is_tried()
         with device_errors("for the drafter"):
             reason = None if is_untried else self.drafters.try_load(request.draft)
         # A GPU compiles in some seconds; g++ takes half a minute.
@@ -285,7 +285,7 @@ class ChatSession:
 
     def is_prepared(self, settings: DraftSettings) -> bool:
         """Return whether what replies with these settings need is tried out and compiled on this machine."""
-        return settings.mode is Mode.OFF or (self.model.is_tried and not self._missing(settings))
+        return settings.mode is Mode.OFF or (self.model.is_tried() and not self._missing(settings))
 
     def _missing(self, settings: DraftSettings) -> list[tuple[DraftSettings, Path]]:
         """Return what must be compiled for replies with these settings, and the marker file of each."""

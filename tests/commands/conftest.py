@@ -7,7 +7,8 @@ import pytest
 def _is_tried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "untried" not in request.fixturenames:
         monkeypatch.setattr(
-            "rdchat.inference.verification.target.LoadedModel.is_tried", property(lambda _: True, lambda *_: None)
+            "rdchat.inference.verification.target.LoadedModel.is_tried",
+            property(lambda _: lambda: True, lambda *_: None),
         )
 
 

@@ -168,7 +168,7 @@ def test_preparation_begins_when_the_command_has_ended(small_model: Path, untrie
     with child, pytest.raises(subprocess.TimeoutExpired):
         child.wait(1.0)
     assert child.returncode == 0
-    assert load_model(small_model).is_tried
+    assert load_model(small_model).is_tried()
 
 
 def test_only_one_process_prepares(small_model: Path) -> None:

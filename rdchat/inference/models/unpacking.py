@@ -36,15 +36,17 @@ def unpacked(module: nn.Module) -> mx.array:
     per_byte = 8 // module.bits
     codes = packed.view(np.uint8).reshape(len(scales), -1)
     weights = np.empty((len(codes), module.group_size), np.float32)
-    for start in range(0, len(codes), _TOGETHER):
-        part = slice(start, start + _TOGETHER)
-        groups = weights[part]
-        for place in range(per_byte):
-            groups[:, place::per_byte] = codes[part] >> place * module.bits & 2**module.bits - 1
-        groups *= scales[part]
-        _round(groups, module.scales.dtype)
-        groups += biases[part]
-        _round(groups, module.scales.dtype)
+    # A damaged file may have scales that are not finite.
+    with np.errstate(all="ignore"):
+        for start in range(0, len(codes), _TOGETHER):
+            part = slice(start, start + _TOGETHER)
+            groups = weights[part]
+            for place in range(per_byte):
+                groups[:, place::per_byte] = codes[part] >> place * module.bits & 2**module.bits - 1
+            groups *= scales[part]
+            _round(groups, module.scales.dtype)
+            groups += biases[part]
+            _round(groups, module.scales.dtype)
     return mx.array(weights.reshape(*packed.shape[:-1], -1))
 
 

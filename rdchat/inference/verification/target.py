@@ -241,7 +241,7 @@ class LoadedModel:
         image_input: What it sees with; None if it does not see.
         suppressed: Tokens that its replies never have.
         stop: Strings that end its replies, as an end token does.
-        is_tried: Whether `capability` is known from an earlier start, and takes no calls of the model.
+        is_tried: Returns whether `capability` is known, also from an earlier start, and takes no calls of the model.
     """
 
     network: nn.Module
@@ -254,7 +254,7 @@ class LoadedModel:
     image_input: ImageInput | None = None
     suppressed: frozenset[int] = frozenset()
     stop: tuple[str, ...] = ()
-    is_tried: bool = True
+    is_tried: Callable[[], bool] = lambda: True
     _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

@@ -41,7 +41,8 @@ def test_every_question_is_decoded_with_every_setup(tmp_path_factory: pytest.Tem
     assert len({counts.generated_tokens for counts in found.values()}) == 1, "all setups decode the same tokens"
     for counts in found.values():
         assert counts.target_calls <= counts.generated_tokens - 1
-        assert 0 < len(counts.acceptance_by_position) <= 4
+        # A branch of prompt lookup may be longer than the beams.
+        assert 0 < len(counts.acceptance_by_position) <= 12
 
 
 @pytest.mark.slow
