@@ -53,10 +53,9 @@ class CommonPhrases:
         """Return what the table expects in a reply; None while there is no table."""
         if not self._opened:
             self._opened = True
-            try:
+            # A table that is missing or damaged is counted later.
+            with suppress(RdchatError):
                 self._table = PhraseTable(self._path())
-            except RdchatError as error:
-                _LOG.info("The common phrases are to be counted: %s", error)
         if self._table is None:
             return None
         return Phrases(self._table, request.sampling.temperature, partial(noise_of_one, request.seed))
