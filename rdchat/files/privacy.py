@@ -17,8 +17,8 @@ _OTHERS = 0o077
 # Everything that rdchat puts into its two folders has such a prefix; names with a dot are the system's (.DS_Store).
 _OUR_NAMES = (
     ".", "chats", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
-    "library.json", "logs", "models", "part-", "phrases", "replies", "restore", "server-key", "settings", "training",
-    "tried", "unsaved-replies-",
+    "library.json", "logs", "models", "part-", "phrases", "preparation.lock", "replies", "restore", "server-key",
+    "settings", "training", "tried", "unsaved-replies-",
 )  # fmt: skip
 _NO_CHANGE = -1
 _LOG = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ from rdchat import paths
 from rdchat.cli import main
 from rdchat.commands import terminal
 from rdchat.files.atomic_file import FileLock, make_folder
+from rdchat.files.privacy import close_to_others
 from rdchat.inference import blas, preparation, session
 from rdchat.inference.api.requests import DraftSettings, Dtype
 from rdchat.inference.loading import load_model
@@ -179,6 +180,16 @@ def test_only_one_process_prepares(small_model: Path) -> None:
     ):
         pass
     assert child.returncode == 1
+
+
+def test_the_lock_of_preparation_is_known_as_a_file_of_rdchat() -> None:
+    """A cache folder of the person's own is closed to others only if nothing else is in it."""
+    folder = paths.cache_dir()
+    folder.mkdir(parents=True)
+    (folder / preparation.LOCK).touch()
+    folder.chmod(0o755)
+    close_to_others(folder, default=False)
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ EARLIER_REPLIES = "replies"
 SHAPE = "shape"
 """Names the source of a token that the answer's shape forces."""
 PHRASES = "phrases"
-"""Names the source of a token that often follows the last few in the model's answers."""
+"""Names the source of a token that often follows the last few, in answers that come with rdchat."""
 
 
 class ShapeKind(StrEnum):
@@ -391,7 +391,7 @@ class NodeSource(IntEnum):
         CHAT: Prompt lookup in this chat.
         REPLIES: Prompt lookup in earlier replies.
         SHAPE: The only text that the answer format, or the limit of a thought, allows.
-        PHRASES: What often follows the last tokens in the model's answers.
+        PHRASES: What often follows the last tokens, in answers that come with rdchat.
     """
 
     DRAFTER = 0

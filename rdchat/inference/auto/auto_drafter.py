@@ -62,7 +62,7 @@ class AutoDrafter(Drafter):
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
         if head:
             sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.max_drafted))
-        # Beside a head or a draft model, phrases were measured to gain nothing: docs/adr/0026.
+        # Beside a head or a draft model, phrases were measured to gain nothing: docs/adr/0045.
         phrases = None if sources else phrases_for(request)
         self.controller = Controller(
             state.planner, estimates, prompt, sources, trees=trees, earlier=request.earlier, phrases=phrases

@@ -386,8 +386,7 @@ class LookupIndex:
             return {}
         text = self._text.tokens
         path = tree.path_to(node, LONGEST_RUN)
-        before = text[max(len(text) + len(path) - LONGEST_RUN, 0) :]
-        ending = [*before, *path]
+        ending = [*text[max(len(text) + len(path) - LONGEST_RUN, 0) :], *path]
         return self._phrases.chances(ending, len(text) + depth, self._estimate.phrases)
 
     def _find_matches(self) -> list[LookupMatch]:

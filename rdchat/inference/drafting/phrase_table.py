@@ -77,16 +77,16 @@ def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tu
     distinct = np.bincount(run_of, minlength=len(keys))
     by_count = np.lexsort((-counts, run_of))
     rank = np.arange(len(pairs)) - first[run_of]
-    kept = by_count[(totals[run_of] >= _MIN_COUNT) & (rank < _MAX_FOLLOWERS)]
-    shown = totals >= _MIN_COUNT
-    followers = np.minimum(distinct, _MAX_FOLLOWERS)[shown]
+    chosen = by_count[(totals[run_of] >= _MIN_COUNT) & (rank < _MAX_FOLLOWERS)]
+    is_frequent = totals >= _MIN_COUNT
+    followers = np.minimum(distinct, _MAX_FOLLOWERS)[is_frequent]
     weights = totals + distinct
     return (
-        keys[shown].astype(np.uint32),
+        keys[is_frequent].astype(np.uint32),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(followers)]).astype(np.uint32),
-        (distinct / weights)[shown].astype(np.float32).view(np.uint32),
-        (pairs[kept] & np.uint64(_MASK)).astype(np.uint32),
-        (counts[kept] / weights[run_of[kept]]).astype(np.float32).view(np.uint32),
+        (distinct / weights)[is_frequent].astype(np.float32).view(np.uint32),
+        (pairs[chosen] & np.uint64(_MASK)).astype(np.uint32),
+        (counts[chosen] / weights[run_of[chosen]]).astype(np.float32).view(np.uint32),
     )
 
 
@@ -141,7 +141,7 @@ class PhraseTable:
         Args:
             ending: The last tokens of a text; four are enough.
         """
-        found: dict[int, float] = {}
+        chances: dict[int, float] = {}
         left = 1.0
         for length in range(min(LONGEST_RUN, len(ending)), 0, -1):
             key = 0
@@ -152,6 +152,6 @@ class PhraseTable:
                 continue
             for place in range(self._starts[run], self._starts[run + 1]):
                 token = self._tokens[place]
-                found[token] = found.get(token, 0.0) + left * self._shares[place]
+                chances[token] = chances.get(token, 0.0) + left * self._shares[place]
             left *= self._rests[run]
-        return found
+        return chances
