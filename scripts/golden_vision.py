@@ -12,7 +12,7 @@ the whole model computes:
     deep (layers, tokens, width)  features for the first layers (DeepStack)
     logits (length, vocabulary)   of the prompt
     written (n,)                  the next tokens at temperature 0
-    others (tokens, width)        of Qwen3-VL and LFM2-VL: the rows of four more images, of the grids OTHERS
+    others (tokens, width)        of Qwen2.5-VL, Qwen3-VL and LFM2-VL: the rows of four more images, of the grids OTHERS
     plain (tokens, width)         of LFM2-VL: `rows` without the projector's layer norm
 """
 
@@ -56,6 +56,19 @@ QWEN_EYES: dict[str, Any] = {
     "out_hidden_size": 64, "num_position_embeddings": 36,
 }  # fmt: skip
 DEEP = QWEN_EYES | {"deepstack_visual_indexes": [0, 1, 2]}
+# Patches in windows of 2 x 2 tokens, those at the edges smaller.
+QWEN2_5_EYES: dict[str, Any] = {
+    "depth": 4, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
+    "out_hidden_size": 64, "window_size": 16, "fullatt_block_indexes": [1, 3],
+}  # fmt: skip
+QWEN2_EYES: dict[str, Any] = {
+    "depth": 3, "embed_dim": 32, "hidden_size": 64, "mlp_ratio": 2, "num_heads": 2, "patch_size": 4,
+    "spatial_merge_size": 2,
+}  # fmt: skip
+QWEN2: dict[str, Any] = {key: value for key, value in TEXT.items() if key != "head_dim"} | {
+    "num_attention_heads": 2, "num_key_value_heads": 1,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 6, 6]},
+}  # fmt: skip
 QWEN3_VL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [6, 5, 5]}}
 QWEN3_5: dict[str, Any] = {
     "full_attention_interval": 2, "head_dim": 64, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
@@ -107,6 +120,8 @@ LFM2: dict[str, Any] = TEXT | {
 LFM2_VL = {"image_token_id": IMAGE, "projector_hidden_size": 48, "downsample_factor": 2, "text_config": LFM2}
 GEMMA4 = {"image_token_id": IMAGE, "boi_token_id": START, "eoi_token_id": END, "audio_config": None}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2_vl": ("Qwen2VL", QWEN | {"vision_config": QWEN2_EYES, "text_config": QWEN2}),
+    "qwen2_5_vl": ("Qwen2_5_VL", QWEN | {"vision_config": QWEN2_5_EYES, "text_config": QWEN2}),
     "qwen3_vl": ("Qwen3VL", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL}),
     "qwen3_vl_moe": ("Qwen3VLMoe", QWEN | {"vision_config": DEEP, "text_config": TEXT | QWEN3_VL | EXPERTS}),
     "qwen3_5": ("Qwen3_5", QWEN | {"vision_config": QWEN_EYES, "text_config": TEXT | QWEN3_5}),
@@ -230,7 +245,16 @@ def write(kind: str, out: Path) -> dict[str, Any]:
         model, shapes = make(name, config, folder)
         written = json.loads(Path(folder, "config.json").read_text())
     # transformers reads some settings, and writes what they mean; published files have them.
-    written["text_config"] = config["text_config"] | written["text_config"]
+    text = config["text_config"] | written.pop("text_config")
+    # Qwen2.5-VL's are flat, and name the sections as older classes do.
+    rope = text.pop("rope_parameters") if kind == "qwen2_5_vl" else {}
+    flat = (
+        text
+        | {"rope_theta": rope["rope_theta"], "rope_scaling": {"type": "mrope", "mrope_section": rope["mrope_section"]}}
+        if rope
+        else {}
+    )
+    written = flat | written | ({} if rope else {"text_config": text})
     ids, grids = prompt_of(kind)
     inputs = inputs_of(kind, ids, grids)
     seen = features_of(model, inputs)
@@ -241,7 +265,7 @@ def write(kind: str, out: Path) -> dict[str, Any]:
         **inputs, max_new_tokens=WRITTEN, do_sample=False, eos_token_id=None, pad_token_id=0, use_cache=False
     )
     more = {}
-    if kind in {"qwen3_vl", "lfm2_vl"}:
+    if kind in {"qwen2_5_vl", "qwen3_vl", "lfm2_vl"}:
         more["others"] = joined(features_of(model, inputs_of(kind, ids, [[grid] for grid in OTHERS])).pooler_output)
     if kind == "lfm2_vl":
         model.model.multi_modal_projector.use_layer_norm = False

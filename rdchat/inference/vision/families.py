@@ -40,6 +40,7 @@ _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 
 # Names of one function: GELU's approximation with tanh.
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+_SECTIONS = {"qwen2": (16, 24, 24), "qwen3_vl": (24, 20, 20)}
 _RESIZED: _Assumed = {"do_resize": (True,)}
 _SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
 _SIGLIP_PLACES = {
@@ -68,6 +69,7 @@ class Family:
             tokens. None where the size of the image decides it.
         by_axis: Whether each token of an image has three positions, for time, row and column, instead of one; see
             `image_prompts.positions_by_axis`.
+        interleaved: Whether neighbouring frequencies turn by different axes, instead of one section after the other.
         blocks: Whether each row of an image sees all rows of that image, also later ones.
         blocks_of: Returns, from a configuration, whether its model has `blocks`, where only some of the family have.
         windows_only: Whether `blocks` concern only layers with a window.
@@ -89,6 +91,7 @@ class Family:
     expanded: Callable[[Layout], str]
     token_side: Callable[[_Config], int] | None = None
     by_axis: bool = False
+    interleaved: bool = True
     blocks: bool = False
     blocks_of: Callable[[_Config], bool] = lambda _: True
     windows_only: bool = False
@@ -99,13 +102,15 @@ class Family:
     def sections(self, config: _Config) -> tuple[int, ...]:
         """Return how many of the rope's frequencies turn by time, row and column; empty unless `by_axis`.
 
-        They are `mrope_section` of a configuration. Where it has none, they are the defaults of transformers: 24, 20
-        and 20 of the 64 frequencies of Qwen3-VL; 11, 11 and 10 of the 32 of Qwen 3.5.
+        They are `mrope_section` of a configuration. Where it has none, they are the defaults of transformers: 16, 24
+        and 24 of the 64 frequencies of Qwen2-VL and Qwen2.5-VL; 24, 20 and 20 of those of Qwen3-VL; 11, 11 and 10 of
+        the 32 of Qwen 3.5.
         """
         text = text_config(config)
         rope = text.get("rope_parameters") or text.get("rope_scaling")
         given = rope.get("mrope_section") if isinstance(rope, Mapping) else None
-        default = [24, 20, 20] if str(config["model_type"]).startswith("qwen3_vl") else [11, 11, 10]
+        usual = (each for start, each in _SECTIONS.items() if str(config["model_type"]).startswith(start))
+        default = next(usual, (11, 11, 10))
         sections = given if isinstance(given, list) and [*map(type, given)] == [int] * 3 else default
         return tuple(sections) if self.by_axis else ()
 
@@ -298,19 +303,21 @@ def _rounded_root(width: int) -> float:
     return math.ldexp(round(mantissa * 2**8), exponent - 8)
 
 
+_QWEN = Family(
+    name="Qwen",
+    prefixes={"": ("model.visual.", "model.language_model.visual.", "visual.", "vision_tower.")},
+    needs=("merger.linear_fc2.weight", "pos_embed.weight", "patch_embed.proj.weight"),
+    tower="qwen",
+    processor="qwen",
+    placeholder="<|image_pad|>",
+    expanded=lambda layout: "<|image_pad|>" * layout.pixel_tokens,
+    by_axis=True,
+    assumed={**_RESIZED, "hidden_act": _GELU, "rope_theta": (10_000,), "rope_type": ("axial", "default")},
+    size={"shortest_edge": "min_pixels", "longest_edge": "max_pixels"},
+)
+
 FAMILIES = (
-    Family(
-        name="Qwen",
-        prefixes={"": ("model.visual.", "model.language_model.visual.", "visual.", "vision_tower.")},
-        needs=("merger.linear_fc2.weight", "pos_embed.weight", "patch_embed.proj.weight"),
-        tower="qwen",
-        processor="qwen",
-        placeholder="<|image_pad|>",
-        expanded=lambda layout: "<|image_pad|>" * layout.pixel_tokens,
-        by_axis=True,
-        assumed={**_RESIZED, "hidden_act": _GELU, "rope_theta": (10_000,), "rope_type": ("axial", "default")},
-        size={"shortest_edge": "min_pixels", "longest_edge": "max_pixels"},
-    ),
+    _QWEN,
     Family(
         name="SmolVLM",
         prefixes={
@@ -372,6 +379,22 @@ FAMILIES = (
         placeholder="<image>",
         expanded=_lfm2_tiles,
         assumed={**_SIGLIP, "projector_hidden_act": ("gelu",)},
+    ),
+    replace(
+        _QWEN,
+        name="Qwen2-VL",
+        needs=("merger.mlp.2.weight", "blocks.0.mlp.fc2.weight", "patch_embed.proj.weight"),
+        tower="qwen2",
+        interleaved=False,
+        assumed={**_QWEN.assumed, "hidden_act": ("quick_gelu",)},
+    ),
+    replace(
+        _QWEN,
+        name="Qwen2.5-VL",
+        needs=("merger.mlp.2.weight", "blocks.0.mlp.down_proj.weight", "patch_embed.proj.weight"),
+        tower="qwen2",
+        interleaved=False,
+        assumed={**_QWEN.assumed, "hidden_act": ("silu",)},
     ),
 )
 """All families. Qwen's model types in mlx-lm are qwen3_vl, qwen3_5 and their variants with experts."""

@@ -64,14 +64,18 @@ class ImageRowHooks:
             that knows this object.
         sections: See `Family.sections`; empty for plain positions.
         deep: Number of layers to which features are added.
+        interleaved: See `Family`.
     """
 
-    def __init__(self, network: nn.Module, sections: Sequence[int] = (), deep: int = 0) -> None:
+    def __init__(
+        self, network: nn.Module, sections: Sequence[int] = (), deep: int = 0, *, interleaved: bool = True
+    ) -> None:
         self._rows: CallRows | None = None
         for name, module in network.named_modules() if sections else ():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
                 dims = 2 * module._freqs.size if hasattr(module, "_freqs") else module.dims
-                wrap_call(module, partial(self._rotate, cache(partial(_axes, tuple(sections), dims))))
+                axes = cache(partial(_axes, tuple(sections), dims, interleaved=interleaved))
+                wrap_call(module, partial(self._rotate, axes))
         for number, layer in enumerate(network.layers[:deep]):
             wrap_call(layer, partial(self._add, number))
 
@@ -101,13 +105,15 @@ class ImageRowHooks:
         return output + deep[number].astype(output.dtype) if deep else output
 
 
-def _axes(sections: Sequence[int], dims: int, width: int) -> mx.array:
+def _axes(sections: Sequence[int], dims: int, width: int, *, interleaved: bool) -> mx.array:
     """Return (width,): the axis by which each feature of a head turns; those that do not turn have the first.
 
-    Features i and i + dims / 2 turn together. Frequencies 1, 4, 7 and so on are the row's and 2, 5, 8 and so on the
-    column's, as many as their sections have.
+    Features i and i + dims / 2 turn together. If interleaved, frequencies 1, 4, 7 and so on are the row's and 2, 5, 8
+    and so on the column's, as many as their sections have. Otherwise the time's come first, then the row's.
     """
     frequency = np.arange(width) % (dims // 2)
+    if not interleaved:
+        return mx.array(np.searchsorted(np.cumsum(sections), frequency, "right") % 3)
     axis = np.zeros(width, np.int32)
     for number in (1, 2):
         axis[(frequency % 3 == number) & (frequency < 3 * sections[number])] = number
@@ -301,7 +307,8 @@ class TowerInput:
         self.prompts = ImagePrompts(vision.folder, vision.family)
         self._rows = ImageRows(folder, vision)
         self._network = network
-        self._hooks = ImageRowHooks(network, vision.family.sections(read_config(folder)), vision.deep)
+        sections = vision.family.sections(read_config(folder))
+        self._hooks = ImageRowHooks(network, sections, vision.deep, interleaved=vision.family.interleaved)
         table = TargetEmbeddings(network, vocabulary_size)
         if vision.width != table.width:
             widths = f"gives rows of {vision.width} numbers; its text model takes {table.width}"

@@ -5,7 +5,7 @@ The tower of Gemma 4: images of any size, positions by column and row, and a row
 The tower of Qwen3-VL and of Qwen3.5 to 3.8: images of any size, a table of positions, and rotary ones.
 
 The patches of an image come in blocks of 2 x 2, which become one row. In Qwen3-VL some inner layers give features too
-(DeepStack).
+(DeepStack). The towers of Qwen2-VL and Qwen2.5-VL have no table, and most layers of the latter see only windows.
 
 SigLIP, a tower for square images, and SigLIP 2 for those of any shape; and what families make of their patches.
 """
@@ -27,6 +27,8 @@ _PAIRS = 2**22
 _GEMMA_THETA = 100
 _QWEN_THETA = 10_000
 _DEEP_LAYERS = (8, 16, 24)
+# The layers of Qwen2.5-VL that see the whole image.
+_WHOLE_LAYERS = (7, 15, 23, 31)
 type _Evaluate = Callable[[mx.array], None]
 
 
@@ -205,18 +207,14 @@ def qwen_rows(
         grid: The image's rows and columns of tokens.
         evaluate: Called with the state after each layer.
     """
-    merge = settings.get("spatial_merge_size", 2)
+    x, positions = _patches_and_places(weights, settings, patches, grid)
+    x += weights["patch_embed.proj.bias"]
     heads = settings.get("num_heads", 16)
-    # Patches come block by block.
-    positions = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
-    row, column = positions.swapaxes(2, 3).reshape(2, -1)
-    kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
-    x = patches.astype(kernel.dtype) @ kernel.flatten(1).T + weights["patch_embed.proj.bias"]
     width = x.shape[-1]
-    x += _resized(weights.table("pos_embed", width), row, column)
-    turned = rotation(np.stack([row, column], -1), width // heads, _QWEN_THETA)
+    x += _resized(weights.table("pos_embed", width), *positions.T)
+    turned = rotation(positions, width // heads, _QWEN_THETA)
     mergers = weights.layer_weights("deepstack_merger_list.")
-    merged = width * merge**2
+    merged = width * len(x) // math.prod(grid)
     deep = []
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
     for number, block in enumerate(weights.layer_weights("blocks.")[: settings.get("depth")]):
@@ -224,15 +222,80 @@ def qwen_rows(
         x += block.linear("attn.proj", attend(turned(q), turned(k), v))
         x += block.linear("mlp.linear_fc2", nn.gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
         if (merger := taken.get(number)) is not None:
-            deep.append(_merged(merger, merger.norm("norm", x.reshape(-1, merged))))
+            deep.append(_merged(merger, merger.norm("norm", x.reshape(-1, merged)), "linear_fc1", "linear_fc2"))
         evaluate(x)
     merger = weights.part("merger.")
     # DeepStack's mergers normalise after the merge, this one before it.
-    return _merged(merger, merger.norm("norm", x).reshape(-1, merged)), tuple(deep)
+    return _merged(merger, merger.norm("norm", x).reshape(-1, merged), "linear_fc1", "linear_fc2"), tuple(deep)
 
 
-def _merged(merger: TowerWeights, blocks: mx.array) -> mx.array:
-    return merger.linear("linear_fc2", nn.gelu(merger.linear("linear_fc1", blocks)))
+def qwen2_rows(
+    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int], evaluate: _Evaluate
+) -> tuple[mx.array, tuple[mx.array, ...]]:
+    """Return the rows of an image for Qwen2-VL and Qwen2.5-VL, (tokens, width).
+
+    The layers of the latter are gated, and have other norms. The arguments are those of `qwen_rows`.
+    """
+    x, positions = _patches_and_places(weights, settings, patches, grid)
+    heads = settings.get("num_heads", 16)
+    turned = rotation(positions, x.shape[-1] // heads, _QWEN_THETA)
+    is_gated = "blocks.0.mlp.gate_proj.weight" in weights
+    norm = TowerWeights.rms_norm if is_gated else TowerWeights.norm
+    whole = settings.get("fullatt_block_indexes", _WHOLE_LAYERS)
+    windows = _windows(settings, len(x), grid) if is_gated else []
+    for number, block in enumerate(weights.layer_weights("blocks.")[: settings.get("depth")]):
+        qkv = block.linear("attn.qkv", norm(block, "norm1", x)).reshape(len(x), 3, heads, -1)
+        q, k, v = qkv.swapaxes(0, 1)
+        q = turned(q)
+        k = turned(k)
+        inner = _attend_within(windows, q, k, v) if windows and number not in whole else attend(q, k, v)
+        x += block.linear("attn.proj", inner)
+        inner = norm(block, "norm2", x)
+        if is_gated:
+            inner = nn.silu(block.linear("mlp.gate_proj", inner)) * block.linear("mlp.up_proj", inner)
+            x += block.linear("mlp.down_proj", inner)
+        else:
+            x += block.linear("mlp.fc2", nn.gelu_fast_approx(block.linear("mlp.fc1", inner)))
+        evaluate(x)
+    merger = weights.part("merger.")
+    return _merged(merger, norm(merger, "ln_q", x).reshape(math.prod(grid), -1), "mlp.0", "mlp.2"), ()
+
+
+def _patches_and_places(
+    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int]
+) -> tuple[mx.array, npt.NDArray[np.int64]]:
+    """Return what a kernel makes of patches, (n, width), and their rows and columns, (n, 2)."""
+    merge = settings.get("spatial_merge_size", 2)
+    # Patches come block by block.
+    places = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
+    kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
+    return patches.astype(kernel.dtype) @ kernel.flatten(1).T, places.swapaxes(2, 3).reshape(2, -1).T
+
+
+def _windows(settings: Mapping[str, Any], patches: int, grid: tuple[int, int]) -> list[mx.array]:
+    """Return the windows of each size, (windows, patches of each): indices of patches. Those at edges are smaller."""
+    unit = patches // math.prod(grid)
+    side = settings.get("window_size", 112) // (settings.get("patch_size", 14) * math.isqrt(unit))
+    tokens = np.arange(math.prod(grid)).reshape(grid)
+    corners = [(top, left) for top in range(0, grid[0], side) for left in range(0, grid[1], side)]
+    windows = [tokens[top : top + side, left : left + side].ravel() for top, left in corners]
+    of_a_size = [np.stack([each for each in windows if len(each) == size]) for size in {*map(len, windows)}]
+    return [mx.array((each[..., None] * unit + np.arange(unit)).reshape(len(each), -1)) for each in of_a_size]
+
+
+def _attend_within(windows: list[mx.array], q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+    """Return what `attend` does, where each patch sees those of its window."""
+    result = mx.zeros_like(v)
+    for each in windows:
+        parts = (part[each].swapaxes(1, 2) for part in (q, k, v))
+        seen = mx.fast.scaled_dot_product_attention(*parts, scale=q.shape[-1] ** -0.5)
+        result[each] = seen.swapaxes(1, 2)
+    return result.flatten(1)
+
+
+def _merged(merger: TowerWeights, blocks: mx.array, one: str, other: str) -> mx.array:
+    """Return the rows of blocks of patches, (tokens, width): two layers, by name."""
+    return merger.linear(other, nn.gelu(merger.linear(one, blocks)))
 
 
 def _resized(table: mx.array, row: npt.NDArray[np.int64], column: npt.NDArray[np.int64]) -> mx.array:
@@ -344,6 +407,7 @@ def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, ev
 
 TOWERS = {
     "qwen": qwen_rows,
+    "qwen2": qwen2_rows,
     "shuffled siglip": shuffled_rows,
     "pooled siglip": pooled_rows,
     "siglip of any shape": naflex_rows,

@@ -73,7 +73,9 @@ class SeeingModel:
         self.rows = ImageRows(folder, self.vision)
         self.images = prepared(kind)
         self.seen = [self.rows.see(f"{kind} {number}", image) for number, image in enumerate(self.images)]
-        self.hooks = ImageRowHooks(self.model.network, self.family.sections(self.config), self.vision.deep)
+        sections = self.family.sections(self.config)
+        interleaved = self.family.interleaved
+        self.hooks = ImageRowHooks(self.model.network, sections, self.vision.deep, interleaved=interleaved)
         layouts = [(f"{kind} {number}", image.layout) for number, image in enumerate(self.images)]
         self.ids, self.spans = with_images(GOLDEN[kind]["ids"], image_token(self.config), layouts, self.family)
         self.embed = TargetEmbeddings(self.model.network, self.model.info.vocabulary_size).embed
@@ -138,7 +140,9 @@ def copied(kind: str, tensors: Tensors) -> Tensors:
     """Return a checkpoint as mlx-vlm writes it: other prefixes, kernels with their channels last."""
     changed = {}
     for name, array in tensors.items():
-        if kind == "smolvlm":
+        if kind.startswith("qwen2"):
+            short = name.replace("visual.", "vision_tower.").replace("model.", "language_model.model.", 1)
+        elif kind == "smolvlm":
             short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
         else:
             short = name.replace("model.visual.", "vision_tower.").removeprefix("model.")

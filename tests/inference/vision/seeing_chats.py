@@ -11,6 +11,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
 from rdchat.inference.api.messages import ChatImage
+from rdchat.inference.models.model_config import text_config
 from rdchat.inference.vision.image_process import shared_images
 from tests.inference.vision.golden_models import GOLDEN, golden_folder
 from tests.inference.vision.pictures import photo, stored
@@ -52,7 +53,7 @@ def seeing_folder(place: Path, kind: str) -> Path:
     special |= {"<|image_start|>": 84, "<|image_end|>": 85, "<|img_thumbnail|>": 86}
     words = {character: number for number, character in enumerate(_CHARACTERS)} | special
     words |= {
-        f"w{number}": number for number in range(config["text_config"]["vocab_size"]) if number not in words.values()
+        f"w{number}": number for number in range(text_config(config)["vocab_size"]) if number not in words.values()
     }
     tokenizer = Tokenizer(WordLevel(words, unk_token="."))
     tokenizer.pre_tokenizer = Split("", "isolated")

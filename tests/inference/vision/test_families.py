@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 from rdchat.errors import ModelError
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
+from rdchat.inference.models.model_config import text_config
 from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import FAMILIES, image_token, vision_of
 from rdchat.inference.vision.image_process import Layout
@@ -19,7 +20,8 @@ from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import GOLDEN, golden_folder
 
 NAMES = {
-    "qwen": "Qwen",
+    "qwen2_vl": "Qwen2-VL",
+    "qwen2_5_vl": "Qwen2.5-VL",
     "smolvlm": "SmolVLM",
     "idefics3": "SmolVLM",
     "gemma3": "Gemma 3",
@@ -27,7 +29,7 @@ NAMES = {
     "gemma4_e": "Gemma 4",
     "lfm2_vl": "LFM2-VL",
 }
-QWEN, SMOL, GEMMA, GEMMA4, LFM = FAMILIES
+QWEN, SMOL, GEMMA, GEMMA4, LFM, *_ = FAMILIES
 TOWER = ("visual", "vision", "connector", "multi_modal")
 
 
@@ -46,7 +48,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert vision.family is not None
     assert vision.family.name == NAMES.get(kind, "Qwen")
     assert vision.reason == ""
-    assert vision.width == config["text_config"]["hidden_size"]
+    assert vision.width == text_config(config)["hidden_size"]
     assert vision.deep == (3 if "qwen3_vl" in kind else 0)
     assert read_facts(folder).sees
     tower = [name for name in load_file(folder / "model.safetensors") if any(word in name for word in TOWER)]
@@ -55,7 +57,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert len(vision.family.sections(config)) == (3 if vision.family.by_axis else 0)
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "qwen2_vl", "qwen2_5_vl", "smolvlm", "gemma4", "gemma4_e"])
 def test_a_copy_without_a_tower_says_so_and_writes(tmp_path: Path, kind: str) -> None:
     folder = without_tower(golden_folder(tmp_path / "model", kind))
     vision = vision_of(folder)
@@ -64,7 +66,7 @@ def test_a_copy_without_a_tower_says_so_and_writes(tmp_path: Path, kind: str) ->
 
 
 def test_a_tower_of_another_kind_is_named(tmp_path: Path) -> None:
-    """Such as Qwen2.5-VL's, which has no table of positions."""
+    """Such as one without a table of positions."""
     folder = golden_folder(tmp_path / "model", "qwen3_vl")
     file = folder / "model.safetensors"
     save_file({name: each for name, each in load_file(file).items() if "pos_embed" not in name}, file)

@@ -28,6 +28,8 @@ _HERE = Path(transformers.__file__).parent
 # For each family: the kind of a golden model, the classes of its towers, and the module of its processor.
 _SOURCES = {
     "Qwen": ("qwen3_vl", ("qwen3_vl.Qwen3VLVisionConfig", "qwen3_5.Qwen3_5VisionConfig"), "qwen2_vl"),
+    "Qwen2-VL": ("qwen2_vl", ("qwen2_vl.Qwen2VLVisionConfig",), "qwen2_vl"),
+    "Qwen2.5-VL": ("qwen2_5_vl", ("qwen2_5_vl.Qwen2_5_VLVisionConfig",), "qwen2_vl"),
     "SmolVLM": ("smolvlm", ("smolvlm.SmolVLMVisionConfig", "idefics3.Idefics3VisionConfig"), "idefics3"),
     "Gemma 3": ("gemma3", ("siglip.SiglipVisionConfig",), "gemma3"),
     "Gemma 4": ("gemma4", ("gemma4.Gemma4VisionConfig",), "gemma4"),
@@ -37,7 +39,7 @@ _NAMES = [family.name for family in FAMILIES]
 _BY_NAME = {family.name: family for family in FAMILIES}
 _CHANGES_NOTHING = {
     "weights have these sizes": r"hidden_size|intermediate_size|out_hidden_size|head_dim|num_position_embeddings|"
-    r"num_(key_value|attention)_heads|position_embedding_size|num_patches|image_size|projector_hidden_size|in_channels|num_channels",
+    r"num_(key_value|attention)_heads|embed_dim|mlp_ratio|position_embedding_size|num_patches|image_size|projector_hidden_size|in_channels|num_channels",
     "files have these tensors only where it is set": r"use_clipped_linears|standardize|projector_bias",
     "the processor's has to be the same": r"patch_size|temporal_patch_size|pooling_kernel_size|downsample_factor|"
     r"image_seq_length",
@@ -49,6 +51,7 @@ _CHANGES_NOTHING = {
     "read by no processor of these families": r"crop_size|pad_size|do_center_crop",
     "pads a batch, with a mask": r"do_pad",
     "for a size without names, which counts as a square": r"default_to_square",
+    "of videos": r"tokens_per_second",
     "of what is not done": r"pan_and_scan_\w+",
 }
 
@@ -175,7 +178,7 @@ def test_of_two_files_those_settings_count_that_transformers_takes(
     assert _BY_NAME["Qwen"].image_settings(folder) == expected
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma3", "gemma4", "lfm2_vl"])
+@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl"])
 def test_no_warning_names_what_is_for_images(tmp_path: Path, kind: str) -> None:
     """Gemma 4 that sees was said not to follow what rdchat follows."""
     folder = seeing_folder(tmp_path / "model", kind)

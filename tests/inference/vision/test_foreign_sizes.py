@@ -23,11 +23,12 @@ from tests.inference.vision.golden_models import prepared
 from tests.inference.vision.pictures import drawn
 from tests.inference.vision.seeing_chats import seeing_folder
 
-KINDS = ("qwen3_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl")
+KINDS = ("qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl")
 NUMBERS = (0, -1, 2**28, 2**39, 2**63)
 # Settings of processors that the small folders leave to their usual values.
 ALSO = {
     "qwen3_vl": ("temporal_patch_size", "min_pixels", "max_pixels", "resample"),
+    "qwen2_5_vl": ("temporal_patch_size", "resample"),
     "smolvlm": ("resample", "rescale_factor"),
     "gemma3": ("resample", "rescale_factor"),
     "gemma4": ("resample", "rescale_factor"),
@@ -165,6 +166,7 @@ def test_images_of_more_tokens_than_the_context_are_refused(tmp_path: Path) -> N
 
 LAST = {
     "qwen3_vl": "visual.merger.linear_fc2.weight",
+    "qwen2_5_vl": "visual.merger.mlp.2.weight",
     "smolvlm": "modality_projection.proj.weight",
     "gemma3": "mm_input_projection_weight",
     "lfm2_vl": "multi_modal_projector.linear_2.weight",

@@ -20,6 +20,7 @@ from rdchat.inference.vision.processors import PROCESSORS
 from tests.inference.vision.golden_models import GOLDEN, golden_folder
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "qwen2_5_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
     "qwen3_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
     "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}},
     "gemma3": {"size": {"height": 32, "width": 32}},

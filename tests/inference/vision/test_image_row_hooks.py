@@ -60,20 +60,24 @@ def test_one_number_for_all_axes_is_the_plain_position(kind: str, rows: int, off
     assert np.array_equal(network.turned(x, offset), plain)
 
 
+@pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @given(some.lists(some.tuples(*[some.integers(0, 99)] * 3), min_size=1, max_size=6))
 @settings(max_examples=20)
-def test_each_frequency_turns_by_its_axis(kind: str, positions: list[tuple[int, int, int]]) -> None:
-    """Frequencies 1, 4 and 7 by the row, 2 and 5 by the column, for three of the row and two of the column."""
+def test_each_frequency_turns_by_its_axis(kind: str, interleaved: bool, positions: list[tuple[int, int, int]]) -> None:
+    """Frequencies 1, 4 and 7 by the row, 2 and 5 by the column, for three of the row and two of the column.
+
+    Qwen2-VL and Qwen2.5-VL: the first three by the time, the next three by the row, two by the column.
+    """
     network = Network(kind)
     x = heads(len(positions))
     by_axis = np.array(positions).T
     alone = [
         np.concatenate([network.turned(x[:, :, [row]], int(at)) for row, at in enumerate(axis)], 2) for axis in by_axis
     ]
-    axis_of = [0, 1, 2, 0, 1, 2, 0, 1] * 2 + [0] * (SIZE - DIMS)
+    axis_of = ([0, 1, 2, 0, 1, 2, 0, 1] if interleaved else [0, 0, 0, 1, 1, 1, 2, 2]) * 2 + [0] * (SIZE - DIMS)
     wanted = np.stack([alone[axis][..., feature] for feature, axis in enumerate(axis_of)], axis=-1)
-    with ImageRowHooks(network, (3, 3, 2)).rows_for_call(call_of(by_axis)):
+    with ImageRowHooks(network, (3, 3, 2), interleaved=interleaved).rows_for_call(call_of(by_axis)):
         assert np.allclose(network.turned(x, 0), wanted, atol=1e-5)
 
 

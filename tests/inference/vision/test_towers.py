@@ -8,6 +8,8 @@ from weakref import ref
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError
@@ -30,9 +32,20 @@ from tests.inference.vision.golden_models import (
 )
 
 EQUAL = 1e-5
+windows_of = towers._windows
 PACKED = ("weight", "scales", "biases")
 QUANTISED = share(
-    [("qwen3_vl", 4), ("smolvlm", 8), ("gemma4", 4), ("qwen3_vl", 8), ("smolvlm", 4), ("gemma4_e", 8), ("lfm2_vl", 4)],
+    [
+        ("qwen3_vl", 4),
+        ("smolvlm", 8),
+        ("gemma4", 4),
+        ("qwen3_vl", 8),
+        ("smolvlm", 4),
+        ("gemma4_e", 8),
+        ("lfm2_vl", 4),
+        ("qwen2_vl", 4),
+        ("qwen2_5_vl", 4),
+    ],
     3,
 )
 
@@ -69,7 +82,7 @@ def test_rows_equal_those_of_transformers(tmp_path: Path, kind: str) -> None:
     assert all(apart(*pair) < EQUAL for pair in zip(deep, wanted["deep"], strict=True))
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "lfm2_vl"])
+@pytest.mark.parametrize("kind", ["qwen2_5_vl", "qwen3_vl", "lfm2_vl"])
 def test_images_of_one_token_and_of_one_line(tmp_path: Path, kind: str) -> None:
     """Positions stretch over the image, also where their table is larger or smaller."""
     folder = golden_folder(tmp_path / "model", kind)
@@ -115,6 +128,31 @@ def test_each_part_of_a_tower_of_any_shape_is_needed(
     assert apart(rows_of(folder, "lfm2_vl")[0], expected("lfm2_vl")["rows"]) > 1e-3
 
 
+@pytest.mark.parametrize(
+    "other",
+    [lambda *_: [], lambda settings, patches, grid: windows_of({**settings, "window_size": 32}, patches, grid)],
+    ids=["none", "larger"],
+)
+def test_layers_see_windows_of_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: Callable[..., list[mx.array]]
+) -> None:
+    monkeypatch.setattr(towers, "_windows", other)
+    folder = golden_folder(tmp_path / "model", "qwen2_5_vl")
+    assert apart(rows_of(folder, "qwen2_5_vl")[0], expected("qwen2_5_vl")["rows"]) > 1e-3
+
+
+@given(some.integers(1, 9), some.integers(1, 9), some.integers(1, 4))
+def test_windows_have_the_patches_of_a_square_of_tokens(high: int, broad: int, side: int) -> None:
+    """Each token has four patches, which follow one another."""
+    windows = windows_of({"window_size": 8 * side, "patch_size": 4}, 4 * high * broad, (high, broad))
+    found = {tuple(sorted(window)) for each in windows for window in np.array(each).tolist()}
+    wanted: dict[tuple[int, int], list[int]] = {}
+    for patch in range(4 * high * broad):
+        row, column = divmod(patch // 4, broad)
+        wanted.setdefault((row // side, column // side), []).append(patch)
+    assert found == {tuple(each) for each in wanted.values()}
+
+
 @pytest.mark.parametrize("stored", [mx.float16, mx.bfloat16])
 def test_numbers_of_16_bits_are_read(tmp_path: Path, stored: mx.Dtype) -> None:
     folder = golden_folder(tmp_path / "model", "smolvlm")
@@ -123,7 +161,9 @@ def test_numbers_of_16_bits_are_read(tmp_path: Path, stored: mx.Dtype) -> None:
     assert apart(rows_of(folder, "smolvlm")[0], expected("smolvlm")["rows"]) < 2e-2
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e", "lfm2_vl"])
+@pytest.mark.parametrize(
+    "kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e", "lfm2_vl"]
+)
 def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
