@@ -27,6 +27,7 @@ from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImagePr
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.lfm2_vl.image_processing_lfm2_vl import Lfm2VlImageProcessor
+from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
@@ -41,6 +42,7 @@ CLIP = {
 QWEN3 = HALF | {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2}
 QWEN3_SIZE = {"shortest_edge": 65536, "longest_edge": 16777216}
 QWEN2 = CLIP | {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
+PIXTRAL = CLIP | {"size": {"longest_edge": 1540}, "patch_size": 14}
 SMOL = HALF | {"max_image_size": {"longest_edge": 512}, "resample": 1, "do_image_splitting": True}
 SMALL_TILES = HALF | {"max_image_size": {"longest_edge": 384}, "size": {"longest_edge": 1536}}
 GEMMA = HALF | {"size": {"height": 896, "width": 896}, "resample": 2}
@@ -53,6 +55,9 @@ CASES: list[tuple[str, dict[str, Any], int | None, type, dict[str, Any]]] = [
     ("qwen", QWEN3 | {"size": QWEN3_SIZE}, 256, Qwen2VLImageProcessorPil,
      {"size": QWEN3_SIZE | {"longest_edge": 256 * 32**2}}),
     ("qwen", QWEN2 | {"min_pixels": 3136, "max_pixels": 1003520}, None, Qwen2VLImageProcessorPil, {}),
+    # Mistral's processor of texts gives the one of images the size of a token.
+    ("pixtral", PIXTRAL | {"merge_size": 2}, None, PixtralImageProcessorPil, {"patch_size": 28}),
+    ("pixtral", CLIP | {"size": {"longest_edge": 1024}, "patch_size": 16}, None, PixtralImageProcessorPil, {}),
     ("idefics3", SMOL | {"size": {"longest_edge": 2048}, "token_side": 8}, None, SmolVLMImageProcessorPil, {}),
     ("idefics3", SMOL | {"size": {"longest_edge": 2048}, "token_side": 8}, 256, SmolVLMImageProcessorPil,
      {"size": {"longest_edge": 1024}}),
@@ -78,13 +83,19 @@ def drawn(width: int, height: int) -> np.ndarray:
     return levels.astype(np.uint8)
 
 
-def patches_of(processor: Any, width: int, height: int) -> np.ndarray:
-    """Return transformers' patches: of Qwen and Gemma 4 (patches, numbers), else (tiles, channels, height, width)."""
+def patches_of(processor: Any, width: int, height: int, patch: int) -> np.ndarray:
+    """Return transformers' patches: of Qwen, Gemma 4 and Pixtral (patches, numbers), else as tiles.
+
+    Tiles are (tiles, channels, height, width). `patch` is the side of Pixtral's patches.
+    """
     found = processor(Image.fromarray(drawn(width, height)), return_tensors="np")
     values: np.ndarray = np.asarray(found["pixel_values"])
     if "image_position_ids" in found:
         there: np.ndarray = values[0, found["image_position_ids"][0, :, 0] >= 0]
         return there
+    if "image_sizes" in found:
+        high, broad = (side // patch for side in values.shape[2:])
+        return values.reshape(3, high, patch, broad, patch).transpose(1, 3, 0, 2, 4).reshape(high * broad, -1)
     # Idefics3 has a list of images for each text of the batch.
     return values[0] if values.ndim == 5 else values
 
@@ -95,7 +106,7 @@ def by_pillow(_self: Any, images: torch.Tensor, size: Any, **_: Any) -> torch.Te
     return torch.tensor(np.stack([np.asarray(each) for each in resized])).permute(0, 3, 1, 2)
 
 
-def levels_of(processor: Any, width: int, height: int) -> np.ndarray:
+def levels_of(processor: Any, width: int, height: int, _: int) -> np.ndarray:
     """Return transformers' patches of LFM2-VL, tile after tile, in levels of pixels."""
     found = list[np.ndarray]()
     for resize in (TorchvisionBackend.resize, by_pillow):
@@ -116,7 +127,9 @@ def main() -> None:
         # Thin images have few tiles, so rdchat's cap leaves them as they are.
         is_tiled = name == "idefics3" and cap is not None
         for width, height in (each for each in SIZES if not is_tiled or max(each) < 4 * min(each)):
-            patches = (levels_of if name == "lfm2" else patches_of)(processor, width, height)
+            patches = (levels_of if name == "lfm2" else patches_of)(
+                processor, width, height, settings.get("patch_size")
+            )
             digest = hashlib.sha256(np.ascontiguousarray(patches)).hexdigest()
             mean = float(patches.mean()) if name != "lfm2" else float(patches.mean()) / 127.5 - 1
             sizes[f"{width}x{height}"] = {"shape": patches.shape, "sha256": digest, "mean": mean}

@@ -118,6 +118,21 @@ LFM2: dict[str, Any] = TEXT | {
     "layer_types": ["conv", "full_attention", "conv", "full_attention"],
 }  # fmt: skip
 LFM2_VL = {"image_token_id": IMAGE, "projector_hidden_size": 48, "downsample_factor": 2, "text_config": LFM2}
+PIXTRAL: dict[str, Any] = {
+    "model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+    "num_attention_heads": 2, "patch_size": 4, "image_size": 64, "hidden_act": "silu",
+}  # fmt: skip
+MISTRAL = TEXT | {"model_type": "mistral", "head_dim": 16, "sliding_window": None, "rms_norm_eps": 1e-5}
+MINISTRAL = TEXT | {
+    "model_type": "ministral3", "head_dim": 16, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+    # The prompt passes the original length.
+    "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+        "mscale_all_dim": 1.0, "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.1,
+    },
+}  # fmt: skip
+MISTRAL3 = {"image_token_index": IMAGE, "spatial_merge_size": 2}
+LLAVA = {"image_token_index": IMAGE, "vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
 GEMMA4 = {"image_token_id": IMAGE, "boi_token_id": START, "eoi_token_id": END, "audio_config": None}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2_vl": ("Qwen2VL", QWEN | {"vision_config": QWEN2_EYES, "text_config": QWEN2}),
@@ -143,6 +158,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "Gemma4",
         GEMMA4 | {"vision_config": GEMMA4_EYES | GEMMA4_CLIPPED, "text_config": GEMMA4_SMALL},
     ),
+    "mistral3": (
+        "Mistral3",
+        MISTRAL3 | {"vision_config": PIXTRAL, "text_config": MISTRAL, "tie_word_embeddings": False},
+    ),
+    "ministral3": (
+        "Mistral3",
+        MISTRAL3 | {"vision_config": PIXTRAL | {"hidden_act": "gelu"}, "text_config": MINISTRAL},
+    ),
+    "pixtral": ("Llava", LLAVA | {"vision_config": PIXTRAL, "text_config": MISTRAL}),
     "lfm2_vl": ("Lfm2Vl", LFM2_VL | {"vision_config": NAFLEX}),
 }  # fmt: skip
 
@@ -172,7 +196,8 @@ def prompt_of(kind: str) -> tuple[list[int], list[list[tuple[int, int]]]]:
     """Return the ids of a prompt with two images, and the grids of the tiles of each."""
     # The first image of SmolVLM has two tiles and one of the whole.
     squares = [[(4, 4)] * (1 if kind == "gemma3" else 3), [(4, 4)]]
-    grids = [[(3, 4)], [(2, 5)]] if kind.startswith(("qwen", "gemma4")) else squares
+    has_rows = kind in {"mistral3", "ministral3", "pixtral"}
+    grids = [[(3, 4)], [(2, 5)]] if has_rows or kind.startswith(("qwen", "gemma4")) else squares
     if kind.startswith("lfm2"):
         # Two tiles and the whole image, which has another shape; a single one.
         grids = [[(2, 2), (2, 2), (1, 3)], [(3, 2)]]
@@ -180,7 +205,9 @@ def prompt_of(kind: str) -> tuple[list[int], list[list[tuple[int, int]]]]:
     ids = random.integers(3, 80, 7).tolist()
     for tiles in grids:
         for high, broad in tiles:
-            ids += [START, *[IMAGE] * (high * broad), END]
+            runs = [broad] * high if has_rows else [high * broad]
+            for count in runs:
+                ids += [START, *[IMAGE] * count, END]
         ids += random.integers(3, 80, 5).tolist()
     return ids, grids
 
@@ -206,6 +233,15 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
             places[number, :count] = np.indices((2 * high, 2 * broad)).reshape(2, -1).T[:, ::-1]
         inputs |= {"pixel_values": torch.tensor(values), "image_position_ids": torch.tensor(places)}
         return inputs | {"mm_token_type_ids": (tokens == IMAGE).long()}
+    if kind in {"mistral3", "ministral3", "pixtral"}:
+        # Smaller images are padded.
+        side = 4 if kind == "pixtral" else 8
+        sizes = [(side * high, side * broad) for ((high, broad),) in grids]
+        values = np.zeros((len(grids), 3, *map(max, zip(*sizes, strict=True))), np.float32)
+        for number, (high, broad) in enumerate(sizes):
+            patches = pixels(number, [high * broad // 16, 48]).reshape(high // 4, broad // 4, 3, 4, 4)
+            values[number, :, :high, :broad] = patches.transpose(2, 0, 3, 1, 4).reshape(3, high, broad)
+        return inputs | {"pixel_values": torch.tensor(values), "image_sizes": torch.tensor(sizes)}
     if kind.startswith("lfm2"):
         most = max(4 * high * broad for tiles in grids for high, broad in tiles)
         count = sum(map(len, grids))

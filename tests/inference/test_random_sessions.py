@@ -44,7 +44,7 @@ MODELS: dict[str, Callable[[], LoadedModel]] = {
         "qwen3_5", "kimi_linear", "nemotron_h", "granitemoehybrid", "falcon_h1", "jamba", "rwkv7", "recurrent_gemma",
     )
 }  # fmt: skip
-SEEING = ("smolvlm", "qwen3_5", "qwen3_vl", "qwen2_5_vl", "gemma3", "gemma4", "gemma4_e", "lfm2_vl")
+SEEING = ("smolvlm", "qwen3_5", "qwen3_vl", "qwen2_5_vl", "gemma3", "gemma4", "gemma4_e", "lfm2_vl", "mistral3")
 _LONGEST = 260
 _WORDS = ("abcabcabc", "hello there", "so it is", "an apple and a pear and an apple", "more", "a", "what is this. ")
 

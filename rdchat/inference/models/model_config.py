@@ -206,6 +206,9 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def own_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as mlx-lm knows it: of the text model alone, where it has that under another name."""
+    if config["model_type"] == "pixtral":
+        # mlx-vlm's name of the whole; transformers' class of this name is of the tower alone.
+        return {**config, "model_type": "llava"}
     text_model = _TEXT_MODELS.get(str(config["model_type"]))
     if text_model is None:
         return dict(config)

@@ -41,6 +41,8 @@ _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 # Names of one function: GELU's approximation with tanh.
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 _SECTIONS = {"qwen2": (16, 24, 24), "qwen3_vl": (24, 20, 20)}
+# Settings beside the tower's own that change rows.
+_OUTER = ("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
 _RESIZED: _Assumed = {"do_resize": (True,)}
 _SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
 _SIGLIP_PLACES = {
@@ -65,8 +67,9 @@ class Family:
         placeholder: What chat templates write for an image.
         expanded: Returns the text that takes the placeholder's place, from the layout of an image. For Qwen, an image
             of 2 x 3 tokens is `<|image_pad|>` six times.
-        token_side: Returns, from a configuration, how many tokens a tile has along each side: 8 for a tile of 64
-            tokens. None where the size of the image decides it.
+        sides: Returns, from a configuration, what the processor needs of it: `token_side`, how many tokens a tile has
+            along each side, or Mistral's `patch_size` and `merge_size`. None where its own settings are enough.
+        breaks: Whether each row of an image's tokens ends in a token of text.
         by_axis: Whether each token of an image has three positions, for time, row and column, instead of one; see
             `image_prompts.positions_by_axis`.
         interleaved: Whether neighbouring frequencies turn by different axes, instead of one section after the other.
@@ -89,7 +92,8 @@ class Family:
     processor: str
     placeholder: str
     expanded: Callable[[Layout], str]
-    token_side: Callable[[_Config], int] | None = None
+    sides: Callable[[_Config], dict[str, Any]] | None = None
+    breaks: bool = False
     by_axis: bool = False
     interleaved: bool = True
     blocks: bool = False
@@ -125,7 +129,7 @@ class Family:
         if not isinstance(settings, dict):
             settings = read_object(older) if older.exists() else {}
         try:
-            return settings | ({"token_side": self.token_side(read_config(folder))} if self.token_side else {})
+            return settings | (self.sides(read_config(folder)) if self.sides else {})
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ModelError("The model's config.json has no size for images.", REFETCH_HINT) from error
 
@@ -135,7 +139,7 @@ class Family:
         tower = config["vision_config"]
         rope = tower.get("rope_scaling") or tower.get("rope_parameters")
         settings = self.image_settings(folder)
-        given = {"projector_hidden_act": config.get("projector_hidden_act"), **tower, **settings}
+        given = {name: config[name] for name in _OUTER if name in config} | {**tower, **settings}
         given |= rope if isinstance(rope, Mapping) else {}
         names = [name for name, values in self.assumed.items() if given.get(name, values[0]) not in (None, *values)]
         size = settings.get("size")
@@ -292,9 +296,21 @@ def _lfm2_tiles(layout: Layout) -> str:
     return f"<|image_start|>{''.join(tiles)}<|image_end|>"
 
 
-def _smol_side(config: _Config) -> int:
+def _smol_side(config: _Config) -> dict[str, Any]:
     tower = config["vision_config"]
-    return int(tower.get("image_size", 224) // tower.get("patch_size", 32) // config.get("scale_factor", 2))
+    side = tower.get("image_size", 224) // tower.get("patch_size", 32) // config.get("scale_factor", 2)
+    return {"token_side": int(side)}
+
+
+def _mistral_rows(layout: Layout) -> str:
+    """Return the text of an image of Mistral: its rows, which `[IMG_BREAK]` ends, and `[IMG_END]` the last."""
+    ((rows, columns),) = layout.grids
+    return "[IMG_BREAK]".join(["[IMG]" * columns] * rows) + "[IMG_END]"
+
+
+def _mistral_sides(config: _Config) -> dict[str, Any]:
+    merge = config.get("spatial_merge_size", 2 if config["model_type"] == "mistral3" else 1)
+    return {"patch_size": config["vision_config"].get("patch_size", 16), "merge_size": merge}
 
 
 def _rounded_root(width: int) -> float:
@@ -329,7 +345,7 @@ FAMILIES = (
         processor="idefics3",
         placeholder="<image>",
         expanded=_tiles,
-        token_side=_smol_side,
+        sides=_smol_side,
         assumed={**_RESIZED, **_SIGLIP},
         size={"longest_edge": ""},
     ),
@@ -341,7 +357,7 @@ FAMILIES = (
         processor="gemma3",
         placeholder="<start_of_image>",
         expanded=lambda layout: f"\n\n<start_of_image>{'<image_soft_token>' * layout.pixel_tokens}<end_of_image>\n\n",
-        token_side=lambda config: int(config.get("mm_tokens_per_image", 256) ** 0.5),
+        sides=lambda config: {"token_side": int(config.get("mm_tokens_per_image", 256) ** 0.5)},
         blocks=True,
         scale=_rounded_root,
         assumed={**_RESIZED, **_SIGLIP, "do_pan_and_scan": (False,)},
@@ -395,6 +411,27 @@ FAMILIES = (
         tower="qwen2",
         interleaved=False,
         assumed={**_QWEN.assumed, "hidden_act": ("silu",)},
+    ),
+    Family(
+        name="Mistral 3",
+        prefixes=_SIGLIP_PLACES,
+        needs=("projector.linear_2.weight", "tower.patch_conv.weight", "tower.ln_pre.weight"),
+        tower="pixtral",
+        processor="pixtral",
+        placeholder="[IMG]",
+        expanded=_mistral_rows,
+        sides=_mistral_sides,
+        breaks=True,
+        assumed={
+            **_RESIZED,
+            "hidden_act": ("gelu", "silu"),
+            "projector_hidden_act": ("gelu",),
+            "rope_theta": (10_000,),
+            "rope_type": ("axial", "default"),
+            "vision_feature_layer": (-1,),
+            "vision_feature_select_strategy": ("full",),
+        },
+        size={"longest_edge": ""},
     ),
 )
 """All families. Qwen's model types in mlx-lm are qwen3_vl, qwen3_5 and their variants with experts."""

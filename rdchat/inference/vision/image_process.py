@@ -76,8 +76,8 @@ class Prepared:
 
     Attributes:
         patches: float32. Qwen: (patches, channels * frames * side * side); the patches of a token follow one another.
-            Gemma 4, LFM2-VL: (patches, side * side * channels), of one tile after the other. Others: (tiles, channels,
-            side, side).
+            Pixtral: (patches, channels * side * side). Gemma 4, LFM2-VL: (patches, side * side * channels), of one tile
+            after the other. Others: (tiles, channels, side, side).
     """
 
     patches: "npt.NDArray[np.float32]"

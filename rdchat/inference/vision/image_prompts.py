@@ -18,6 +18,7 @@ rows and 4 columns takes 8 tokens, but 4 positions:
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -56,14 +57,16 @@ def with_images(
     for key, layout in images:
         own = image_ids(key, layout.pixel_tokens)
         for rows, columns in layout.grids:
-            count = rows * columns
-            start = changed.index(token, at) if token in changed[at:] else at
-            at = start + count
-            fits = fits and changed[start:at] == [token] * count
-            changed[start:at] = own[:count]
-            own = own[count:]
-            shift = max(rows, columns) - count if family.by_axis else 0
-            spans.append(ImageSpan(start, count, shift, family.blocks, columns))
+            for count in [columns] * rows if family.breaks else [rows * columns]:
+                start = at
+                with suppress(ValueError):
+                    start = changed.index(token, at)
+                at = start + count
+                fits = fits and changed[start:at] == [token] * count
+                changed[start:at] = own[:count]
+                own = own[count:]
+                shift = max(rows, columns) - count if family.by_axis else 0
+                spans.append(ImageSpan(start, count, shift, family.blocks, columns))
     if not fits or token in changed:
         raise ModelError("The model's tokenizer does not keep the images of this chat apart.", "Choose another model.")
     return changed, spans

@@ -27,7 +27,7 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
 from rdchat.inference.api.messages import ChatImage, ImageCap, ImageSpan, images_of
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.models.model_config import read_config
+from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification.device import is_device_error, memory_errors, on_gpu
 from rdchat.inference.verification.kv_cache import KVCache
@@ -231,7 +231,9 @@ class ImageRows:
         mx.eval(arrays)
         config = read_config(self._vision.folder)
         projector = {name: value for name, value in config.items() if name.startswith("projector_")}
-        self._settings = projector | config["vision_config"]
+        # Mistral 3's projector has that of the text model.
+        epsilon = {"text_norm_eps": text_config(config).get("rms_norm_eps", 1e-5)}
+        self._settings = projector | epsilon | config["vision_config"]
         self._weights = TowerWeights(arrays)
         return self._weights
 

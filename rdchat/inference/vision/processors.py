@@ -109,6 +109,32 @@ def qwen_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray
     return frames.reshape(len(frames), -1)
 
 
+def pixtral_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
+    """Return the layout for Pixtral and Mistral 3: about the size of the image, within the longest edge."""
+    side = _integer_setting(settings, "patch_size", 16) * _integer_setting(settings, "merge_size", 1)
+    longest = min(max(width, height), _edge(settings, "size", "longest_edge", 1024))
+    rows, columns = _whole_squares(width, height, side, longest)
+    if max_tokens is not None and rows * columns > max_tokens:
+        longest = min(longest, max_tokens * side)
+        while rows * columns > max_tokens and longest > 1:
+            longest = max(longest - side, 1)
+            rows, columns = _whole_squares(width, height, side, longest)
+    return Layout(((rows, columns),), (columns * side, rows * side))
+
+
+def _whole_squares(width: int, height: int, side: int, longest: int) -> tuple[int, int]:
+    """Return rows and columns of the squares that an image needs, which has at most this longest edge."""
+    ratio = max(width / longest, height / longest, 1)
+    rows, columns = ((max(math.floor(each / ratio), 1) - 1) // side + 1 for each in (height, width))
+    return rows, columns
+
+
+def pixtral_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
+    """Return patches (patches, channels * side * side)."""
+    squares = _squares(_resized(rgb, layout.size, settings, _BICUBIC), _integer_setting(settings, "patch_size", 16))
+    return _normal(squares.transpose(0, 3, 1, 2), settings, _CLIP_MEAN, _CLIP_STD).reshape(len(squares), -1)
+
+
 def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
     """Return the layout for Idefics3 and SmolVLM: tiles, and one of the whole image, which `max_tokens` leaves out."""
     grid = (_integer_setting(settings, "token_side"),) * 2
@@ -262,6 +288,7 @@ def _flat(squares: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 PROCESSORS = {
     "qwen": Processor(qwen_layout, qwen_patches),
+    "pixtral": Processor(pixtral_layout, pixtral_patches),
     "idefics3": Processor(idefics3_layout, idefics3_patches),
     "gemma3": Processor(gemma3_layout, gemma3_patches),
     "gemma4": Processor(gemma4_layout, gemma4_patches),

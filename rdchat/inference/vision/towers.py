@@ -7,6 +7,8 @@ The tower of Qwen3-VL and of Qwen3.5 to 3.8: images of any size, a table of posi
 The patches of an image come in blocks of 2 x 2, which become one row. In Qwen3-VL some inner layers give features too
 (DeepStack). The towers of Qwen2-VL and Qwen2.5-VL have no table, and most layers of the latter see only windows.
 
+Pixtral, also that of Mistral 3 and Ministral 3: images of any size, and positions by row and column.
+
 SigLIP, a tower for square images, and SigLIP 2 for those of any shape; and what families make of their patches.
 """
 
@@ -25,7 +27,8 @@ import numpy.typing as npt
 # Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
 _PAIRS = 2**22
 _GEMMA_THETA = 100
-_QWEN_THETA = 10_000
+_AXIAL_THETA = 10_000
+_PIXTRAL_EPSILON = 1e-5
 _DEEP_LAYERS = (8, 16, 24)
 # The layers of Qwen2.5-VL that see the whole image.
 _WHOLE_LAYERS = (7, 15, 23, 31)
@@ -73,9 +76,9 @@ class TowerWeights:
         """Return the layer norm over the last axis."""
         return mx.fast.layer_norm(x, self[f"{name}.weight"], self[f"{name}.bias"], epsilon)
 
-    def rms_norm(self, name: str, x: mx.array) -> mx.array:
+    def rms_norm(self, name: str, x: mx.array, epsilon: float = 1e-6) -> mx.array:
         """Return the norm by the root mean square over the last axis."""
-        return mx.fast.rms_norm(x, self[f"{name}.weight"], 1e-6)
+        return mx.fast.rms_norm(x, self[f"{name}.weight"], epsilon)
 
     def table(self, name: str, width: int) -> mx.array:
         """Return (rows, width): a table of embeddings."""
@@ -113,9 +116,7 @@ def attend(q: mx.array, k: mx.array, v: mx.array, scale: float | None = None) ->
     return mx.concatenate(parts, axis=2)[0].swapaxes(0, 1).flatten(1)
 
 
-def rotation(
-    positions: npt.NDArray[np.int64], size: int, theta: float, parts: int = 1
-) -> Callable[[mx.array], mx.array]:
+def rotation(positions: npt.NDArray[Any], size: int, theta: float, parts: int = 1) -> Callable[[mx.array], mx.array]:
     """Return the function that rotates heads, (n, heads, size): half of the frequencies by each number of a place.
 
     Args:
@@ -212,7 +213,7 @@ def qwen_rows(
     heads = settings.get("num_heads", 16)
     width = x.shape[-1]
     x += _resized(weights.table("pos_embed", width), *positions.T)
-    turned = rotation(positions, width // heads, _QWEN_THETA)
+    turned = rotation(positions, width // heads, _AXIAL_THETA)
     mergers = weights.layer_weights("deepstack_merger_list.")
     merged = width * len(x) // math.prod(grid)
     deep = []
@@ -238,7 +239,7 @@ def qwen2_rows(
     """
     x, positions = _patches_and_places(weights, settings, patches, grid)
     heads = settings.get("num_heads", 16)
-    turned = rotation(positions, x.shape[-1] // heads, _QWEN_THETA)
+    turned = rotation(positions, x.shape[-1] // heads, _AXIAL_THETA)
     is_gated = "blocks.0.mlp.gate_proj.weight" in weights
     norm = TowerWeights.rms_norm if is_gated else TowerWeights.norm
     whole = settings.get("fullatt_block_indexes", _WHOLE_LAYERS)
@@ -252,13 +253,57 @@ def qwen2_rows(
         x += block.linear("attn.proj", inner)
         inner = norm(block, "norm2", x)
         if is_gated:
-            inner = nn.silu(block.linear("mlp.gate_proj", inner)) * block.linear("mlp.up_proj", inner)
-            x += block.linear("mlp.down_proj", inner)
+            x += _gated(block, "mlp", inner)
         else:
             x += block.linear("mlp.fc2", nn.gelu_fast_approx(block.linear("mlp.fc1", inner)))
         evaluate(x)
     merger = weights.part("merger.")
     return _merged(merger, norm(merger, "ln_q", x).reshape(math.prod(grid), -1), "mlp.0", "mlp.2"), ()
+
+
+def pixtral_rows(
+    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int], evaluate: _Evaluate
+) -> tuple[mx.array, tuple[mx.array, ...]]:
+    """Return the rows of an image for Pixtral and Mistral 3, (tokens, width). The latter merges squares of patches.
+
+    Args:
+        weights: Those of `tower.` and `projector.`.
+        settings: The part `vision_config` of config.json, with the text model's `text_norm_eps`.
+        patches: (n, channels * patch * patch), row by row.
+        grid: The image's rows and columns of tokens.
+        evaluate: Called with the state after each layer.
+    """
+    tower = weights.part("tower.")
+    kernel = tower.patch_kernel("patch_conv", settings.get("num_channels", 3))
+    x = tower.rms_norm("ln_pre", patches.astype(kernel.dtype) @ kernel.flatten(1).T, _PIXTRAL_EPSILON)
+    heads = settings.get("num_attention_heads", 16)
+    size = x.shape[-1] // heads
+    side = math.isqrt(len(x) // math.prod(grid))
+    places = np.indices((side * grid[0], side * grid[1])).reshape(2, -1).T
+    # Rows turn by frequencies 0, 2, 4 and so on, columns by those between them.
+    turned = rotation(places * [1, _AXIAL_THETA ** (-2 / size)], size, _AXIAL_THETA)
+    activation = nn.silu if settings.get("hidden_act") == "silu" else nn.gelu
+    for layer in tower.layer_weights("transformer.layers.")[: settings.get("num_hidden_layers")]:
+        inner = layer.rms_norm("attention_norm", x, _PIXTRAL_EPSILON)
+        q, k, v = (layer.linear(f"attention.{name}_proj", inner).reshape(len(x), heads, size) for name in "qkv")
+        x += layer.linear("attention.o_proj", attend(turned(q), turned(k), v))
+        x += _gated(layer, "feed_forward", layer.rms_norm("ffn_norm", x, _PIXTRAL_EPSILON), activation)
+        evaluate(x)
+    if "projector.norm.weight" in weights:
+        squares = weights.rms_norm("projector.norm", x, settings["text_norm_eps"]).reshape(
+            grid[0], side, grid[1], side, -1
+        )
+        # The same feature of all patches side by side.
+        squares = squares.transpose(0, 2, 4, 1, 3).flatten(2).flatten(0, 1)
+        x = weights.linear("projector.patch_merger.merging_layer", squares)
+    return _merged(weights, x, "projector.linear_1", "projector.linear_2"), ()
+
+
+def _gated(
+    layer: TowerWeights, name: str, x: mx.array, activation: Callable[[mx.array], mx.array] = nn.silu
+) -> mx.array:
+    inner = activation(layer.linear(f"{name}.gate_proj", x)) * layer.linear(f"{name}.up_proj", x)
+    return layer.linear(f"{name}.down_proj", inner)
 
 
 def _patches_and_places(
@@ -408,6 +453,7 @@ def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, ev
 TOWERS = {
     "qwen": qwen_rows,
     "qwen2": qwen2_rows,
+    "pixtral": pixtral_rows,
     "shuffled siglip": shuffled_rows,
     "pooled siglip": pooled_rows,
     "siglip of any shape": naflex_rows,

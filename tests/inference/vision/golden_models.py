@@ -22,7 +22,7 @@ from tests.inference.model_folders import folder_of
 
 HERE = Path(__file__).parent / "golden"
 # Numbers of a patch, where images are no tiles.
-_PATCHES = {"qwen": 96, "gemma4": 48, "lfm2": 48}
+_PATCHES = {"qwen": 96, "gemma4": 48, "lfm2": 48, "mistral": 48, "ministral": 48, "pixtral": 48}
 GOLDEN: dict[str, dict[str, Any]] = json.loads((HERE / "models.json").read_text())
 
 
@@ -42,7 +42,7 @@ def prepared(kind: str, images_grids: Sequence[Sequence[Sequence[int]]] = ()) ->
     images = []
     for number, grids in enumerate(images_grids or GOLDEN[kind]["grids"]):
         width = next((width for family, width in _PATCHES.items() if kind.startswith(family)), None)
-        count = 4 * sum(rows * columns for rows, columns in grids)
+        count = (1 if kind == "pixtral" else 4) * sum(rows * columns for rows, columns in grids)
         shape = [count, width] if width else [len(grids), 3, 32, 32]
         patches = np.random.default_rng(number).uniform(-1, 1, shape).astype(np.float32)
         images.append(Prepared(patches, Layout(tuple((rows, columns) for rows, columns in grids), (32, 32))))
@@ -142,12 +142,14 @@ def copied(kind: str, tensors: Tensors) -> Tensors:
     for name, array in tensors.items():
         if kind.startswith("qwen2"):
             short = name.replace("visual.", "vision_tower.").replace("model.", "language_model.model.", 1)
+        elif kind in {"mistral3", "ministral3", "pixtral"}:
+            short = name.replace("vision_tower.", "vision_tower.vision_model.")
         elif kind == "smolvlm":
             short = name.removeprefix("model.").replace("text_model.", "language_model.", 1)
         else:
             short = name.replace("model.visual.", "vision_tower.").removeprefix("model.")
             short = short.replace("language_model.", "language_model.model.", 1)
         short = f"language_model.{short}" if short.startswith("lm_head") else short
-        is_kernel = "patch_embed" in name and array.ndim > 3
+        is_kernel = ("patch_embed" in name or "patch_conv" in name) and array.ndim > 3
         changed[short] = np.ascontiguousarray(np.moveaxis(array, 1, -1)) if is_kernel else array
     return changed

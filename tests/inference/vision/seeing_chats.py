@@ -27,7 +27,11 @@ _PLACES = {
     "gemma3": "<start_of_image>",
     "gemma4": "<|image|>",
     "lfm2": "<image>",
+    "mistral": "[IMG]",
+    "ministral": "[IMG]",
+    "pixtral": "[IMG]",
 }
+_MISTRAL = {"size": {"longest_edge": 40}}
 _PIXELS = _PLACES | {"qwen": "<|image_pad|>", "gemma3": "<image_soft_token>"}
 _SETTINGS = {
     "qwen": {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 1600}},
@@ -35,6 +39,9 @@ _SETTINGS = {
     "gemma3": {"size": {"height": 32, "width": 32}},
     "gemma4": {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 20},
     "lfm2": {"encoder_patch_size": 4, "min_image_tokens": 2, "max_image_tokens": 6, "tile_size": 16, "max_tiles": 4},
+    "mistral": _MISTRAL,
+    "ministral": _MISTRAL,
+    "pixtral": _MISTRAL,
 }
 _CHARACTERS = "\nabcdefghijklmnopqrstuvwxyz .,?<>_-012345ACHNR"
 
@@ -50,6 +57,7 @@ def seeing_folder(place: Path, kind: str) -> Path:
     tile = "<|img_row_{}_col_{}|>" if name == "lfm2" else "<row_{}_col_{}>"
     special |= {tile.format(row, column): 66 + 4 * row + column for row in range(1, 4) for column in range(1, 4)}
     special |= {"<|image>": 82, "<image|>": 83, _PIXELS[name]: pixels}
+    special |= {"[IMG_BREAK]": 87, "[IMG_END]": 88}
     special |= {"<|image_start|>": 84, "<|image_end|>": 85, "<|img_thumbnail|>": 86}
     words = {character: number for number, character in enumerate(_CHARACTERS)} | special
     words |= {

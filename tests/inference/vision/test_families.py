@@ -28,6 +28,9 @@ NAMES = {
     "gemma4": "Gemma 4",
     "gemma4_e": "Gemma 4",
     "lfm2_vl": "LFM2-VL",
+    "mistral3": "Mistral 3",
+    "ministral3": "Mistral 3",
+    "pixtral": "Mistral 3",
 }
 QWEN, SMOL, GEMMA, GEMMA4, LFM, *_ = FAMILIES
 TOWER = ("visual", "vision", "connector", "multi_modal")
@@ -57,7 +60,9 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert len(vision.family.sections(config)) == (3 if vision.family.by_axis else 0)
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "qwen2_vl", "qwen2_5_vl", "smolvlm", "gemma4", "gemma4_e"])
+@pytest.mark.parametrize(
+    "kind", ["qwen3_vl", "qwen3_5", "qwen2_vl", "qwen2_5_vl", "smolvlm", "gemma4", "gemma4_e", "mistral3", "pixtral"]
+)
 def test_a_copy_without_a_tower_says_so_and_writes(tmp_path: Path, kind: str) -> None:
     folder = without_tower(golden_folder(tmp_path / "model", kind))
     vision = vision_of(folder)

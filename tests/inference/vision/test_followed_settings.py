@@ -30,6 +30,7 @@ _SOURCES = {
     "Qwen": ("qwen3_vl", ("qwen3_vl.Qwen3VLVisionConfig", "qwen3_5.Qwen3_5VisionConfig"), "qwen2_vl"),
     "Qwen2-VL": ("qwen2_vl", ("qwen2_vl.Qwen2VLVisionConfig",), "qwen2_vl"),
     "Qwen2.5-VL": ("qwen2_5_vl", ("qwen2_5_vl.Qwen2_5_VLVisionConfig",), "qwen2_vl"),
+    "Mistral 3": ("mistral3", ("pixtral.PixtralVisionConfig", "mistral3.Mistral3Config"), "pixtral"),
     "SmolVLM": ("smolvlm", ("smolvlm.SmolVLMVisionConfig", "idefics3.Idefics3VisionConfig"), "idefics3"),
     "Gemma 3": ("gemma3", ("siglip.SiglipVisionConfig",), "gemma3"),
     "Gemma 4": ("gemma4", ("gemma4.Gemma4VisionConfig",), "gemma4"),
@@ -40,7 +41,7 @@ _BY_NAME = {family.name: family for family in FAMILIES}
 _CHANGES_NOTHING = {
     "weights have these sizes": r"hidden_size|intermediate_size|out_hidden_size|head_dim|num_position_embeddings|"
     r"num_(key_value|attention)_heads|embed_dim|mlp_ratio|position_embedding_size|num_patches|image_size|projector_hidden_size|in_channels|num_channels",
-    "files have these tensors only where it is set": r"use_clipped_linears|standardize|projector_bias",
+    "files have these tensors only where it is set": r"use_clipped_linears|standardize|(multimodal_)?projector_bias",
     "the processor's has to be the same": r"patch_size|temporal_patch_size|pooling_kernel_size|downsample_factor|"
     r"image_seq_length",
     "of training, or of a part that rows do not come from": r"initializer_range|attention_dropout|vision_use_head|"
@@ -107,7 +108,7 @@ def test_a_model_with_a_setting_that_is_not_followed_does_not_see(tmp_path: Path
     for value in (family.assumed[setting][0], None, _other(family, setting)):
         if setting.startswith("do_"):
             _write(folder, **{setting: value})
-        elif setting.startswith("projector_"):
+        elif setting.startswith(("projector_", "vision_")):
             change_config(folder, **{setting: value})
         elif setting.startswith("rope_"):
             change_config(folder, vision_config=tower | {"rope_parameters": {setting: value} if value else None})
@@ -178,7 +179,9 @@ def test_of_two_files_those_settings_count_that_transformers_takes(
     assert _BY_NAME["Qwen"].image_settings(folder) == expected
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen3_5", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl"])
+@pytest.mark.parametrize(
+    "kind", ["qwen3_vl", "qwen3_5", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl", "mistral3"]
+)
 def test_no_warning_names_what_is_for_images(tmp_path: Path, kind: str) -> None:
     """Gemma 4 that sees was said not to follow what rdchat follows."""
     folder = seeing_folder(tmp_path / "model", kind)

@@ -23,7 +23,7 @@ from tests.inference.vision.golden_models import prepared
 from tests.inference.vision.pictures import drawn
 from tests.inference.vision.seeing_chats import seeing_folder
 
-KINDS = ("qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl")
+KINDS = ("qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl", "mistral3")
 NUMBERS = (0, -1, 2**28, 2**39, 2**63)
 # Settings of processors that the small folders leave to their usual values.
 ALSO = {
@@ -32,6 +32,7 @@ ALSO = {
     "smolvlm": ("resample", "rescale_factor"),
     "gemma3": ("resample", "rescale_factor"),
     "gemma4": ("resample", "rescale_factor"),
+    "mistral3": ("resample", "rescale_factor"),
     "lfm2_vl": ("downsample_factor", "min_tiles", "max_pixels_tolerance", "resample"),
 }
 CONTEXT = 4096
@@ -169,6 +170,7 @@ LAST = {
     "qwen2_5_vl": "visual.merger.mlp.2.weight",
     "smolvlm": "modality_projection.proj.weight",
     "gemma3": "mm_input_projection_weight",
+    "mistral3": "multi_modal_projector.linear_2.weight",
     "lfm2_vl": "multi_modal_projector.linear_2.weight",
 }
 

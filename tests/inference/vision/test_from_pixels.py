@@ -22,12 +22,14 @@ from tests.inference.vision.golden_models import GOLDEN, golden_folder
 SETTINGS: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
     "qwen3_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
+    "mistral3": {"size": {"longest_edge": 64}},
+    "pixtral": {"size": {"longest_edge": 40}},
     "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}},
     "gemma3": {"size": {"height": 32, "width": 32}},
     "gemma4": {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 20},
     "lfm2_vl": {"encoder_patch_size": 4, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 16},
 }
-PIXELS = {"qwen": "<|image_pad|>", "gemma3": "<image_soft_token>", "gemma4": "<|image|>"}
+PIXELS = {"pixtral": "[IMG]", "qwen": "<|image_pad|>", "gemma3": "<image_soft_token>", "gemma4": "<|image|>"}
 SIDES = some.integers(1, 120)
 
 

@@ -57,6 +57,7 @@ def test_every_size_has_tokens_within_the_cap(width: int, height: int, cap: Imag
 def test_patches_are_those_of_the_layout(width: int, height: int) -> None:
     small = {
         "qwen": SETTINGS["qwen"] | {"size": {"shortest_edge": 4096, "longest_edge": 65536}},
+        "pixtral": {"patch_size": 2, "merge_size": 2, "size": {"longest_edge": 64}},
         "idefics3": {"token_side": 2, "size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 16}},
         "gemma3": {"token_side": 2, "size": 28},
         "gemma4": {"patch_size": 2, "pooling_kernel_size": 2, "max_soft_tokens": 20},
@@ -64,7 +65,11 @@ def test_patches_are_those_of_the_layout(width: int, height: int) -> None:
     }
     for name, settings in small.items():
         prepared = PROCESSORS[name].prepare(drawn(width, height), settings, 1024)
-        count = prepared.layout.pixel_tokens * 4 if name in {"qwen", "gemma4", "lfm2"} else len(prepared.layout.grids)
+        count = (
+            prepared.layout.pixel_tokens * 4
+            if name in {"qwen", "pixtral", "gemma4", "lfm2"}
+            else len(prepared.layout.grids)
+        )
         assert len(prepared.patches) == count
 
 

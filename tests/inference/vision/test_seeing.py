@@ -17,6 +17,7 @@ from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.inference.vision.families import image_token
 from rdchat.inference.vision.image_rows import CallRows, SeenImage, SeenPrompt
+from tests.inference.model_folders import change_config
 from tests.inference.vision.golden_models import GOLDEN, SeeingModel, apart, expected, golden_folder
 
 # Parts of the span of the logits.
@@ -193,6 +194,14 @@ def test_a_cache_does_not_end_in_a_block(model: SeeingModel) -> None:
     model.read(held)
     held.trim_to(inside)
     assert len(held.tokens) == 0
+
+
+def test_pixtral_may_have_the_name_of_its_tower(tmp_path: Path) -> None:
+    """So do copies by mlx-vlm; they could not be loaded."""
+    folder = golden_folder(tmp_path / "model", "pixtral")
+    change_config(folder, model_type="pixtral")
+    model = SeeingModel(folder, "pixtral")
+    assert apart(model.read(model.cache()), expected("pixtral")["logits"]) < EQUAL
 
 
 def test_a_network_is_freed_with_its_model(tmp_path: Path) -> None:

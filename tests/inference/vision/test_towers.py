@@ -45,6 +45,7 @@ QUANTISED = share(
         ("lfm2_vl", 4),
         ("qwen2_vl", 4),
         ("qwen2_5_vl", 4),
+        ("mistral3", 4),
     ],
     3,
 )
@@ -162,7 +163,19 @@ def test_numbers_of_16_bits_are_read(tmp_path: Path, stored: mx.Dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "smolvlm", "gemma4", "gemma4_e", "lfm2_vl"]
+    "kind",
+    [
+        "qwen2_vl",
+        "qwen2_5_vl",
+        "qwen3_vl",
+        "qwen3_5",
+        "smolvlm",
+        "gemma4",
+        "gemma4_e",
+        "lfm2_vl",
+        "mistral3",
+        "pixtral",
+    ],
 )
 def test_copies_by_mlx_vlm_have_the_same_rows(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
@@ -176,7 +189,9 @@ def test_quantised_towers_are_those_of_their_numbers(tmp_path: Path, kind: str, 
     folder = golden_folder(tmp_path / "model", kind)
     file = folder / "model.safetensors"
     found = []
-    for tensors in quantised(load_file(file), bits, lambda name: "vis" in name or "connector" in name):
+    for tensors in quantised(
+        load_file(file), bits, lambda name: "vis" in name or "connector" in name or "projector" in name
+    ):
         save_file(tensors, file, {"format": "mlx"})
         found.append(rows_of(folder, kind)[0])
     assert apart(*found) < EQUAL
