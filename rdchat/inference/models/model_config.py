@@ -133,9 +133,7 @@ def check_architecture(config: Mapping[str, Any]) -> str:
             f"The model needs its own code ({str(config['model_file'])[:100]}), which rdchat does not run.",
             "Choose a model with an architecture that mlx-lm supports.",
         )
-    package = _mlx_lm_folder()
-    names = _TEXT_MODELS | _model_remapping(package)
-    module = package / "models" / f"{names.get(model_type, model_type)}.py"
+    module = _module_of(model_type)
     known = re.fullmatch(r"[\w-]+", module.stem) and module.is_file()
     if not known or not re.search(
         r"^(class|from \.\w+ import) Model\b", module.read_text(encoding="utf-8"), re.MULTILINE
@@ -145,6 +143,17 @@ def check_architecture(config: Mapping[str, Any]) -> str:
             "Choose another model, or update mlx-lm if a newer version supports it.",
         )
     return model_type
+
+
+def takes_image_rows(model_type: str) -> bool:
+    """Return whether mlx-lm's module of an architecture that it supports takes rows in place of embeddings."""
+    return "input_embeddings" in _module_of(model_type).read_text(encoding="utf-8")
+
+
+def _module_of(model_type: str) -> Path:
+    package = _mlx_lm_folder()
+    names = _TEXT_MODELS | _model_remapping(package)
+    return package / "models" / f"{names.get(model_type, model_type)}.py"
 
 
 def _mlx_lm_folder() -> Path:

@@ -22,7 +22,7 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, entries_of, read_object
 from rdchat.inference.api.model_facts import NO_VISION, ModelSizes
-from rdchat.inference.models.model_config import read_config, text_config
+from rdchat.inference.models.model_config import check_architecture, read_config, takes_image_rows, text_config
 from rdchat.inference.models.safetensors_file import read_headers, target_hash, weight_files
 from rdchat.inference.vision.image_process import Layout
 
@@ -35,6 +35,7 @@ IMAGE_SETTINGS = ("processor_config.json", "preprocessor_config.json")
 """Files with settings of processors."""
 KEPT_ROWS_BYTES = 2**28
 """Memory of the rows of images that are kept."""
+_UNKNOWN = "rdchat does not know how this model sees."
 # An inner layer of Qwen's tower that gives features for a layer of the language model ("deepstack").
 _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 
@@ -210,6 +211,10 @@ def _vision_in(folder: Path) -> Vision:
     tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
     family, own, reason = tower_among(tensors)
     with suppress(ModelError):
+        model_type = check_architecture(config)
+        if reason == _UNKNOWN and not takes_image_rows(model_type):
+            reason = f"mlx-lm's module for '{model_type}' cannot take images."
+    with suppress(ModelError):
         # Damaged settings are an error where the model is loaded.
         if family and (names := family.unfollowed(folder)):
             return Vision(None, {}, reason=f"rdchat does not follow {', '.join(names)} of its settings for images.")
@@ -247,7 +252,7 @@ def tower_among(tensors: Iterable[str]) -> tuple[Family | None, dict[str, str], 
                 return family, own, ""
             return None, {}, "Its vision is packed in a way that rdchat does not know."
     known = any(map(ANY_TOWER.search, tensors))
-    return None, {}, "rdchat does not know how this model sees." if known else NO_VISION
+    return None, {}, _UNKNOWN if known else NO_VISION
 
 
 def _own_names(family: Family, tensors: Iterable[str]) -> dict[str, str]:

@@ -90,6 +90,23 @@ def test_gemma_4_without_an_encoder_is_named(tmp_path: Path) -> None:
     assert not read_facts(folder).sees
 
 
+@pytest.mark.parametrize(
+    ("model_type", "reason"),
+    [
+        ("kimi_vl", "mlx-lm's module for 'kimi_vl' cannot take images."),
+        ("llama4", "mlx-lm's module for 'llama4' cannot take images."),
+        ("gemma3n", "rdchat does not know how this model sees."),
+        ("qwen3_vl", "rdchat does not know how this model sees."),
+        ("of tomorrow", "rdchat does not know how this model sees."),
+    ],
+)
+def test_a_reason_names_mlx_lm_where_its_module_takes_no_rows(tmp_path: Path, model_type: str, reason: str) -> None:
+    folder = golden_folder(tmp_path / "model", "qwen3_vl")
+    save_file({"vision_tower.patch_embed.weight": np.ones((2, 2), np.float32)}, folder / "model.safetensors")
+    change_config(folder, model_type=model_type)
+    assert vision_of(folder).reason == reason
+
+
 def test_a_model_for_text_has_nothing_to_say(tmp_path: Path) -> None:
     folder = golden_folder(tmp_path / "model", "qwen3_vl")
     change_config(folder, vision_config=None, image_token_id=None)
