@@ -365,7 +365,10 @@ def _in_parts(turns: Turns, image: str, *, only_images: bool) -> Turns:
     changed = Turns()
     for turn in turns:
         pieces = [piece for piece in re.split(f"({image})", turn["content"]) if piece] or [""]
-        parts = [_Part(type="image") if piece == image else _Part(type="text", text=piece) for piece in pieces]
+        # Pixtral's template wants a text's `content`.
+        parts = [
+            _Part(type="image") if piece == image else _Part(type="text", text=piece, content=piece) for piece in pieces
+        ]
         stays = only_images and image not in pieces
         changed.append(turn if stays else turn | {"content": parts})
     return changed

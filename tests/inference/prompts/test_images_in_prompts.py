@@ -60,6 +60,7 @@ TEMPLATES = {
     "LFM2, JSON of what is no text": _only_users_see("{{ m.content if m.content is string else m.content | tojson }}"),
     "SmolVLM": "<|im_start|>{% for m in messages %}{{ m.role | capitalize }}{% if m.content[0]['type'] == 'image' %}:"
     "{% else %}: {% endif %}" + _PARTS + "<end_of_utterance>\n{% endfor %}Assistant:",
+    "Pixtral": _TURN.replace("TEXT", _EITHER.replace("p.text", "p['content']")),
     "lists alone": _TURN.replace("TEXT", _PARTS),
     "a fine-tune that prints contents": _only_users_see("{{ m.content }}"),
     "a fine-tune that adds contents": _only_users_see("{{ '' + m.content }}"),
