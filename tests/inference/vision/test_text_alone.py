@@ -68,7 +68,7 @@ def test_further_settings_of_lfm2_vl_do_no_harm(tmp_path: Path) -> None:
     assert apart(text_logits(folder), expected("lfm2_vl")["logits"][:TEXT]) < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["smolvlm", "lfm2_vl"])
+@pytest.mark.parametrize("kind", ["smolvlm", "lfm2_vl", "qwen2_vl", "qwen2_5_vl", "mistral3", "pixtral"])
 def test_copies_by_mlx_vlm_load(tmp_path: Path, kind: str) -> None:
     folder = golden_folder(tmp_path / "model", kind)
     save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
