@@ -1,5 +1,6 @@
 """Reads and counts the files of unsent messages, and keeps the part of each that is sent."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
@@ -98,6 +99,8 @@ class PendingFiles(QObject):
         self._cap = settings.values.image_cap
         self._chat: int | None = None
         self._files: dict[int, PendingFile] = {}
+        # The files of the open chat that were removed, and the texts that were pasted, latest last.
+        self._changes = deque[PendingFile](maxlen=MAX_FILES)
         self._last = 0
         self._reader = FileReader()
         self._reading = BackgroundWork("files", self)
@@ -176,6 +179,7 @@ class PendingFiles(QObject):
     def show_chat(self, chat: int | None) -> None:
         """Show the files of a chat, which is the open one now."""
         self._chat = chat
+        self._changes.clear()
         self.changed.emit()
 
     def add_files(self, paths: Iterable[str]) -> None:
@@ -202,16 +206,17 @@ class PendingFiles(QObject):
         )
         self.changed.emit()
 
-    def add_text(self, text: str) -> int:
-        """Attach a text that was pasted; return the file's id, or 0 if the message has too many files."""
+    def add_text(self, text: str) -> bool:
+        """Attach a text that was pasted, unless the message has too many files."""
         if len(self.files) >= MAX_FILES:
-            return 0
+            return False
         names = {file.name for file in self.files}
         name = next(name for n in count(1) if (name := f"Pasted text{f' {n}' if n > 1 else ''}.txt") not in names)
         read = ReadFile(name, FileKind.TEXT, (text,))
         file = self._add(name)
         self._take(file, read, Part(text, ""), attached(read, text))
-        return file.id
+        self._changes.append(file)
+        return True
 
     def _add(self, name: str) -> PendingFile:
         self._last += 1
@@ -220,9 +225,35 @@ class PendingFiles(QObject):
         return file
 
     def remove_file(self, file_id: int) -> None:
-        """Remove a file, and stop reading it."""
-        self._drop([self._files[file_id]])
+        """Remove a file, and stop reading it; one that was read can be taken back."""
+        file = self._files[file_id]
+        self._drop([file])
+        if file.read is not None:
+            self._changes.append(file)
         self.changed.emit()
+
+    def take_back(self, max_text: int) -> str | None:
+        """Undo the last removal of a file, or the last paste of a text, which is returned; None without such a change.
+
+        Args:
+            max_text: A pasted text of more characters stays a file.
+        """
+        while self._changes:
+            file = self._changes.pop()
+            if file.id not in self._files:
+                if len(self.files) >= MAX_FILES:
+                    self.refused.emit(_TOO_MANY)
+                    return ""
+                file.chat = self._chat
+                self.put_back([file])
+                self._count(file)
+                return ""
+            text = file.read.parts[0] if file.read else ""
+            if 0 < len(text) <= max_text:
+                self._drop([file])
+                self.changed.emit()
+                return text
+        return None
 
     def _drop(self, files: Iterable[PendingFile]) -> None:
         for file in files:
@@ -309,11 +340,12 @@ class PendingFiles(QObject):
     def remove_files(self) -> None:
         """Remove the files of the open chat, which were sent."""
         self._drop(self.files)
+        self._changes.clear()
         self.changed.emit()
 
     def put_back(self, files: Iterable[PendingFile]) -> None:
-        """Put files that `remove_files` removed back into their message: it was not stored."""
-        self._files |= {file.id: file for file in files}
+        """Put files that were removed back into their places."""
+        self._files = dict(sorted((self._files | {file.id: file for file in files}).items()))
         self.changed.emit()
 
     def begin_anew(self) -> None:

@@ -124,8 +124,6 @@ class ComposerField(PromptField):
         self.prompts = PromptList(self)
         # Attaches a long text, or returns False; None where texts stay texts.
         self.attach_text: Callable[[str], bool] | None = None
-        # Returns the text that was attached last, for Undo; empty if it is not attached any more.
-        self.take_back: Callable[[], str] = str
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if local_files(event.mimeData()) or has_image(event.mimeData()):
@@ -153,15 +151,6 @@ class ComposerField(PromptField):
                 super().insertFromMimeData(source)
         else:
             super().insertFromMimeData(source)
-
-    def undo(self) -> None:
-        """Undo the last change, or make a long text that was attached after it text again."""
-        text = "" if self.document().isModified() else self.take_back()
-        if text:
-            self.textCursor().insertText(text)
-            self.ensureCursorVisible()
-        else:
-            super().undo()
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         super().focusInEvent(event)

@@ -189,7 +189,7 @@ class ConversationView(Ground):
         self.composer.field.files_pasted.connect(self.files.attach_files)
         self.composer.field.image_pasted.connect(self.files.add_image)
         self.composer.field.attach_text = self.files.add_text
-        self.composer.field.take_back = self.files.take_back
+        self.files.share_undo(self.composer.field)
         self.files.noted.connect(self.composer.show_note)
         self._chat.files.changed.connect(self.composer.refresh_button)
         self.files.done.connect(self.composer.setFocus)
@@ -218,6 +218,7 @@ class ConversationView(Ground):
             attacher.done.connect(editor.setFocus)
             chips.height_changed.connect(editor.field.height_changed)
             editor.add_files(chips, attacher.choose_files)
+            attacher.share_undo(editor.field)
             editor.needs_no_words = lambda: bool(files.images)
             files.changed.connect(editor.refresh_button)
             editor.cancelled.connect(partial(self._chat.end_edit, message.id))

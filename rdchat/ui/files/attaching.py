@@ -22,6 +22,7 @@ from rdchat.ui.style.buttons import add_action, pop_up
 from rdchat.ui.style.layouts import discard, lay_out_later, scrolled
 from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import TIGHT, Theme
+from rdchat.ui.transcript.message_parts import PromptField
 
 # The chips take three lines at most; more scroll.
 _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
@@ -141,7 +142,6 @@ class FileAttacher(QObject):
         self._parent = parent
         self._refusals: list[str] = []
         self._screenshots = BackgroundWork("screenshot", self)
-        self._pasted = 0
         chips.remove_requested.connect(self._remove)
         chips.choice_requested.connect(self._choose)
         controller.prompt_refused.connect(self._on_prompt_refused)
@@ -164,20 +164,17 @@ class FileAttacher(QObject):
 
     def add_text(self, text: str) -> bool:
         """Attach a long text that was pasted, unless the message has too many files."""
-        self._pasted = self._files.add_text(text)
-        return self._pasted > 0
+        return self._files.add_text(text)
 
     def _begin_to_add(self) -> None:
         self._refusals.clear()
         self.noted.emit("")
 
-    def take_back(self) -> str:
-        """Remove the text that was pasted last, and return it; empty if it is too long or not attached any more."""
-        file = next((file for file in self._files.files if file.id == self._pasted), None)
-        if file is None or file.read is None or len(file.read.parts[0]) > MAX_TEXT:
-            return ""
-        self._remove(file.id)
-        return file.read.parts[0]
+    def share_undo(self, field: PromptField) -> None:
+        """Have Undo in a text field bring back files that were removed."""
+        field.take_back = partial(self._files.take_back, MAX_TEXT)
+        # Undo comes back to this state of the text.
+        self._chips.remove_requested.connect(lambda _id: field.document().setModified(False))
 
     def offer(self) -> None:
         """Ask for files to attach, or on a Mac for a part of the screen."""

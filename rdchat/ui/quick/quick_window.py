@@ -55,6 +55,7 @@ class QuickWindow(SideWindow):
         self.images = FileAttacher(
             controller, files, self.composer.files, theme, self, question=lambda: self.composer.text
         )
+        self.images.share_undo(self.composer.field)
         self.composer.add_line(SightLine(controller.model_slot, files, theme))
         # A further question is sent when the reply has ended.
         self.composer.sends_later = False

@@ -49,6 +49,8 @@ class PromptField(PlainField):
         self._theme = theme
         self._lines = lines
         self._return_submits = return_submits
+        # Undoes the last change of the message's files, and returns a text to insert; None without such a change.
+        self.take_back: Callable[[], str | None] = lambda: None
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAccessibleName(name)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -68,7 +70,6 @@ class PromptField(PlainField):
         if event.key() == Qt.Key.Key_Up and not key & ~modifier.KeypadModifier and is_blank:
             self.above_requested.emit()
         elif event.matches(QKeySequence.StandardKey.Undo):
-            # Subclasses have their own.
             self.undo()
         elif event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self.composing:
             super().keyPressEvent(event)
@@ -78,6 +79,15 @@ class PromptField(PlainField):
             self.submit_requested.emit()
         else:
             self.textCursor().insertText("\n")  # Qt's own Shift-Return would insert U+2028
+            self.ensureCursorVisible()
+
+    def undo(self) -> None:
+        """Undo the last change of the text, or what was done to the files of the message after it."""
+        text = None if self.document().isModified() else self.take_back()
+        if text is None:
+            super().undo()
+        elif text:
+            self.textCursor().insertText(text)
             self.ensureCursorVisible()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

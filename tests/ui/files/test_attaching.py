@@ -173,6 +173,48 @@ def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, cha
     assert not window.conversation.composer.files.isVisible()
 
 
+def test_undo_brings_back_removed_files_in_their_places(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    activate(window)
+    field = window.conversation.composer.field
+    for text in ("one", "two", "three"):
+        chat.open.files.add_text(text)
+    counted(qtbot, window, 3)
+    before = names(window)
+    qtbot.keyClicks(field, "Sum up")
+    for chip in chips(window)[:2]:
+        click_on(chip.remove)
+    assert names(window) == before[2:]
+    assert window.focusWidget() is field
+    qtbot.keyClicks(field, " all")
+    undo(window)
+    assert (field.toPlainText(), len(chips(window))) == ("Sum up", 1), "Undo takes back what was done last"
+    undo(window)
+    assert len(chips(window)) == 2
+    undo(window)
+    qtbot.waitUntil(lambda: names(window) == before)
+    click_on(chips(window)[0].remove)
+    chat.say("Go")
+    undo(window)
+    assert not chips(window), "a message that was sent is not undone"
+
+
+def test_undo_brings_back_a_file_of_a_message_that_is_edited(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    activate(window)
+    chat.open.files.add_text("one")
+    counted(qtbot, window, 1)
+    chat.say("How much?")
+    (message,) = window.conversation.transcript.findChildren(PersonMessage)
+    editor = message.edit()
+    (row,) = editor.findChildren(PendingRow)
+    click_on(row.row.chips[0].remove)
+    assert not row.row.chips
+    press_key(editor.field, "Ctrl+Z")
+    assert len(row.row.chips) == 1
+    assert editor.text == "How much?"
+
+
 @pytest.mark.slow
 def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path
