@@ -32,11 +32,13 @@ class TrashedFolder:
         name: Name of the model.
         folder: The folder's former path.
         trash_path: Its path in the Trash.
+        tower: The vision tower that was deleted with it, and comes back with it.
     """
 
     name: str
     folder: Path
     trash_path: Path
+    tower: "TrashedFolder | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,8 @@ def put_back(trashed: TrashedFolder) -> None:
         raise ModelError(f"{name} is no longer in the Trash.", "It may have been deleted for good.") from error
     except OSError as error:
         raise file_error(error, f"{name} cannot be restored", "Put it back from the Trash.") from error
+    if trashed.tower is not None:
+        put_back(trashed.tower)
 
 
 def _delete_for_good(name: str, path: Path) -> None:

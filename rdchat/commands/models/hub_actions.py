@@ -191,6 +191,8 @@ def delete(args: argparse.Namespace) -> int:
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
     question = RemovalQuestion.for_model(replace(card, name=args.model))
+    tower = question.tower
+    question = replace(question, tower=None)
     if not agreed(args.yes, f"{args.model}: {question.question_text()}"):
         return 1
     try:
@@ -201,6 +203,7 @@ def delete(args: argparse.Namespace) -> int:
             return 1
         question.delete_model(_move_to_trash)
     result = f"{args.model} is deleted." if question.for_good else f"{args.model} is in the Trash."
+    result += f" Its vision stays; `rdchat models delete {tower.model.name}` deletes it." if tower else ""
     terminal.print_result(args, {"model": args.model, "restorable": not question.for_good}, result)
     return 0
 

@@ -196,7 +196,7 @@ def vision_of(folder: Path) -> Vision:
         ModelError: If it is not a model folder, or is damaged.
     """
     vision = _vision_in(folder)
-    if vision.reason != NO_VISION or (tower := _fetched_tower(folder)) is None:
+    if vision.reason != NO_VISION or (tower := fetched_tower(folder)) is None:
         return vision
     try:
         return _vision_in(tower)._replace(is_fetched=True)
@@ -234,8 +234,12 @@ def states_vision(config: _Config) -> bool:
     return any(config.get(key) is not None for key in ("vision_config", "image_token_id", "image_token_index"))
 
 
-def _fetched_tower(model: Path) -> Path | None:
-    """Return the folder of the tower that was fetched for a model, the first by name; None without one."""
+def fetched_tower(model: Path) -> Path | None:
+    """Return the folder of the tower that was fetched for a model, the first by name; None without one.
+
+    Raises:
+        ModelError: If it is not a model folder, or is damaged.
+    """
     # A tower is whole once it has a configuration.
     results = paths.towers_dir().glob(f"*-vision-{target_hash(model)[:6]}/config.json")
     return min((path.parent for path in results), default=None)

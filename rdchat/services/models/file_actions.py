@@ -4,14 +4,14 @@ Only models in the hub's cache and in rdchat's own folders are deleted; other pr
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rdchat import paths
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import CachedRepository, repository_of, snapshot_of
-from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion
+from rdchat.hub.deleting import DeletionPlan, MoveToTrash, TrashedFolder, delete, plan_deletion
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.newcomers import drafter_for
@@ -31,11 +31,13 @@ class RemovalQuestion:
 
     Attributes:
         has_trash: False once the system refused to move it to the Trash.
+        tower: The deletion of the vision tower that was fetched for it, which follows; None if there is none to delete.
     """
 
     model: ModelCard
     plan: DeletionPlan
     has_trash: bool = True
+    tower: "RemovalQuestion | None" = None
 
     @classmethod
     def for_model(cls, model: ModelCard) -> "RemovalQuestion":
@@ -53,21 +55,41 @@ class RemovalQuestion:
         else:
             repository = CachedRepository(model.name, model.path)
             plan = DeletionPlan(repository, "", (model.path,), model.disk_bytes, (), unfinished=False)
-        return cls(model, plan)
+        # Other revisions of the model may have the same weights.
+        has_tower = plan.is_complete and not model.is_drafter and not model.is_unfinished
+        return cls(model, plan, tower=cls._for_tower(model) if has_tower else None)
+
+    @classmethod
+    def _for_tower(cls, model: ModelCard) -> "RemovalQuestion | None":
+        from rdchat.inference.vision.families import fetched_tower  # noqa: PLC0415  slow to import
+
+        # A damaged model is deleted alone.
+        with suppress(RdchatError, OSError):
+            if (folder := fetched_tower(model.path)) is not None:
+                size = sum(path.stat().st_size for path in folder.iterdir())
+                named = replace(model, name=folder.name, path=folder, repository="", is_drafter=True, disk_bytes=size)
+                return cls.for_model(named)
+        return None
 
     @property
     def for_good(self) -> bool:
         """Whether it is deleted for good; otherwise it goes to the Trash."""
         return not (self.plan.is_complete and self.has_trash)
 
-    def delete_model(self, move_to_trash: MoveToTrash) -> Path | None:
-        """Delete the model; return its path in the Trash, None if that is unknown or it was deleted for good.
+    def delete_model(self, move_to_trash: MoveToTrash) -> TrashedFolder | None:
+        """Delete the model; return its folder in the Trash, None if that is unknown or it was deleted for good.
+
+        A tower that cannot be deleted stays, and is still listed.
 
         Raises:
             NoTrashError: If it cannot be moved to the Trash. Ask again, with `has_trash` false.
             RdchatError: If it cannot be deleted.
         """
-        return delete(self.plan, None if self.for_good else move_to_trash)
+        trash_path = delete(self.plan, None if self.for_good else move_to_trash)
+        tower = None
+        with suppress(RdchatError):
+            tower = self.tower and replace(self.tower, has_trash=self.has_trash).delete_model(move_to_trash)
+        return trash_path and TrashedFolder(self.model.name, self.plan.repository.folder, trash_path, tower)
 
     def question_text(self, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
         """Return what deleting a model or a drafter would do, in sentences."""

@@ -43,16 +43,11 @@ class Removal(ModelService):
             else:
                 self.failed.emit(error)
 
-        self._work.do(lambda: question.delete_model(move_to_trash), partial(self._on_removed, question), failed)
+        self._work.do(lambda: question.delete_model(move_to_trash), partial(self.removed.emit, question), failed)
 
     def restore_model(self, trashed: TrashedFolder) -> None:
         """Put a model back; `restored` or `failed` follows."""
         self._work.do(lambda: put_back(trashed), lambda _none: self.restored.emit(trashed), self.failed.emit)
-
-    def _on_removed(self, question: RemovalQuestion, trash_path: Path | None) -> None:
-        name = question.model.name
-        folder = question.plan.repository.folder
-        self.removed.emit(question, None if trash_path is None else TrashedFolder(name, folder, trash_path))
 
 
 def move_to_trash(folder: Path) -> Path | None:

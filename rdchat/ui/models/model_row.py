@@ -1,10 +1,11 @@
 """A row for a model or drafter in any state: texts, progress, and the two buttons that its state offers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QCheckBox, QMenu, QPushButton, QToolButton, QWidget
 from shiboken6 import isValid
 
 from rdchat.errors import RdchatError
@@ -297,7 +298,15 @@ class ModelRow(QWidget):
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"
-        ask(self, title, sentences, answer, lambda: models.delete(question, self._confirm_deletion), removes=True)
+        option = None
+        if question.tower is not None:
+            option = QCheckBox(f"Also delete its vision ({size_text(question.tower.plan.freed_bytes)})", checked=True)
+
+        def delete() -> None:
+            without = replace(question, tower=None)
+            models.delete(question if option and option.isChecked() else without, self._confirm_deletion)
+
+        ask(self, title, sentences, answer, delete, removes=True, option=option)
 
     def _press(self, index: int) -> None:
         self._cancelled = False

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QSignalBlocker, Qt, QTimerEvent, QUrl
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
-from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QFileDialog, QLineEdit, QMessageBox, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QCheckBox,
+    QDialog,
+    QFileDialog,
+    QLineEdit,
+    QMessageBox,
+    QWidget,
+)
 
 from rdchat import host
 from rdchat.errors import StorageError, file_errors
@@ -178,6 +187,7 @@ def ask(
     *,
     leave: str = "Cancel",
     removes: bool = False,
+    option: QCheckBox | None = None,
 ) -> QMessageBox:
     """Ask whether to do something, after a pause for reading; Return and Escape answer no.
 
@@ -189,8 +199,11 @@ def ask(
         then: Called after yes.
         leave: The text of the button for no.
         removes: Whether data is lost by it.
+        option: Shown above the buttons.
     """
     box = message_box(QMessageBox.Icon.Question, question, detail, parent=parent)
+    if option is not None:
+        box.setCheckBox(option)
     role = QMessageBox.ButtonRole
     do = box.addButton(answer, role.DestructiveRole if removes else role.AcceptRole)
     keep = box.addButton(leave, role.RejectRole)

@@ -7,6 +7,7 @@ import pytest
 from rdchat import paths
 from rdchat.cli import main
 from rdchat.commands import terminal
+from rdchat.inference.models.safetensors_file import target_hash
 from tests.commands.running import check_refused, printed_json
 from tests.hub.hub_server import HubServer
 from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
@@ -48,6 +49,18 @@ def test_a_copy_sees_after_its_size_was_agreed_to(
     assert (listed[name]["kind"], listed[name]["complete"], listed["tiny"]["kind"]) == ("vision", True, "model")
     assert printed_json(capsys, "models", "delete", name, "--yes")["model"] == name
     check_refused(capsys, [*ASK, "--model", "tiny", "--image", image], "This copy has no vision.", 1)
+
+
+def test_deleting_a_model_says_how_to_delete_its_tower(capsys: pytest.CaptureFixture[str], system_trash: Path) -> None:
+    copy = without_tower(seeing_folder(paths.models_dir() / "tiny", "qwen3_vl"))
+    tower = paths.towers_dir() / f"tiny-vision-{target_hash(copy)[:6]}"
+    tower.mkdir(parents=True)
+    (tower / "config.json").write_text("{}")
+    assert main(["models", "delete", "tiny", "--yes"]) == 0
+    said = capsys.readouterr().out
+    assert said == f"tiny is in the Trash. Its vision stays; `rdchat models delete {tower.name}` deletes it.\n"
+    assert main(["models", "delete", tower.name, "--yes"]) == 0
+    assert not tower.exists()
 
 
 def test_a_file_that_is_an_image_points_to_the_option_for_images(

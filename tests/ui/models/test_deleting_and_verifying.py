@@ -7,22 +7,27 @@ from time import sleep
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QMessageBox
+from PySide6.QtWidgets import QCheckBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
+from rdchat import paths
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.known_files import checksum
 from rdchat.hub.verifying import Verdict
+from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.entries import verdict_text
 from rdchat.ui.models.installed_page import InstalledPage
 from tests.hub.downloads.downloading import NAME, cached, download, small_files
 from tests.hub.hub_server import HubServer
+from tests.inference.vision.fetched_towers import without_tower
+from tests.inference.vision.seeing_chats import seeing_folder
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
 from tests.ui.models.page_steps import answer, names, pick, refresh
+from tests.ui.shown_widgets import shown_child
 
 
 @pytest.fixture
@@ -53,6 +58,47 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
     qtbot.waitUntil(lambda: page.result.label.text() == "small-4bit is back.")
     qtbot.waitUntil(lambda: NAME in names(page))
     assert downloaded.is_dir()
+
+
+@pytest.fixture
+def tower(qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models) -> Path:
+    """A tower that was fetched for a model, which is picked."""
+    folder = without_tower(seeing_folder(paths.models_dir() / "blind", "qwen3_vl"))
+    tower = paths.towers_dir() / f"blind-vision-{target_hash(folder)[:6]}"
+    tower.mkdir(parents=True)
+    (tower / "config.json").write_text("{}" + " " * 99_998)
+    blind = library_model("blind", path=folder, repository="", model="blind", origin="rdchat")
+    machine.models.append(blind)
+    refresh(qtbot, models)
+    pick(page, "blind")
+    return tower
+
+
+@pytest.mark.parametrize("with_tower", [True, False])
+def test_a_tower_is_deleted_with_its_model_and_comes_back(
+    qtbot: QtBot,
+    machine: Machine,
+    page: InstalledPage,
+    models: Models,
+    tower: Path,
+    system_trash: Path,
+    *,
+    with_tower: bool,
+) -> None:
+    model = machine.models.pop()
+    page.details.row.delete.trigger()
+    qtbot.waitUntil(lambda: any(box.isVisible() for box in page.findChildren(QMessageBox)))
+    option = shown_child(page, QCheckBox)
+    assert (option.text(), option.isChecked()) == ("Also delete its vision (100 KB)", True)
+    option.setChecked(with_tower)
+    answer(qtbot, page, "Delete")
+    qtbot.waitUntil(lambda: page.result.link.text() == "Undo" and not model.path.exists())
+    assert tower.exists() is not with_tower
+    machine.models.append(model)
+    page.result.link.click()
+    qtbot.waitUntil(lambda: page.result.label.text() == "blind is back.")
+    assert model.path.exists()
+    assert (tower / "config.json").exists()
 
 
 def test_without_a_trash_it_is_asked_again(
