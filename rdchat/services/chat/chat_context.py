@@ -1,7 +1,8 @@
 """Counts the tokens of the open chat, and shortens one that is too long in a way that the person chooses."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 
@@ -18,6 +19,7 @@ from rdchat.services.chat.chat_prompt import (
     Budget,
     ChatPrompt,
     Count,
+    LeftOut,
     SummaryPlan,
     cut_position,
     plan_summary,
@@ -65,6 +67,7 @@ class ContextUse:
         answered: Whether the chat ends with a reply: the next message is another question.
         images: Images of the messages in the prompt.
         longest: See `ModelInfo.longest_count`; 0 for the model's context.
+        left_out: The images that the prompt does not have.
     """
 
     tokens: int | None
@@ -75,6 +78,7 @@ class ContextUse:
     answered: bool = False
     images: int = 0
     longest: int = 0
+    left_out: LeftOut = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
@@ -165,10 +169,10 @@ class ContextMeter(QObject):
         def count(job: Job[ContextUse]) -> ContextUse:
             complete = prompt.with_files(replies.file_text, job.check_cancelled, image_of=replies.image_of)
             images = sum(map(len, complete.images.values()))
-            try:
-                return ContextUse(count_tokens(complete.turns(job.check_cancelled)), *facts, images, longest)
-            except PromptTooLongError:
-                return ContextUse(None, *facts, images, longest)
+            use = ContextUse(None, *facts, images, longest, complete.left_out)
+            with suppress(PromptTooLongError):
+                return replace(use, tokens=count_tokens(complete.turns(job.check_cancelled)))
+            return use
 
         job = self._thread.run_job(count, lambda outcome: self._take(job, outcome))
         self._job = job

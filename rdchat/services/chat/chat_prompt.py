@@ -14,6 +14,8 @@ _SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes
 type FileText = Callable[[AttachedFile], str]
 type ImageOf = Callable[[AttachedFile, Callable[[], None]], ChatImage | None]
 type Images = Mapping[int, tuple[ChatImage, ...]]
+type LeftOut = Mapping[int, Sequence[str]]
+"""Digests of the images that the model does not get since a chat has too many, by the ids of their messages."""
 Count = Callable[[Sequence[ChatMessage]], int]
 # The longest summary, in tokens.
 _LONGEST_SUMMARY = 768
@@ -45,6 +47,7 @@ class ChatPrompt:
         typed: A question that is not sent yet, with its files; blank for none.
         typed_images: The images of that question.
         images: The images of the path's messages, by their ids; `with_files` finds them.
+        left_out: The oldest images of many, in whose place a line stands.
     """
 
     path: Sequence[Message]
@@ -52,6 +55,7 @@ class ChatPrompt:
     typed: str = ""
     typed_images: tuple[ChatImage, ...] = ()
     images: Images = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=dict)
 
     @property
     def asks(self) -> bool:
@@ -87,13 +91,15 @@ class ChatPrompt:
             texts = [*blocks, each.text] if each.text.strip() else blocks
             path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
         excess = len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
+        left_out: dict[int, Sequence[str]] = {}
         for index, each in enumerate(path):
             if excess > 0 and (first := images[each.id][:excess]):
                 lines = [_LEFT_OUT] * len(first) + ([each.text] if each.text else [])
                 path[index] = replace(each, text="\n".join(lines))
                 images[each.id] = images[each.id][excess:]
+                left_out[each.id] = [image.digest for image in first]
                 excess -= len(first)
-        return replace(self, path=path, images=images)
+        return replace(self, path=path, images=images, left_out=left_out)
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
         """Return what a chat template takes: messages that are not cut, with a summary of those that are.

@@ -87,9 +87,12 @@ class RemovalQuestion:
         """
         trash_path = delete(self.plan, None if self.for_good else move_to_trash)
         tower = None
-        with suppress(RdchatError):
-            tower = self.tower and replace(self.tower, has_trash=self.has_trash).delete_model(move_to_trash)
-        return trash_path and TrashedFolder(self.model.name, self.plan.repository.folder, trash_path, tower)
+        if self.tower is not None:
+            with suppress(RdchatError):
+                tower = replace(self.tower, has_trash=self.has_trash).delete_model(move_to_trash)
+        if trash_path is None:
+            return None
+        return TrashedFolder(self.model.name, self.plan.repository.folder, trash_path, tower)
 
     def question_text(self, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
         """Return what deleting a model or a drafter would do, in sentences."""

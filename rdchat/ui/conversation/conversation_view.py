@@ -181,6 +181,7 @@ class ConversationView(Ground):
 
     def _connect_pages(self) -> None:
         controller = self._controller
+        transcript = self.transcript
         meter = self._controller.context.meter
         self.composer.submitted.connect(controller.send)
         self.composer.shape.remove.clicked.connect(self._end_shape)
@@ -199,6 +200,7 @@ class ConversationView(Ground):
         self.composer.field.above_requested.connect(self._edit_last_question)
         self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
         meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
+        meter.changed.connect(lambda: transcript.mark_left_out(self.sight.left_out))
         self.welcome.starter_chosen.connect(self._take_starter)
 
     def _save_edit(self, message_id: int, text: str) -> None:

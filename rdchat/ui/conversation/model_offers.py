@@ -8,9 +8,11 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 from rdchat.hub.cache_layout import free_bytes
 from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.messages import MAX_IMAGES
 from rdchat.inference.api.model_facts import NO_VISION, ModelCard, ranked_model, remote_model
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.chat_context import ContextMeter
+from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.models.fit import Machine
@@ -152,7 +154,9 @@ class WelcomeView(QWidget):
 
 
 class SightLine(QWidget):
-    """Says that the model does not see, and offers a model that does; hidden without images.
+    """Says that the model does not see, and offers a model that does; or that it does not get all images.
+
+    Hidden where it gets all of them, or there are none.
 
     Args:
         slot: The model.
@@ -212,6 +216,13 @@ class SightLine(QWidget):
         now = self._memory.now if self._memory else None
         return smallest_that_sees(Machine(now, self._slot.dtype) if now else None)
 
+    @property
+    def left_out(self) -> LeftOut:
+        """The images of the open chat that a model does not get although it sees."""
+        use = self._meter.use if self._meter else None
+        info = self._slot.info
+        return use.left_out if use and info and info.sees else {}
+
     def update_line(self) -> None:
         """Show or hide the line."""
         info = None if self._slot.loading else self._slot.info
@@ -233,8 +244,14 @@ class SightLine(QWidget):
         if is_blind and self.isHidden() and self._installed is not None and self._memory is not None:
             self._installed.search_folders()
             self._memory.ask_again()
-        self.setVisible(is_blind)
-        self.button.setVisible(self._installed is not None)
+        excess = sum(map(len, self.left_out.values()))
+        if excess:
+            oldest = f"The {excess:,} oldest images" if excess > 1 else "The oldest image"
+            left_out = f"{oldest} of this chat {'are' if excess > 1 else 'is'} left out"
+            self.text.show_text(f"{left_out}: the model gets the latest {MAX_IMAGES}.", "muted")
+            self.fetch.hide()
+        self.setVisible(is_blind or excess > 0)
+        self.button.setVisible(is_blind and self._installed is not None)
 
     def _act(self) -> None:
         """Load the model that sees, or let the person choose one; the message stays in the field."""

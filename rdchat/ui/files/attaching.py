@@ -19,10 +19,9 @@ from rdchat.services.files.prompt_images import seen_size
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, picture_of
 from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
 from rdchat.ui.style.buttons import add_action, pop_up
-from rdchat.ui.style.layouts import discard, lay_out_later, scrolled
+from rdchat.ui.style.layouts import PlainField, discard, lay_out_later, scrolled
 from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import TIGHT, Theme
-from rdchat.ui.transcript.message_parts import PromptField
 
 # The chips take three lines at most; more scroll.
 _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
@@ -170,7 +169,7 @@ class FileAttacher(QObject):
         self._refusals.clear()
         self.noted.emit("")
 
-    def share_undo(self, field: PromptField) -> None:
+    def share_undo(self, field: PlainField) -> None:
         """Have Undo in a text field bring back files that were removed."""
         field.take_back = partial(self._files.take_back, MAX_TEXT)
         # Undo comes back to this state of the text.

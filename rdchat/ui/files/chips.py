@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.errors import ImageRefusedError, RdchatError
+from rdchat.inference.api.messages import MAX_IMAGES
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.chat_prompt import FileText
@@ -38,6 +39,9 @@ _SQUARE = CHIP_HEIGHT - 2 * _INSET
 # A sent image is fitted into this size, and no side is shorter than the other number.
 _TILE = QSize(240, 160)
 _SHORTEST = 56
+# How opaque the ground is over an image that is left out.
+_VEIL = 0.75
+_TOO_OLD = f"The model does not get it: of the images of a chat, it gets the latest {MAX_IMAGES}. "
 
 PICTURES = SerialThread("pictures")
 """One for all windows: the child draws one picture at a time."""
@@ -266,10 +270,19 @@ class ImageTile(Chip):
     def __init__(self, picture: Picture, note: str, theme: Theme, parent: QWidget) -> None:
         super().__init__(theme, parent)
         self._copy = SmallCopy(picture, theme, self)
+        self._note = note
+        self.digest = picture.digest
+        self.left_out = False
         self.setAccessibleName(f"Image {picture.name}, {picture.shown_size}")
-        tip = f"{note} Click to see it larger.".strip()
+        self.mark_left_out(False)
+
+    def mark_left_out(self, left_out: bool) -> None:
+        """Show whether the model does not get the image, since the chat has too many."""
+        self.left_out = left_out
+        tip = f"{self._note} {_TOO_OLD * left_out}Click to see it larger.".strip()
         self.setAccessibleDescription(tip)
-        set_tip(self, f"{picture.name}. {tip}")
+        set_tip(self, f"{self._copy.picture.name}. {tip}")
+        self.update()
 
     def sizeHint(self) -> QSize:
         size = self._copy.picture.size
@@ -280,6 +293,15 @@ class ImageTile(Chip):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         self._copy.fill_area(self.rect(), RADIUS)
+        if self.left_out:
+            colors = self._theme.colors
+            veil = QColor(colors.surface)
+            veil.setAlphaF(_VEIL)
+            paint_card(self, QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), veil, colors.border, RADIUS)
+            painter = QPainter(self)
+            painter.setFont(control_font(-1))
+            painter.setPen(colors.text)
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, "Left out")
         if self.hasFocus():
             paint_focus(QPainter(self), QRectF(self.rect()), self._theme.colors.accent, RADIUS)
 
@@ -335,6 +357,7 @@ class SentFiles(ChipRow):
         super().__init__(parent)
         self._theme = theme
         self._text_of = text_of
+        self._left_out: Sequence[str] = ()
         self.show_files(files)
 
     def show_files(self, files: Sequence[AttachedFile]) -> None:
@@ -342,6 +365,14 @@ class SentFiles(ChipRow):
         discard(*self.chips)
         images_first = sorted(files, key=lambda file: file.kind is not FileKind.IMAGE)
         self.set_chips([self._chip(file, self._theme) for file in images_first])
+        self.mark_left_out(self._left_out)
+
+    def mark_left_out(self, digests: Sequence[str]) -> None:
+        """Mark the images that the model does not get, by their digests."""
+        self._left_out = digests
+        for chip in self.chips:
+            if isinstance(chip, ImageTile) and chip.left_out != (chip.digest in digests):
+                chip.mark_left_out(not chip.left_out)
 
     def arrange(self, width: int) -> int:
         """Arrange the chips within a width; return the height they take with the gap below."""

@@ -300,7 +300,8 @@ class ModelRow(QWidget):
         answer = "Unload and Delete" if loaded else "Delete"
         option = None
         if question.tower is not None:
-            option = QCheckBox(f"Also delete its vision ({size_text(question.tower.plan.freed_bytes)})", checked=True)
+            option = QCheckBox(f"Also delete its vision ({size_text(question.tower.plan.freed_bytes)})")
+            option.setChecked(True)
 
         def delete() -> None:
             without = replace(question, tower=None)

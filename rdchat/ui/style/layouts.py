@@ -3,7 +3,7 @@
 Sheets in front of a window: a title, a text, perhaps more parts, and buttons.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import cos, pi
 from time import monotonic
 
@@ -217,6 +217,8 @@ class PlainField(QPlainTextEdit):
     def __init__(self, placeholder: str = "", *, read_only: bool = False) -> None:
         super().__init__(tabChangesFocus=True, readOnly=read_only)
         self._placeholder = placeholder
+        # Undoes the last change of a message's files, and returns a text to insert; None without such a change.
+        self.take_back: Callable[[], str | None] = lambda: None
         self.textChanged.connect(self._show_placeholder)
         self.textChanged.connect(self._align)
         self._show_placeholder()
@@ -225,6 +227,15 @@ class PlainField(QPlainTextEdit):
     def composing(self) -> bool:
         """Whether an input method composes a text here, which is no part of the field's text yet."""
         return bool(self.textCursor().block().layout().preeditAreaText())
+
+    def undo(self) -> None:
+        """Undo the last change of the text, or what was done to the files of the message after it."""
+        text = None if self.document().isModified() else self.take_back()
+        if text is None:
+            super().undo()
+        elif text:
+            self.textCursor().insertText(text)
+            self.ensureCursorVisible()
 
     def setPlaceholderText(self, text: str) -> None:
         self._placeholder = text

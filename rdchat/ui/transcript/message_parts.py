@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message
+from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
 from rdchat.ui.style.layouts import PlainField, column, lay_out_later, row
@@ -49,8 +50,6 @@ class PromptField(PlainField):
         self._theme = theme
         self._lines = lines
         self._return_submits = return_submits
-        # Undoes the last change of the message's files, and returns a text to insert; None without such a change.
-        self.take_back: Callable[[], str | None] = lambda: None
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAccessibleName(name)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -79,15 +78,6 @@ class PromptField(PlainField):
             self.submit_requested.emit()
         else:
             self.textCursor().insertText("\n")  # Qt's own Shift-Return would insert U+2028
-            self.ensureCursorVisible()
-
-    def undo(self) -> None:
-        """Undo the last change of the text, or what was done to the files of the message after it."""
-        text = None if self.document().isModified() else self.take_back()
-        if text is None:
-            super().undo()
-        elif text:
-            self.textCursor().insertText(text)
             self.ensureCursorVisible()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -329,5 +319,6 @@ class MessageArea(QScrollArea):
         self.on_edit: Callable[[Message, MessageEditor], object] = lambda _message, _editor: None
         # Reads the text of a file; not for the main thread.
         self.file_text: Callable[[AttachedFile], str] = lambda _file: ""
+        self.left_out: LeftOut = {}
         self.column = QWidget(self)
         self.setWidget(self.column)

@@ -107,6 +107,7 @@ class MessageWidget(QWidget):
     def _make_files(self) -> SentFiles:
         files = SentFiles(self.message.files, self.area.file_text, self.area.theme, self)
         files.opened.connect(self.area.file_requested)
+        files.mark_left_out(self.area.left_out.get(self.message.id, ()))
         return files
 
     # --- being edited

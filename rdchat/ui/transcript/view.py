@@ -9,7 +9,9 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 from rdchat.chat.conversation import Message, MessagePath, ReadingPosition
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api.messages import Role
+from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.unsent_memory import UnsentMemory
+from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style.buttons import RoundButton
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import MEDIUM, Theme
@@ -190,6 +192,13 @@ class TranscriptView(MessageColumn):
         if widget := self.widgets.get(message.id):
             widget.show_message(message)
             self.lay_out()
+
+    def mark_left_out(self, left_out: LeftOut) -> None:
+        """Mark the images that the model does not get."""
+        self.left_out = left_out
+        for message_id, widget in self.widgets.items():
+            for files in widget.findChildren(SentFiles):
+                files.mark_left_out(left_out.get(message_id, ()))
 
     def append_text(self, message_id: int, text: str) -> None:
         """Show the text that a reply of the path has gained; it is drawn within a thirtieth of a second."""

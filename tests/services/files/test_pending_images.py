@@ -158,6 +158,7 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
     turns = complete.turns()
     assert sum(len(each.images) for each in turns) == MAX_IMAGES
     assert turns[0].content == "\n".join(["(an image that is left out)"] * 15 + ["One?"])
+    assert complete.left_out == {1: [image(1).digest] * 15}
     assert [len(each.images) for each in turns] == [25, 0, 30, 0, 45]
 
 

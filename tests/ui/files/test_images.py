@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import FileKind, Part, ReadFile, attached
+from rdchat.services.chat import chat_prompt
 from rdchat.services.files.pending_files import PendingFile
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files.attaching import PendingRow, chip_text
@@ -264,6 +265,23 @@ def test_the_viewer_says_the_size_at_which_the_model_sees(
     qtbot.waitUntil(window.previous.isEnabled)
     window.show_other(-1)
     qtbot.waitUntil(lambda: window.detail.text().endswith("The model sees 32 × 48"))  # noqa: RUF001
+
+
+def test_the_images_that_are_too_many_are_marked(
+    qtbot: QtBot, sent: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat_prompt, "MAX_IMAGES", 1)
+    monkeypatch.setattr(fakes, "MODEL", replace(fakes.MODEL, sees=True))
+    line = sent.conversation.sight
+    chat.controller.model_slot.load_model("sees")
+    qtbot.waitUntil(lambda: line.isVisible() and [tile.left_out for tile in tiles(sent)] == [True, False])
+    assert line.text.text() == "The oldest image of this chat is left out: the model gets the latest 100."
+    assert not line.button.isVisible()
+    assert "gets the latest 100" in tiles(sent)[0].accessibleDescription()
+    assert "gets the latest 100" not in tiles(sent)[1].accessibleDescription()
+    monkeypatch.setattr(chat_prompt, "MAX_IMAGES", 2)
+    chat.controller.context.meter.count_soon()
+    qtbot.waitUntil(lambda: not line.isVisible() and not any(tile.left_out for tile in tiles(sent)))
 
 
 def editor_of(window: MainWindow) -> MessageEditor:
