@@ -6,9 +6,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QEvent, QRect, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QGuiApplication, QImage, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QShortcut
-from PySide6.QtWidgets import QFormLayout, QLineEdit, QPlainTextEdit, QRadioButton, QSizePolicy, QSpinBox, QWidget
+from PySide6.QtCore import QEvent, QKeyCombination, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QGuiApplication,
+    QImage,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QNativeGestureEvent,
+    QPainter,
+    QPixmap,
+    QResizeEvent,
+    QShortcut,
+    QTransform,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import (
+    QFormLayout,
+    QFrame,
+    QGraphicsScene,
+    QGraphicsView,
+    QLineEdit,
+    QPlainTextEdit,
+    QRadioButton,
+    QSpinBox,
+    QWidget,
+)
 
 from rdchat.chat.attachments.attached_file import AttachedFile, Part
 from rdchat.errors import RdchatError, file_errors
@@ -35,47 +58,103 @@ _PREVIEW_LINES = 7
 _QUIET_MS = 150
 _MAX_PREVIEW = 6_000
 _MAX_LETTERS = 500
+# A press of a key, or a step of a wheel.
+_STEP = 1.25
+_LEAST_ZOOM = 0.1
+_MOST_ZOOM = 16.0
+_TOGGLE = QKeyCombination(Qt.KeyboardModifier.ControlModifier, Qt.Key.Key_0)
 
 
-class PictureView(QWidget):
-    """An image in the middle of its room, never larger than it is, or a line in its place.
+class PictureView(QGraphicsView):
+    """An image in the middle of its room, or a line in its place.
+
+    At first it is as large as fits, but no larger than it is. The wheel and a pinch zoom it, a double click goes to its
+    actual size and back, and dragging moves it.
 
     Args:
         theme: The appearance to follow.
         copy: Called by the menu's Copy while it has the keyboard.
+
+    Attributes:
+        zoomed: Emitted with the zoom: screen pixels of a pixel of the image.
     """
 
+    zoomed = Signal(float)
+
     def __init__(self, theme: Theme, copy: Callable[[], object]) -> None:
-        super().__init__()
+        super().__init__(transformationAnchor=QGraphicsView.ViewportAnchor.AnchorUnderMouse)
         self._theme = theme
         self.copy = copy
         self.image = QImage()
         self._size = QSize()
         self._text = ""
+        # None while it is as large as fits.
+        self._zoom: float | None = None
+        self.setScene(QGraphicsScene(self))
+        self._item = self.scene().addPixmap(QPixmap())
+        self._item.setTransformationMode(Qt.TransformationMode.SmoothTransformation)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def show_image(self, image: QImage, size: QSize, text: str = "") -> None:
         """Show an image as if it had a size in pixels; without one, show a text."""
         self.image = image
         self._size = size
         self._text = text
-        self.update()
+        self._item.setPixmap(QPixmap.fromImage(image))
+        self._item.setScale(size.width() / max(image.width(), 1))
+        self.setSceneRect(QRectF(QPointF(), size.toSizeF()))
+        self.zoom_to(None if image.isNull() else self._zoom)
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        if self.image.isNull():
-            painter.setPen(self._theme.colors.muted)
-            area = self.rect().adjusted(LARGE, LARGE, -LARGE, -LARGE)
-            painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, self._text)
+    def zoom_to(self, zoom: float | None) -> None:
+        """Show it at a zoom; None shows it as large as fits."""
+        self._zoom = zoom
+        scaled = self._size.scaled(self.viewport().size(), Qt.AspectRatioMode.KeepAspectRatio)
+        fitting = min(scaled.width() / max(self._size.width(), 1), 1.0) or 1.0
+        shown = fitting if zoom is None else min(max(zoom, _LEAST_ZOOM), _MOST_ZOOM)
+        self.setTransform(QTransform.fromScale(shown, shown))
+        mode = QGraphicsView.DragMode
+        self.setDragMode(mode.ScrollHandDrag if shown > fitting else mode.NoDrag)
+        self.zoomed.emit(shown)
+
+    def zoom_by(self, factor: float) -> None:
+        """Show it larger or smaller."""
+        self.zoom_to(self.transform().m11() * factor)
+
+    def toggle_zoom(self) -> None:
+        """Show it at its actual size, or as large as fits if it was zoomed."""
+        self.zoom_to(1.0 if self._zoom is None else None)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            self.zoom_by(_STEP ** (event.angleDelta().y() / 120))
+        else:
+            super().wheelEvent(event)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.toggle_zoom()
+
+    def viewportEvent(self, event: QEvent) -> bool:
+        if isinstance(event, QNativeGestureEvent) and event.gestureType() is Qt.NativeGestureType.ZoomNativeGesture:
+            self.zoom_by(1 + event.value())
+        return super().viewportEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.zoom_to(self._zoom)
+
+    def drawForeground(self, painter: QPainter, area: QRectF | QRect) -> None:
+        colors = self._theme.colors
+        painter.setPen(colors.muted if self.image.isNull() else colors.border)
+        if not self.image.isNull():
+            painter.drawRect(self.sceneRect())
             return
-        painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
-        position = QRect()
-        position.setSize(self._size.scaled(self.size(), Qt.AspectRatioMode.KeepAspectRatio).boundedTo(self._size))
-        position.moveCenter(self.rect().center())
-        painter.drawImage(position, self.image)
-        painter.setPen(self._theme.colors.border)
-        painter.drawRect(position.adjusted(0, 0, -1, -1))
+        painter.resetTransform()
+        room = self.viewport().rect().adjusted(LARGE, LARGE, -LARGE, -LARGE)
+        painter.drawText(room, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, self._text)
 
 
 class ImageWindow(SideWindow):
@@ -109,7 +188,10 @@ class ImageWindow(SideWindow):
         self._index = 0
         self._seen_size = seen_size
         self._seen = ""
+        # Whether all of its pixels were asked for.
+        self._whole = False
         self.view = PictureView(theme, self.copy)
+        self.view.zoomed.connect(self._sharpen)
         self.name = ElidedLabel(theme, bold=True, middle=True)
         self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
         self.previous = IconButton("previous", "Previous image", theme, act=lambda: self.show_other(-1))
@@ -180,6 +262,7 @@ class ImageWindow(SideWindow):
         self.view.setAccessibleName(f"Image {picture.name}, {picture.shown_size}")
         self.view.show_image(QImage(), picture.size, "Reading…")
         self._seen = ""
+        self._whole = False
         seen_size = self._seen_size
         self._show_place()
         PICTURES.do(lambda _job: (picture, seen_size(picture)), self._main.bring(self._show_seen, once=True))
@@ -199,6 +282,14 @@ class ImageWindow(SideWindow):
             button.setVisible(count > 1)
             button.setEnabled(is_there)
 
+    def _sharpen(self, zoom: float) -> None:
+        """Read all pixels of the image once they are needed."""
+        picture = self.picture
+        needed = picture.size.width() * min(zoom * self.devicePixelRatioF(), 1.0)
+        if 0 < self.view.image.width() < needed and not self._whole:
+            self._whole = True
+            ask(picture, NO_LIMIT, self._main.bring(lambda outcome: self._take(picture, outcome), once=True))
+
     def _take(self, picture: Picture, outcome: QImage | RdchatError) -> None:
         if picture is self.picture:
             image, problem = (QImage(), str(outcome)) if isinstance(outcome, RdchatError) else (outcome, "")
@@ -206,23 +297,29 @@ class ImageWindow(SideWindow):
             self.view.setAccessibleDescription(problem)
 
     def event(self, event: QEvent) -> bool:
-        """Keep Copy and Save from the menus: there they belong to the main window."""
-        if (
-            isinstance(event, QKeyEvent)
-            and event.type() is QEvent.Type.ShortcutOverride
-            and any(map(event.matches, (_Key.Copy, _Key.Save)))
-        ):
+        """Keep some keys from the menus: there they belong to the main window."""
+        if isinstance(event, QKeyEvent) and event.type() is QEvent.Type.ShortcutOverride and self._command(event):
             event.accept()
             return True
         return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.matches(_Key.Copy):
-            self.copy()
-        elif event.matches(_Key.Save):
-            self.save_image()
+        if command := self._command(event):
+            command()
         else:
             super().keyPressEvent(event)
+
+    def _command(self, event: QKeyEvent) -> Callable[[], object] | None:
+        view = self.view
+        commands: tuple[tuple[QKeySequence.StandardKey, Callable[[], object]], ...] = (
+            (_Key.Copy, self.copy),
+            (_Key.Save, self.save_image),
+            (_Key.ZoomIn, partial(view.zoom_by, _STEP)),
+            (_Key.ZoomOut, partial(view.zoom_by, 1 / _STEP)),
+        )
+        if event.keyCombination() == _TOGGLE:
+            return view.toggle_zoom
+        return next((command for key, command in commands if event.matches(key)), None)
 
 
 class FileView(SideWindow):

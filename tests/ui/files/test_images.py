@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from PySide6.QtCore import QMimeData, Qt, QUrl
-from PySide6.QtGui import QGuiApplication, QImage
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QUrl
+from PySide6.QtGui import QGuiApplication, QImage, QNativeGestureEvent, QPointingDevice, QWheelEvent
 from PySide6.QtWidgets import QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -22,6 +22,7 @@ from rdchat.ui.files.chips import FileChip, ImageTile
 from rdchat.ui.files.file_drops import has_image, image_in
 from rdchat.ui.files.file_windows import ImageWindow
 from rdchat.ui.style.labels import ElidedLabel
+from rdchat.ui.style.theme import DEFAULT_TEXT
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.window.main_window import MainWindow
@@ -232,6 +233,65 @@ def test_the_arrows_go_through_the_images_of_a_chat(qtbot: QtBot, sent: MainWind
     assert window.windowTitle() == "photo.jpg"
     press_key(window.view, "Esc")
     assert not window.isVisible()
+
+
+def test_an_image_is_zoomed_by_keys_wheel_pinch_and_double_click_and_moved(
+    qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
+) -> None:
+    chat.start()
+    size = QSize(3000, 2000)
+    (tmp_path / "large.png").write_bytes(png(size.toTuple()))
+    window.conversation.files.attach_files([str(tmp_path / "large.png")])
+    wait_for_chips(qtbot, window, 1)
+    chips(window)[0].click()
+    opened = viewer(window)
+    activate(opened)
+    view = opened.view
+    zoom = lambda: view.transform().m11()  # noqa: E731
+    qtbot.waitUntil(lambda: not view.image.isNull())
+    assert view.image.width() < size.width(), "no more pixels than the screen has are read at first"
+    fitting = zoom()
+    assert view.mapFromScene(view.sceneRect()).boundingRect().width() <= view.viewport().width() + 1
+    press_key(view, "Ctrl++")
+    assert zoom() == pytest.approx(fitting * 1.25)
+    press_key(view, "Ctrl+-")
+    press_key(view, "Ctrl+-")
+    assert zoom() == pytest.approx(fitting / 1.25)
+    press_key(view, "Ctrl+0")
+    assert zoom() == fitting
+    qtbot.mouseDClick(view.viewport(), Qt.MouseButton.LeftButton)
+    assert zoom() == 1
+    qtbot.waitUntil(lambda: view.image.size() == size)
+    assert zoom() == 1, "it stays as large when all of its pixels are there"
+    before = view.mapToScene(0, 0)
+    middle = view.viewport().rect().center()
+    qtbot.mousePress(view.viewport(), Qt.MouseButton.LeftButton, pos=middle)
+    qtbot.mouseMove(view.viewport(), middle - QPoint(30, 20))
+    qtbot.mouseRelease(view.viewport(), Qt.MouseButton.LeftButton, pos=middle - QPoint(30, 20))
+    assert view.mapToScene(0, 0) - before == QPointF(30, 20)
+    where = QPointF(middle)
+    turned = QWheelEvent(
+        where,
+        view.viewport().mapToGlobal(where),
+        QPoint(),
+        QPoint(0, 120),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.ControlModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QGuiApplication.sendEvent(view.viewport(), turned)
+    assert zoom() == 1.25
+    pinch = QNativeGestureEvent(
+        Qt.NativeGestureType.ZoomNativeGesture, QPointingDevice(), 2, where, where, where, -0.2, QPointF()
+    )
+    QGuiApplication.sendEvent(view.viewport(), pinch)
+    assert zoom() == 1
+    for _ in range(30):
+        press_key(view, "Ctrl++")
+    assert zoom() == 16
+    assert chat.controller.settings.values.text_size == DEFAULT_TEXT, "the menus' keys are kept from them"
+    opened.close()
 
 
 def test_copies_are_turned_and_have_no_metadata(qtbot: QtBot, sent: MainWindow, tmp_path: Path) -> None:
