@@ -24,8 +24,8 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-# Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
-_PAIRS = 2**22
+from rdchat.inference.vision.layer_functions import attend, gelu_approx, gelu_fast_approx, silu
+
 _GEMMA_THETA = 100
 _AXIAL_THETA = 10_000
 _PIXTRAL_EPSILON = 1e-5
@@ -100,22 +100,6 @@ class TowerWeights:
         return codes, scales, biases, width // scales.shape[-1], codes.shape[-1] * 32 // width
 
 
-def attend(q: mx.array, k: mx.array, v: mx.array, scale: float | None = None) -> mx.array:
-    """Return (n, heads * size): attention of all rows to all, for q, k and v (n, heads, size).
-
-    Scores are multiplied by `scale`, usually 1 / sqrt(size).
-    """
-    q, k, v = (part.swapaxes(0, 1)[None] for part in (q, k, v))
-    parts = []
-    count = max(_PAIRS // q.shape[2], 1)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    for at in range(0, q.shape[2], count):
-        parts.append(mx.fast.scaled_dot_product_attention(q[:, :, at : at + count], k, v, scale=scale))
-        # Otherwise memory for all parts is taken at once.
-        mx.eval(parts[-1])
-    return mx.concatenate(parts, axis=2)[0].swapaxes(0, 1).flatten(1)
-
-
 def rotation(positions: npt.NDArray[Any], size: int, theta: float, parts: int = 1) -> Callable[[mx.array], mx.array]:
     """Return the function that rotates heads, (n, heads, size): half of the frequencies by each number of a place.
 
@@ -168,10 +152,12 @@ def gemma4_rows(
         inner = layer.rms_norm("input_layernorm", x)
         q, k, v = (_linear(layer, f"self_attn.{name}_proj", inner).reshape(len(x), -1, size) for name in "qkv")
         q, k = (turned(layer.rms_norm(f"self_attn.{name}_norm", part)) for name, part in (("q", q), ("k", k)))
-        inner = _linear(layer, "self_attn.o_proj", attend(q, k, mx.fast.rms_norm(v, None, 1e-6), scale=1.0))
+        inner = _linear(
+            layer, "self_attn.o_proj", attend(q, k, mx.fast.rms_norm(v, None, 1e-6), scale=1.0, evaluate=evaluate)
+        )
         x += layer.rms_norm("post_attention_layernorm", inner)
         inner = layer.rms_norm("pre_feedforward_layernorm", x)
-        inner = nn.gelu_approx(_linear(layer, "mlp.gate_proj", inner)) * _linear(layer, "mlp.up_proj", inner)
+        inner = gelu_approx(_linear(layer, "mlp.gate_proj", inner)) * _linear(layer, "mlp.up_proj", inner)
         x += layer.rms_norm("post_feedforward_layernorm", _linear(layer, "mlp.down_proj", inner))
         evaluate(x)
     # Such numbers may be too large for 16 bits.
@@ -220,8 +206,8 @@ def qwen_rows(
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
     for number, block in enumerate(weights.layer_weights("blocks.")[: settings.get("depth")]):
         q, k, v = block.linear("attn.qkv", block.norm("norm1", x)).reshape(-1, 3, heads, width // heads).swapaxes(0, 1)
-        x += block.linear("attn.proj", attend(turned(q), turned(k), v))
-        x += block.linear("mlp.linear_fc2", nn.gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
+        x += block.linear("attn.proj", attend(turned(q), turned(k), v, evaluate=evaluate))
+        x += block.linear("mlp.linear_fc2", gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
         if (merger := taken.get(number)) is not None:
             deep.append(_merged(merger, merger.norm("norm", x.reshape(-1, merged)), "linear_fc1", "linear_fc2"))
         evaluate(x)
@@ -249,13 +235,16 @@ def qwen2_rows(
         q, k, v = qkv.swapaxes(0, 1)
         q = turned(q)
         k = turned(k)
-        inner = _attend_within(windows, q, k, v) if windows and number not in whole else attend(q, k, v)
+        if windows and number not in whole:
+            inner = _attend_within(windows, q, k, v)
+        else:
+            inner = attend(q, k, v, evaluate=evaluate)
         x += block.linear("attn.proj", inner)
         inner = norm(block, "norm2", x)
         if is_gated:
             x += _gated(block, "mlp", inner)
         else:
-            x += block.linear("mlp.fc2", nn.gelu_fast_approx(block.linear("mlp.fc1", inner)))
+            x += block.linear("mlp.fc2", gelu_fast_approx(block.linear("mlp.fc1", inner)))
         evaluate(x)
     merger = weights.part("merger.")
     return _merged(merger, norm(merger, "ln_q", x).reshape(math.prod(grid), -1), "mlp.0", "mlp.2"), ()
@@ -282,11 +271,11 @@ def pixtral_rows(
     places = np.indices((side * grid[0], side * grid[1])).reshape(2, -1).T
     # Rows turn by frequencies 0, 2, 4 and so on, columns by those between them.
     turned = rotation(places * [1, _AXIAL_THETA ** (-2 / size)], size, _AXIAL_THETA)
-    activation = nn.silu if settings.get("hidden_act") == "silu" else nn.gelu
+    activation = silu if settings.get("hidden_act") == "silu" else nn.gelu
     for layer in tower.layer_weights("transformer.layers.")[: settings.get("num_hidden_layers")]:
         inner = layer.rms_norm("attention_norm", x, _PIXTRAL_EPSILON)
         q, k, v = (layer.linear(f"attention.{name}_proj", inner).reshape(len(x), heads, size) for name in "qkv")
-        x += layer.linear("attention.o_proj", attend(turned(q), turned(k), v))
+        x += layer.linear("attention.o_proj", attend(turned(q), turned(k), v, evaluate=evaluate))
         x += _gated(layer, "feed_forward", layer.rms_norm("ffn_norm", x, _PIXTRAL_EPSILON), activation)
         evaluate(x)
     if "projector.norm.weight" in weights:
@@ -299,9 +288,7 @@ def pixtral_rows(
     return _merged(weights, x, "projector.linear_1", "projector.linear_2"), ()
 
 
-def _gated(
-    layer: TowerWeights, name: str, x: mx.array, activation: Callable[[mx.array], mx.array] = nn.silu
-) -> mx.array:
+def _gated(layer: TowerWeights, name: str, x: mx.array, activation: Callable[[mx.array], mx.array] = silu) -> mx.array:
     inner = activation(layer.linear(f"{name}.gate_proj", x)) * layer.linear(f"{name}.up_proj", x)
     return layer.linear(f"{name}.down_proj", inner)
 
@@ -330,12 +317,10 @@ def _windows(settings: Mapping[str, Any], patches: int, grid: tuple[int, int]) -
 
 def _attend_within(windows: list[mx.array], q: mx.array, k: mx.array, v: mx.array) -> mx.array:
     """Return what `attend` does, where each patch sees those of its window."""
-    result = mx.zeros_like(v)
+    result = mx.zeros_like(v.flatten(1))
     for each in windows:
-        parts = (part[each].swapaxes(1, 2) for part in (q, k, v))
-        seen = mx.fast.scaled_dot_product_attention(*parts, scale=q.shape[-1] ** -0.5)
-        result[each] = seen.swapaxes(1, 2)
-    return result.flatten(1)
+        result[each] = attend(q[each], k[each], v[each])
+    return result
 
 
 def _merged(merger: TowerWeights, blocks: mx.array, one: str, other: str) -> mx.array:
@@ -444,8 +429,8 @@ def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, ev
     for layer in weights.layer_weights("encoder.layers.")[: settings.get("num_hidden_layers")]:
         inner = layer.norm("layer_norm1", x)
         q, k, v = (layer.linear(f"self_attn.{name}_proj", inner).reshape(len(x), heads, -1) for name in "qkv")
-        x += layer.linear("self_attn.out_proj", attend(q, k, v))
-        x += layer.linear("mlp.fc2", nn.gelu_approx(layer.linear("mlp.fc1", layer.norm("layer_norm2", x))))
+        x += layer.linear("self_attn.out_proj", attend(q, k, v, evaluate=evaluate))
+        x += layer.linear("mlp.fc2", gelu_approx(layer.linear("mlp.fc1", layer.norm("layer_norm2", x))))
         evaluate(x)
     return weights.norm("post_layernorm", x)
 

@@ -219,12 +219,6 @@ def test_packing_without_biases_is_refused_when_the_model_is_opened(tmp_path: Pa
     assert (info.sees, info.blind) == (False, reason)
 
 
-def test_attention_in_parts_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = golden_folder(tmp_path / "model", "qwen3_vl")
-    monkeypatch.setattr(towers, "_PAIRS", 300)
-    assert apart(rows_of(folder, "qwen3_vl")[0], expected("qwen3_vl")["rows"]) < EQUAL
-
-
 @pytest.mark.parametrize("harm", ["missing", "shape"])
 def test_a_damaged_tower_is_an_error(tmp_path: Path, harm: str) -> None:
     folder = golden_folder(tmp_path / "model", "smolvlm")
