@@ -31,6 +31,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral with linear": ("mixtral", {"rope_parameters": {"rope_type": "linear", "rope_theta": 77.0, "factor": 4.0}}),
     "qwen3_moe": ("qwen3_moe", {}),
     "gemma3_text": ("gemma3_text", {"layer_types": ["full_attention", "sliding_attention"] * 3}),
+    "gemma3_text of another width": ("gemma3_text", {"hidden_size": 112, "sliding_window_pattern": 3}),
     "phi": ("phi", {}),
     "phi3 with longrope": ("phi3", {"rope_parameters": _LONGROPE, **_FROM}),
     "glm": ("glm", {}),

@@ -49,6 +49,18 @@ class _NormByGroup:
         return self.weight * mx.fast.rms_norm(groups, None, self.eps).flatten(-2)
 
 
+class _RootInOwnType:
+    """Gemma 3: the root of the width has the type of the embeddings; the module rounds it to bfloat16 in any case."""
+
+    def __call__(self: Any, inputs: mx.array, cache: Any = None, input_embeddings: mx.array | None = None) -> Any:
+        """Return (1, n, width)."""
+        rows = self.embed_tokens(inputs) if input_embeddings is None else input_embeddings
+        if rows.dtype != mx.bfloat16:
+            root = self.args.hidden_size**0.5
+            rows = rows * (root / mx.array(root, mx.bfloat16).astype(rows.dtype))
+        return super().__call__(inputs, cache, rows)  # type: ignore[misc]
+
+
 def mend(network: Any, model_type: str, values: Mapping[str, Any]) -> None:
     """Mend the faults of a loaded network.
 
@@ -65,6 +77,8 @@ def mend(network: Any, model_type: str, values: Mapping[str, Any]) -> None:
                 norm.groups = values["n_groups"]
             for layer in network.layers:
                 layer.norm.eps = values["layer_norm_epsilon"]
+        case "gemma3" | "gemma3_text":
+            _give(network, "Gemma3Model", _RootInOwnType)
         case "falcon_h1":
             # The keys are not multiplied, whatever `sanitize` does.
             for layer in network.layers:

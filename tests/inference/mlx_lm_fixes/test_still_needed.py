@@ -38,9 +38,10 @@ def test_a_golden_model_is_right_with_all_mends(tmp_path: Path) -> None:
 
 
 ROPES = ("mixtral with linear", "glm", "gemma3_text", "phi3 with longrope", "gpt_oss")
+MENDED = ("jamba", "mamba2", "falcon_h1", "minicpm3", "gemma3_text of another width")
 CASES = [
     *((ropes, "follow_ropes", lambda *_: None, name) for name in ROPES),
-    *((module_faults, "mend", lambda *_: None, name) for name in ("jamba", "mamba2", "falcon_h1", "minicpm3")),
+    *((module_faults, "mend", lambda *_: None, name) for name in MENDED),
     *(
         (module_faults, "with_known_names", lambda _network, _type, weights: weights, name)
         for name in ("ernie4_5_moe", "gpt_oss", "qwen3_5_moe")
