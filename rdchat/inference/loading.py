@@ -65,7 +65,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, PrefillPace
 from rdchat.inference.vision.families import vision_of
-from rdchat.inference.vision.image_rows import TowerInput
+from rdchat.inference.vision.image_rows import TowerInput, seeing
 from rdchat.wording import size_text
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
@@ -158,7 +158,7 @@ def load_model(
         stamp = stamp_of(folder)
         files = check_model_folder(folder)
         chosen = effective_dtype(Dtype(dtype), on_gpu())
-        vision = vision_of(folder)
+        vision = seeing(folder, vision_of(folder))
         sizes = vision.sizes(files.sizes) if part.ranks == 1 else files.sizes
         warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
         network, precision, settings = _weights(files, chosen, part, on_progress, process)

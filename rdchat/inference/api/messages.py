@@ -10,7 +10,7 @@ Calls of tools are JSON from outside, so their limits are here too.
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise, zip_longest
@@ -263,6 +263,8 @@ def shift_before(images: Iterable[ImageSpan], index: int) -> int:
     return sum(image.shift for image in images if image.end <= index)
 
 
-def without_images(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return a conversation for a model that does not see: a line stands for each image."""
-    return [each.with_lines([UNSEEN] * len(each.images)) for each in messages]
+def without_images(
+    messages: Sequence[ChatMessage], is_unseen: Callable[[ChatImage], bool] = lambda _: True
+) -> list[ChatMessage]:
+    """Return a conversation for a model that does not see all images: a line stands for each that it does not."""
+    return [each.with_lines([UNSEEN if is_unseen(image) else image for image in each.images]) for each in messages]

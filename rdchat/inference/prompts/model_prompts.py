@@ -58,6 +58,9 @@ class ImageTexts(Protocol):
     def placeholder(self) -> str:
         """The text that chat templates write for an image."""
 
+    def is_unseen(self, image: ChatImage) -> bool:
+        """Return whether an image failed, so that a line stands for it."""
+
     def expanded(self, images: Sequence[ChatImage], cap: ImageCap, limit: int) -> list[str]:
         """Return the text of each image."""
 
@@ -116,8 +119,7 @@ class ModelPrompts:
             TemplateRefusedError: If the template refuses the conversation, or takes too long.
             PromptTooLongError: If it has far more tokens than `limit`; the caller checks the exact limit.
         """
-        if self.sight is None:
-            messages = without_images(messages)
+        messages = without_images(messages, self.sight.is_unseen) if self.sight else without_images(messages)
         if tools and not self.trained_for_tools:
             messages = tools_as_text(messages, tools)
             tools = ""

@@ -42,6 +42,7 @@ _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 # Names of one function: GELU's approximation with tanh.
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 _SECTIONS = {"qwen2": (16, 24, 24), "qwen3_vl": (24, 20, 20)}
+_UNKNOWN = "rdchat does not know how this model sees."
 # Settings beside the tower's own that change rows.
 _OUTER = ("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
 _RESIZED: _Assumed = {"do_resize": (True,)}
@@ -63,6 +64,7 @@ class Family:
             `tower.encoder.x`.
         needs: Own names that no other family has all of. The first is the projector's last layer: its width is that of
             the rows.
+        matrix: One of `needs` that is a matrix, where a tower of another kind has a kernel of that name; or empty.
         tower: Name of its function among `towers.TOWERS`.
         processor: Name of its entry among `processors.PROCESSORS`.
         placeholder: What chat templates write for an image.
@@ -94,6 +96,7 @@ class Family:
     placeholder: str
     expanded: Callable[[Layout], str]
     sides: Callable[[_Config], dict[str, Any]] | None = None
+    matrix: str = ""
     breaks: bool = False
     by_axis: bool = False
     interleaved: bool = True
@@ -210,6 +213,8 @@ def _vision_in(folder: Path) -> Vision:
         return Vision(None, {}, reason=NO_VISION if states_vision(config) else "")
     tensors = read_headers(folder, weight_files(folder, entries_of(folder)))
     family, own, reason = tower_among(tensors)
+    if family and family.matrix and len(tensors[own[family.matrix]].shape) != 2:
+        return Vision(None, {}, reason=_UNKNOWN)
     with suppress(ModelError):
         model_type = check_architecture(config)
         if reason == _UNKNOWN and not takes_image_rows(model_type):
@@ -322,12 +327,6 @@ def _mistral_sides(config: _Config) -> dict[str, Any]:
     return {"patch_size": config["vision_config"].get("patch_size", 16), "merge_size": merge}
 
 
-def _rounded_root(width: int) -> float:
-    """Return the square root in 8 bits, as mlx-lm has it in bfloat16 for Gemma 3."""
-    mantissa, exponent = math.frexp(math.sqrt(width))
-    return math.ldexp(round(mantissa * 2**8), exponent - 8)
-
-
 _QWEN = Family(
     name="Qwen",
     prefixes={"": ("model.visual.", "model.language_model.visual.", "visual.", "vision_tower.")},
@@ -368,7 +367,7 @@ FAMILIES = (
         expanded=lambda layout: f"\n\n<start_of_image>{'<image_soft_token>' * layout.pixel_tokens}<end_of_image>\n\n",
         sides=lambda config: {"token_side": int(config.get("mm_tokens_per_image", 256) ** 0.5)},
         blocks=True,
-        scale=_rounded_root,
+        scale=math.sqrt,
         assumed={**_RESIZED, **_SIGLIP, "do_pan_and_scan": (False,)},
         size={"height": "", "width": ""},
     ),
@@ -398,7 +397,13 @@ FAMILIES = (
     Family(
         name="LFM2-VL",
         prefixes=_SIGLIP_PLACES,
-        needs=("projector.linear_2.weight", "tower.embeddings.position_embedding.weight"),
+        needs=(
+            "projector.linear_2.weight",
+            "tower.embeddings.position_embedding.weight",
+            "tower.embeddings.patch_embedding.weight",
+        ),
+        # LLaVA has these names.
+        matrix="tower.embeddings.patch_embedding.weight",
         tower="siglip of any shape",
         processor="lfm2",
         placeholder="<image>",

@@ -106,6 +106,7 @@ class ImagePrompts:
 
     Attributes:
         token: The id that stands for pixels.
+        failed: Digests of images that could not be seen since the model was loaded; a line stands for each.
     """
 
     def __init__(self, folder: Path, family: Family) -> None:
@@ -113,11 +114,16 @@ class ImagePrompts:
         self._settings = family.image_settings(folder)
         self._tower = stamp_of(folder).digest
         self.token = image_token(read_config(folder))
+        self.failed = set[str]()
 
     @property
     def placeholder(self) -> str:
         """What chat templates write for an image."""
         return self.family.placeholder
+
+    def is_unseen(self, image: ChatImage) -> bool:
+        """Return whether an image failed."""
+        return image.digest in self.failed
 
     def expanded(self, images: Sequence[ChatImage], cap: ImageCap, limit: int) -> list[str]:
         """Return the text of each image, in the place of its placeholder; raises as `ModelPrompts.encode` does."""

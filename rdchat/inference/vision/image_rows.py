@@ -10,6 +10,7 @@ layers (DeepStack). Calls without image rows are computed as if the hooks were n
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from rdchat.errors import ModelError
+from rdchat.errors import ImageRefusedError, ModelError, OutOfMemoryError, reason_of
 from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
 from rdchat.inference.api.messages import ChatImage, ImageCap, ImageSpan, images_of
 from rdchat.inference.api.requests import GenerationRequest
@@ -36,7 +37,13 @@ from rdchat.inference.verification.target import Feed, TargetEmbeddings
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
 from rdchat.inference.vision.image_process import Prepared, Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis
+from rdchat.inference.vision.layer_functions import nothing_computed
+from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.inference.vision.towers import TOWERS, TowerWeights
+
+_LOG = logging.getLogger(__name__)
+# Errors of foreign weights and settings: MLX has no words for a number that is too large.
+_FOREIGN = (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +190,7 @@ class ImageRows:
             try:
                 seen = self._compute(weights, image, evaluate)
                 mx.eval(seen)
-            except (LookupError, ValueError, TypeError, ArithmeticError, RuntimeError) as error:
-                # Weights and settings are foreign data: MLX has no words for a number that is too large.
+            except _FOREIGN as error:
                 if is_device_error(error):
                     raise
                 raise ModelError(f"The vision part of {self._name} is damaged.", REFETCH_HINT) from error
@@ -220,7 +226,32 @@ class ImageRows:
             raise ValueError("The features have another width than the rows")
         return seen
 
-    def _load(self) -> TowerWeights:
+    def check_shapes(self) -> None:
+        """Check that the tower can compute an image. Shapes decide it: nothing is read or computed.
+
+        Raises:
+            ModelError: If it cannot; or if the settings are invalid.
+        """
+        # One token, or as few as the settings allow, and one tile.
+        settings = self._family.image_settings(self._vision.folder) | {"do_image_splitting": False}
+        processor = PROCESSORS[self._family.processor]
+        layout = processor.layout(1, 1, settings, 1)
+        try:
+            patches = mx.zeros(processor.patches_shape(settings, layout))
+            patches = patches[0] if patches.ndim == 4 else patches
+            arrays, own = self._stored()
+            tower = TOWERS[self._family.tower]
+            with nothing_computed():
+                rows, deep = tower(TowerWeights(arrays), own, patches, layout.grids[0], lambda _: None)
+            fits = {each.shape for each in (rows, *deep)} == {(layout.pixel_tokens, self._vision.width)}
+        except _FOREIGN as error:
+            _LOG.warning("The vision of %s does not fit: %s", self._name, reason_of(error))
+            fits = False
+        if not fits:
+            raise ModelError("Its vision is of a kind that rdchat does not know, or does not fit its settings.")
+
+    def _stored(self) -> tuple[dict[str, mx.array], dict[str, Any]]:
+        """Return the weights by our own names, which are not read yet, and the settings of the tower."""
         stored: dict[str, mx.array] = {}
         for path in weight_files(self._vision.folder, readable_entries(self._vision.folder)):
             stored |= cast(dict[str, mx.array], mx.load(str(path)))
@@ -228,14 +259,27 @@ class ImageRows:
         # 16 bits are slow on a CPU.
         wider = {} if on_gpu() else {name: each for name, each in arrays.items() if each.dtype != mx.uint32}
         arrays |= {name: each.astype(mx.float32) for name, each in wider.items()}
-        mx.eval(arrays)
         config = read_config(self._vision.folder)
         projector = {name: value for name, value in config.items() if name.startswith("projector_")}
         # Mistral 3's projector has that of the text model.
         epsilon = {"text_norm_eps": text_config(config).get("rms_norm_eps", 1e-5)}
-        self._settings = projector | epsilon | config["vision_config"]
+        return arrays, projector | epsilon | config["vision_config"]
+
+    def _load(self) -> TowerWeights:
+        arrays, self._settings = self._stored()
+        mx.eval(arrays)
         self._weights = TowerWeights(arrays)
         return self._weights
+
+
+def seeing(folder: Path, vision: Vision) -> Vision:
+    """Return what a model of a folder sees with: without a tower whose shapes do not fit, but with the reason."""
+    if vision.family is not None:
+        try:
+            ImageRows(folder, vision).check_shapes()
+        except ModelError as error:
+            return Vision(None, {}, reason=error.message)
+    return vision
 
 
 def _bytes(images: Iterable[SeenImage]) -> int:
@@ -324,14 +368,14 @@ class TowerInput:
 
     def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
         """See `ImageInput`."""
-        images = images_of(request.messages)
+        images = self._images(request)
         return self.prompts.place(ids, images, request.image_cap) if images else (ids, [])
 
     def see(
         self, ids: list[int], spans: Sequence[ImageSpan], request: GenerationRequest, waiting: Waiting, *, start: int
     ) -> Feed:
         """See `ImageInput`."""
-        images = images_of(request.messages)
+        images = self._images(request)
         cap = request.image_cap
         pixels = [index for index, token in enumerate(ids) if token < 0]
         # Those that are not fed count as text.
@@ -365,4 +409,17 @@ class TowerInput:
 
     def _see(self, image: ChatImage, cap: ImageCap, waiting: Waiting) -> SeenImage:
         key = self.prompts.key(image, cap)
-        return self._rows.stored_rows(key) or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)
+        try:
+            stored = self._rows.stored_rows(key)
+            return stored or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)
+        except OutOfMemoryError:
+            # There may be more later.
+            raise
+        except (ImageRefusedError, ModelError) as error:
+            self.prompts.failed.add(image.digest)
+            hint = f"{error.hint} Or try again: the model then gets a note in its place."
+            raise ImageRefusedError(error.message, hint) from error
+
+    def _images(self, request: GenerationRequest) -> list[ChatImage]:
+        """Return the images of a request, but for those that failed."""
+        return [each for each in images_of(request.messages) if not self.prompts.is_unseen(each)]

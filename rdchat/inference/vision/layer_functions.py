@@ -7,7 +7,9 @@ are computed in place there, in blocks that stay in the processor's cache.
 import rdchat.inference.blas  # noqa: F401  before MLX
 
 # isort: split
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -21,6 +23,21 @@ _PAIRS = 2**22
 # 4 MB of scores.
 _CPU_PAIRS = 2**20
 type _Numbers = npt.NDArray[np.float32]
+_lazy = ContextVar("lazy", default=False)
+
+
+@contextmanager
+def nothing_computed() -> Iterator[None]:
+    """Within the block, the functions here compute nothing: their results have shapes alone, unless evaluated."""
+    token = _lazy.set(True)
+    try:
+        yield
+    finally:
+        _lazy.reset(token)
+
+
+def _by_mlx() -> bool:
+    return on_gpu() or _lazy.get()
 
 
 def attend(
@@ -38,7 +55,7 @@ def attend(
     shape = q.shape
     scale = shape[-1] ** -0.5 if scale is None else scale
     q, k, v = (part.reshape(-1, *part.shape[-3:]).swapaxes(1, 2) for part in (q, k, v))
-    compute = _by_kernel if on_gpu() else _by_numpy
+    compute = _by_kernel if _by_mlx() else _by_numpy
     return compute(q, k, v, scale, evaluate).swapaxes(1, 2).reshape(*shape[:-2], -1)
 
 
@@ -73,17 +90,17 @@ def _by_numpy(q: mx.array, k: mx.array, v: mx.array, scale: float, evaluate: Cal
 
 def gelu_approx(x: mx.array) -> mx.array:
     """Return GELU's approximation with tanh."""
-    return nn.gelu_approx(x) if on_gpu() else _gated(x, (8 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x))
+    return nn.gelu_approx(x) if _by_mlx() else _gated(x, (8 / np.pi) ** 0.5 * (x + 0.044715 * x * x * x))
 
 
 def gelu_fast_approx(x: mx.array) -> mx.array:
     """Return GELU's approximation with a sigmoid."""
-    return nn.gelu_fast_approx(x) if on_gpu() else _gated(x, 1.702 * x)
+    return nn.gelu_fast_approx(x) if _by_mlx() else _gated(x, 1.702 * x)
 
 
 def silu(x: mx.array) -> mx.array:
     """Return SiLU, x * sigmoid(x)."""
-    return nn.silu(x) if on_gpu() else _gated(x, x)
+    return nn.silu(x) if _by_mlx() else _gated(x, x)
 
 
 def _gated(x: mx.array, gate: mx.array) -> mx.array:

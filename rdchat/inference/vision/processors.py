@@ -46,10 +46,12 @@ class Processor(NamedTuple):
     Attributes:
         shape: Takes width, height, settings and the limit of tokens; returns a layout of any size.
         patches: Takes pixels (height, width, 3), settings and their layout; returns those of `Prepared`.
+        patches_shape: Takes settings and a layout; returns the shape of these patches.
     """
 
     shape: Callable[[int, int, Settings, int | None], Layout]
     patches: Callable[[Pixels, Settings, Layout], npt.NDArray[np.float32]]
+    patches_shape: Callable[[Settings, Layout], tuple[int, ...]]
 
     def layout(self, width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
         """Return the layout of an image, of a size that can be used.
@@ -286,13 +288,29 @@ def _flat(squares: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return squares.transpose(0, 2, 3, 1).reshape(len(squares), -1)
 
 
+def _rows_shape(merge: str, usual: int, frames: str = "") -> Callable[[Settings, Layout], tuple[int, ...]]:
+    """Return the `patches_shape` of patches as rows. The settings name the patches along a token's side, and frames."""
+
+    def shape(settings: Settings, layout: Layout) -> tuple[int, int]:
+        count = layout.pixel_tokens * _integer_setting(settings, merge, usual) ** 2
+        times = _integer_setting(settings, frames, 2, _MAX_FRAMES) if frames else 1
+        return count, 3 * times * math.prod(layout.size) // count
+
+    return shape
+
+
+def _smol_shape(settings: Settings, layout: Layout) -> tuple[int, ...]:
+    edge = _edge(settings, "max_image_size", "longest_edge", 364)
+    return len(layout.grids), 3, edge, edge
+
+
 PROCESSORS = {
-    "qwen": Processor(qwen_layout, qwen_patches),
-    "pixtral": Processor(pixtral_layout, pixtral_patches),
-    "idefics3": Processor(idefics3_layout, idefics3_patches),
-    "gemma3": Processor(gemma3_layout, gemma3_patches),
-    "gemma4": Processor(gemma4_layout, gemma4_patches),
-    "lfm2": Processor(lfm2_layout, lfm2_patches),
+    "qwen": Processor(qwen_layout, qwen_patches, _rows_shape("merge_size", 2, "temporal_patch_size")),
+    "pixtral": Processor(pixtral_layout, pixtral_patches, _rows_shape("merge_size", 1)),
+    "idefics3": Processor(idefics3_layout, idefics3_patches, _smol_shape),
+    "gemma3": Processor(gemma3_layout, gemma3_patches, lambda _, layout: (1, 3, *layout.size[::-1])),
+    "gemma4": Processor(gemma4_layout, gemma4_patches, _rows_shape("pooling_kernel_size", 3)),
+    "lfm2": Processor(lfm2_layout, lfm2_patches, _rows_shape("downsample_factor", 2)),
 }
 """The processors by the names that families give."""
 

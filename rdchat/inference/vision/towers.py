@@ -57,11 +57,17 @@ class TowerWeights:
         """Return the weights below a prefix."""
         return TowerWeights(self._arrays, self._prefix + prefix)
 
-    def layer_weights(self, prefix: str) -> list["TowerWeights"]:
-        """Return the weights of layers, whose numbers follow a prefix."""
+    def layer_weights(self, prefix: str, count: int | None = None) -> list["TowerWeights"]:
+        """Return the weights of the first `count` layers, or of all, whose numbers follow a prefix.
+
+        Raises:
+            LookupError: If there are fewer.
+        """
         start = self._prefix + prefix
         numbers = {int(name.removeprefix(start).partition(".")[0]) for name in self._arrays if name.startswith(start)}
-        return [self.part(f"{prefix}{number}.") for number in sorted(numbers)]
+        if count is not None and not numbers.issuperset(range(count)):
+            raise LookupError(f"Not all of {count} layers")
+        return [self.part(f"{prefix}{number}.") for number in sorted(numbers)[:count]]
 
     def linear(self, name: str, x: mx.array) -> mx.array:
         """Return (..., outputs) for x (..., inputs)."""
@@ -144,7 +150,7 @@ def gemma4_rows(
     across, down = tower["patch_embedder.position_embedding_table"]
     x = tower.linear("patch_embedder.input_proj", (2 * (patches - 0.5)).astype(across.dtype))
     x += (down[:high, None] + across[:broad]).reshape(x.shape)
-    layers = tower.layer_weights("encoder.layers.")[: settings.get("num_hidden_layers")]
+    layers = tower.layer_weights("encoder.layers.", settings.get("num_hidden_layers"))
     size = layers[0]["self_attn.q_norm.weight"].size
     column_and_row = np.indices((high, broad))[::-1].reshape(2, -1).T
     turned = rotation(column_and_row, size, _GEMMA_THETA, parts=2)
@@ -204,7 +210,7 @@ def qwen_rows(
     merged = width * len(x) // math.prod(grid)
     deep = []
     taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
-    for number, block in enumerate(weights.layer_weights("blocks.")[: settings.get("depth")]):
+    for number, block in enumerate(weights.layer_weights("blocks.", settings.get("depth"))):
         q, k, v = block.linear("attn.qkv", block.norm("norm1", x)).reshape(-1, 3, heads, width // heads).swapaxes(0, 1)
         x += block.linear("attn.proj", attend(turned(q), turned(k), v, evaluate=evaluate))
         x += block.linear("mlp.linear_fc2", gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
@@ -230,13 +236,13 @@ def qwen2_rows(
     norm = TowerWeights.rms_norm if is_gated else TowerWeights.norm
     whole = settings.get("fullatt_block_indexes", _WHOLE_LAYERS)
     windows = _windows(settings, len(x), grid) if is_gated else []
-    for number, block in enumerate(weights.layer_weights("blocks.")[: settings.get("depth")]):
+    for number, block in enumerate(weights.layer_weights("blocks.", settings.get("depth"))):
         qkv = block.linear("attn.qkv", norm(block, "norm1", x)).reshape(len(x), 3, heads, -1)
         q, k, v = qkv.swapaxes(0, 1)
         q = turned(q)
         k = turned(k)
         if windows and number not in whole:
-            inner = _attend_within(windows, q, k, v)
+            inner = _attend_within(windows, q, k, v, evaluate)
         else:
             inner = attend(q, k, v, evaluate=evaluate)
         x += block.linear("attn.proj", inner)
@@ -272,7 +278,7 @@ def pixtral_rows(
     # Rows turn by frequencies 0, 2, 4 and so on, columns by those between them.
     turned = rotation(places * [1, _AXIAL_THETA ** (-2 / size)], size, _AXIAL_THETA)
     activation = silu if settings.get("hidden_act") == "silu" else nn.gelu
-    for layer in tower.layer_weights("transformer.layers.")[: settings.get("num_hidden_layers")]:
+    for layer in tower.layer_weights("transformer.layers.", settings.get("num_hidden_layers")):
         inner = layer.rms_norm("attention_norm", x, _PIXTRAL_EPSILON)
         q, k, v = (layer.linear(f"attention.{name}_proj", inner).reshape(len(x), heads, size) for name in "qkv")
         x += layer.linear("attention.o_proj", attend(turned(q), turned(k), v, evaluate=evaluate))
@@ -297,7 +303,7 @@ def _patches_and_places(
     weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int]
 ) -> tuple[mx.array, npt.NDArray[np.int64]]:
     """Return what a kernel makes of patches, (n, width), and their rows and columns, (n, 2)."""
-    merge = settings.get("spatial_merge_size", 2)
+    merge = math.isqrt(len(patches) // math.prod(grid))
     # Patches come block by block.
     places = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
     kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
@@ -315,11 +321,11 @@ def _windows(settings: Mapping[str, Any], patches: int, grid: tuple[int, int]) -
     return [mx.array((each[..., None] * unit + np.arange(unit)).reshape(len(each), -1)) for each in of_a_size]
 
 
-def _attend_within(windows: list[mx.array], q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+def _attend_within(windows: list[mx.array], q: mx.array, k: mx.array, v: mx.array, evaluate: _Evaluate) -> mx.array:
     """Return what `attend` does, where each patch sees those of its window."""
     result = mx.zeros_like(v.flatten(1))
     for each in windows:
-        result[each] = attend(q[each], k[each], v[each])
+        result[each] = attend(q[each], k[each], v[each], evaluate=evaluate)
     return result
 
 
@@ -412,11 +418,15 @@ def pooled_rows(
 def _squares(
     weights: TowerWeights, settings: Mapping[str, Any], pixels: mx.array, grid: tuple[int, int], evaluate: _Evaluate
 ) -> mx.array:
-    """Return what SigLIP makes of a square: (rows, side, columns, side, width), a square of patches for each token."""
+    """Return what SigLIP makes of a square: (rows, side, columns, side, width), a square of patches for each token.
+
+    Pixels that are over at the right and below, as in SmolVLM 2.2B (384 pixels, patches of 14), count for nothing.
+    """
     kernel = weights.patch_kernel("embeddings.patch_embedding")
     width, channels, patch, _ = kernel.shape
     count = pixels.shape[1] // patch
-    cut = pixels.reshape(channels, count, patch, count, patch).transpose(1, 3, 0, 2, 4).reshape(count**2, -1)
+    whole = pixels[:, : count * patch, : count * patch]
+    cut = whole.reshape(channels, count, patch, count, patch).transpose(1, 3, 0, 2, 4).reshape(count**2, -1)
     x = cut.astype(kernel.dtype) @ kernel.flatten(1).T + weights["embeddings.patch_embedding.bias"]
     x = _encoded(weights, settings, x + weights.table("embeddings.position_embedding", width), evaluate)
     high, broad = grid
@@ -426,7 +436,7 @@ def _squares(
 def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, evaluate: _Evaluate) -> mx.array:
     """Return what the layers make of patches, (n, width)."""
     heads = settings.get("num_attention_heads", 16)
-    for layer in weights.layer_weights("encoder.layers.")[: settings.get("num_hidden_layers")]:
+    for layer in weights.layer_weights("encoder.layers.", settings.get("num_hidden_layers")):
         inner = layer.norm("layer_norm1", x)
         q, k, v = (layer.linear(f"self_attn.{name}_proj", inner).reshape(len(x), heads, -1) for name in "qkv")
         x += layer.linear("self_attn.out_proj", attend(q, k, v, evaluate=evaluate))

@@ -80,6 +80,9 @@ class Sight:
 
     placeholder = "<image>"
 
+    def is_unseen(self, _image: ChatImage) -> bool:
+        return False
+
     def expanded(self, images: Sequence[ChatImage], cap: ImageCap, _limit: int) -> list[str]:
         return [f"<{image.name}>" for image in images]
 

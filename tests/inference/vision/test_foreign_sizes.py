@@ -166,7 +166,7 @@ def test_images_of_more_tokens_than_the_context_are_refused(tmp_path: Path) -> N
 
 
 LAST = {
-    "qwen3_vl": "visual.merger.linear_fc2.weight",
+    "qwen3_5": "visual.merger.linear_fc2.weight",
     "qwen2_5_vl": "visual.merger.mlp.2.weight",
     "smolvlm": "modality_projection.proj.weight",
     "gemma3": "mm_input_projection_weight",
@@ -183,6 +183,8 @@ def test_a_projector_of_another_width_is_refused_as_the_model_is_loaded(tmp_path
     (name,) = [each for each in tensors if each.endswith(LAST[kind])]
     high, broad = tensors[name].shape
     tensors[name] = np.ones((high, 96) if kind == "gemma3" else (96, broad), np.float32)
+    if (bias := name.replace("weight", "bias")) in tensors:
+        tensors[bias] = np.ones(96, np.float32)
     save_file(tensors, file, {"format": "pt"})
     with pytest.raises(ModelError, match="gives rows of 96 numbers; its text model takes"):
         load_model(folder, "float32")

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from rdchat.errors import ImageRefusedError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall, without_images
 from rdchat.inference.api.requests import DRAFTERS, CacheFolder, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.vision import image_rows
 from tests.inference.drafting.heads.assistant_targets import assistant_folder
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_chats import picture, seeing_folder
@@ -199,3 +201,27 @@ def test_an_image_in_a_result_of_a_tool_is_seen(models: dict[str, LoadedModel], 
     seen = answer(ChatSession(model), asked(*turns, result)).statistics.prompt_tokens
     blind = answer(ChatSession(model), asked(*turns, replace(result, images=()))).statistics.prompt_tokens
     assert seen - blind >= 16
+
+
+@pytest.mark.parametrize("harm", ["file", "tower"])
+def test_an_image_that_fails_becomes_a_note(
+    harm: str, tmp_path: Path, images: list[ChatImage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each later reply of the chat failed too."""
+    model = load_model(seeing_folder(tmp_path / "model", "qwen3_5"), "float32")
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(images[0].path.read_bytes()[:-40])
+    bad = replace(images[0], path=broken, digest="broken")
+    seen = (images[1], bad) if harm == "file" else (bad, images[0])
+    if harm == "tower":
+        monkeypatch.setitem(image_rows.TOWERS, "qwen", lambda *_: {}["missing"])
+    request = asked(ChatMessage(Role.USER, "what is this", images=seen))
+    session = ChatSession(model)
+    for _ in range(1 if harm == "file" else 2):
+        with pytest.raises(ImageRefusedError, match="damaged") as caught:
+            answer(session, request)
+        assert "a note in its place" in caught.value.hint
+    written = answer(session, request).text
+    kept = (images[1],) if harm == "file" else ()
+    noted = without_images(request.messages, lambda image: image not in kept)
+    assert written == answer(ChatSession(model), asked(*noted)).text
