@@ -95,6 +95,26 @@ def remove_folders(top: Path, store: Path | None = None, names_to_keep: Callable
                 partial.unlink()
 
 
+def write_whole(path: Path, *parts: bytes) -> None:
+    """Write a file of a cache, completely or not at all: a kill leaves at most a partial file of another name.
+
+    It is not flushed to the drive: after a power loss the file's checksum finds what is missing.
+
+    Raises:
+        OSError: If it cannot be written; nothing is left then.
+    """
+    partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            for part in parts:
+                file.write(part)
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
 def used_bytes(top: Path) -> int:
     """Return the size of all caches."""
     sizes = 0

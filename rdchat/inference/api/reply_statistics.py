@@ -42,6 +42,9 @@ class Stage(StrEnum):
     Attributes:
         TOKENIZE: Applying the chat template, making tokens of the text, and reading the answer format.
         SEE: Decoding the images of the prompt, and computing their rows.
+        PREPARE_IMAGE: Decoding an image and scaling it.
+        TOWER: Computing the rows of an image.
+        READ_ROWS: Looking for the rows of an image on the disk.
         PREFILL: Reading the prompt.
         DRAFTER_PREFILL: Reading the prompt by the drafter.
         READ: Reading of the prompt by a head.
@@ -87,7 +90,10 @@ class Stage(StrEnum):
         return stage
 
     TOKENIZE = "template and tokenize", Spent.READING, "chat template and tokens"
-    SEE = "see", Spent.SEEING, "seeing"
+    SEE = "see", Spent.SEEING, "place images"
+    PREPARE_IMAGE = "prepare an image", Spent.SEEING, "prepare images"
+    TOWER = "tower", Spent.SEEING, "vision tower"
+    READ_ROWS = "read rows", Spent.SEEING, "images from the disk"
     PREFILL = "prefill", Spent.READING, "reading the prompt"
     DRAFTER_PREFILL = "prefill of the drafter", Spent.READING, "reading by the drafter"
     READ = "read", Spent.READING, "reading by the drafter"

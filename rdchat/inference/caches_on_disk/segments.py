@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 import re
-import secrets
 import shutil
 import zlib
 from collections.abc import Iterable, Sequence
@@ -22,7 +21,7 @@ import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.files.cache_folders import PARTIAL
+from rdchat.files.cache_folders import write_whole
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
 from rdchat.inference.verification.device import array_of, fetch
@@ -191,24 +190,8 @@ class CacheLayout:
         return b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
 
     def write_segment(self, folder: Path, segment: Segment, data: bytes) -> None:
-        """Write a segment's file, completely or not at all: a kill leaves at most a partial file of another name.
-
-        It is not flushed to the drive: after a power loss the checksum finds what is missing.
-
-        Raises:
-            OSError: If it cannot be written; nothing is left then.
-        """
-        path = folder / segment.name
-        partial = folder / f"{PARTIAL}{secrets.token_hex(8)}"
-        try:
-            with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(self._header(segment, zlib.crc32(data)))
-                file.write(data)
-            partial.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
+        """Write a segment's file; see `write_whole`."""
+        write_whole(folder / segment.name, self._header(segment, zlib.crc32(data)), data)
 
     def read_segment(self, folder: Path, segment: Segment) -> list[mx.array] | None:
         """Return a segment's arrays; None without its file, and where it is not exactly as `write_segment` makes it.

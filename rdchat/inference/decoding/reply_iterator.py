@@ -292,7 +292,14 @@ class ReplyIterator:
         if image_input is None or all(image.end <= start for image in images):
             return None
         with self._ledger.stage(Stage.SEE), suppress(StoppedError):
-            return image_input.see(self._prompt, images, self._reply.request, self._check_cancelled, start=start)
+            return image_input.see(
+                self._prompt,
+                images,
+                self._reply.request,
+                self._check_cancelled,
+                start=start,
+                stage=self._ledger.stage,
+            )
         return None
 
     def _check_cancelled(self) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import ChatMessage, ImageSpan
 from rdchat.inference.api.model_facts import Capability
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.hooks import ModelHooks
@@ -192,6 +194,15 @@ def _rows(module: nn.Module) -> int:
     return int(module.weight.shape[0]) if isinstance(module, (*_EMBEDDINGS, *_OUTPUTS)) else 0
 
 
+type StageTimer = Callable[[Stage], AbstractContextManager[None]]
+"""Returns a context that times a block."""
+
+
+def untimed(_stage: Stage) -> AbstractContextManager[None]:
+    """Time nothing: a `StageTimer`."""
+    return nullcontext()
+
+
 class ImageInput(Protocol):
     """Puts the images of a request into a model's prompt: their ids, and the rows that its network gets for them."""
 
@@ -210,6 +221,7 @@ class ImageInput(Protocol):
         waiting: Callable[[], None],
         *,
         start: int,
+        stage: StageTimer = untimed,
     ) -> Feed:
         """Compute the rows of a prompt's images, unless they are kept, and return what feeds the prompt.
 
@@ -219,6 +231,7 @@ class ImageInput(Protocol):
             request: Has the images.
             waiting: Called now and then during the work; an exception that it raises ends the work.
             start: Index of the first token that is fed; images before it are not needed.
+            stage: Times the work on each image.
 
         Raises:
             ImageRefusedError: If an image cannot be read.

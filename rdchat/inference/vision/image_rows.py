@@ -26,19 +26,21 @@ import numpy as np
 
 from rdchat.errors import ImageRefusedError, ModelError, OutOfMemoryError, reason_of
 from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
-from rdchat.inference.api.messages import ChatImage, ImageCap, ImageSpan, images_of
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api.messages import ChatImage, ImageSpan, images_of
+from rdchat.inference.api.reply_statistics import Stage
+from rdchat.inference.api.requests import CacheFolder, GenerationRequest
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification.device import is_device_error, memory_errors, on_gpu
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.state_layers import wrap_call
-from rdchat.inference.verification.target import Feed, TargetEmbeddings
+from rdchat.inference.verification.target import Feed, StageTimer, TargetEmbeddings, untimed
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
 from rdchat.inference.vision.image_process import Prepared, Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis
 from rdchat.inference.vision.layer_functions import nothing_computed
 from rdchat.inference.vision.processors import PROCESSORS
+from rdchat.inference.vision.rows_on_disk import read_rows, write_rows
 from rdchat.inference.vision.towers import TOWERS, TowerWeights
 
 _LOG = logging.getLogger(__name__)
@@ -194,6 +196,14 @@ class ImageRows:
                 if is_device_error(error):
                     raise
                 raise ModelError(f"The vision part of {self._name} is damaged.", REFETCH_HINT) from error
+        return self._remember(key, seen)
+
+    def read_rows(self, key: str, count: int, keep: CacheFolder) -> SeenImage | None:
+        """Return the rows of an image with this many tokens from the disk; None if they are not there."""
+        arrays = read_rows(keep, key, (count, self._vision.width), 1 + self._vision.deep)
+        return self._remember(key, SeenImage(arrays[0], tuple(arrays[1:]))) if arrays else None
+
+    def _remember(self, key: str, seen: SeenImage) -> SeenImage:
         self._recent[key] = seen
         while len(self._recent) > 1 and _bytes(self._recent.values()) > self._limit:
             self._recent.popitem(last=False)
@@ -372,7 +382,14 @@ class TowerInput:
         return self.prompts.place(ids, images, request.image_cap) if images else (ids, [])
 
     def see(
-        self, ids: list[int], spans: Sequence[ImageSpan], request: GenerationRequest, waiting: Waiting, *, start: int
+        self,
+        ids: list[int],
+        spans: Sequence[ImageSpan],
+        request: GenerationRequest,
+        waiting: Waiting,
+        *,
+        start: int,
+        stage: StageTimer = untimed,
     ) -> Feed:
         """See `ImageInput`."""
         images = self._images(request)
@@ -386,7 +403,7 @@ class TowerInput:
             own = pixels[:count]
             pixels = pixels[count:]
             if own[-1] >= start:
-                seen.append(self._see(image, cap, waiting))
+                seen.append(self._see(image, count, request, waiting, stage))
             else:
                 for index in own:
                     fed[index] = 0
@@ -407,11 +424,24 @@ class TowerInput:
 
         return feed
 
-    def _see(self, image: ChatImage, cap: ImageCap, waiting: Waiting) -> SeenImage:
+    def _see(
+        self, image: ChatImage, count: int, request: GenerationRequest, waiting: Waiting, stage: StageTimer
+    ) -> SeenImage:
+        """Return the rows of an image with `count` tokens: those in memory, on disk, or computed now."""
+        cap = request.image_cap
+        keep = request.keep
         key = self.prompts.key(image, cap)
+        seen = self._rows.stored_rows(key)
+        if seen is None and keep is not None:
+            with stage(Stage.READ_ROWS):
+                seen = self._rows.read_rows(key, count, keep)
+        if seen is not None:
+            return seen
         try:
-            stored = self._rows.stored_rows(key)
-            return stored or self._rows.see(key, self.prompts.prepare(image, cap, waiting), waiting)
+            with stage(Stage.PREPARE_IMAGE):
+                prepared = self.prompts.prepare(image, cap, waiting)
+            with stage(Stage.TOWER):
+                seen = self._rows.see(key, prepared, waiting)
         except OutOfMemoryError:
             # There may be more later.
             raise
@@ -419,6 +449,9 @@ class TowerInput:
             self.prompts.failed.add(image.digest)
             hint = f"{error.hint} Or try again: the model then gets a note in its place."
             raise ImageRefusedError(error.message, hint) from error
+        if keep is not None:
+            write_rows(keep, key, (seen.rows, *seen.deep))
+        return seen
 
     def _images(self, request: GenerationRequest) -> list[ChatImage]:
         """Return the images of a request, but for those that failed."""
