@@ -114,11 +114,8 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
             " ON CONFLICT (digest) DO UPDATE SET text = excluded.text WHERE text = '' AND excluded.text != ''",
             (file.digest, "" if is_image else text_column(text)),
         )
-        if is_image:
-            connection.execute(
-                "INSERT INTO file_images (digest, width, height, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (file.digest, file.width, file.height, image_data(text)),
-            )
+        if is_image and text:
+            add_image(connection, file, text)
         connection.execute(
             "INSERT INTO message_files"
             " (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
@@ -126,3 +123,12 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
             (position, file.digest, file.kind, file.characters, text_column(file.taken),
              text_column(file.note), text_column(file.name), message_id),
         )  # fmt: skip
+
+
+def add_image(connection: sqlite3.Connection, file: AttachedFile, text: str) -> None:
+    """Store the data of an image; nothing happens if they are there, or no message has the image."""
+    connection.execute(
+        "INSERT INTO file_images (digest, width, height, data)"
+        " SELECT digest, ?, ?, ? FROM file_texts WHERE digest = ? ON CONFLICT DO NOTHING",
+        (file.width, file.height, image_data(text), file.digest),
+    )

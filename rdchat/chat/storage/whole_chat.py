@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
-from rdchat.chat.storage.connections import rows_of
+from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.message_tree import NOT_DELETED, MessageTree
 from rdchat.chat.storage.stored_messages import add_files, file_text, insert_message, with_files
 from rdchat.chat.storage.stored_rows import (
@@ -24,7 +24,7 @@ from rdchat.chat.storage.stored_rows import (
 )
 from rdchat.errors import StorageError
 
-_FILE_DIGESTS = "SELECT DISTINCT digest FROM message_files WHERE conversation_id = ?"
+_TEXT_DIGESTS = "SELECT DISTINCT digest FROM message_files WHERE conversation_id = ? AND kind <> 'image'"
 _VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
 _CHAT = f"SELECT {CONVERSATION_COLUMNS} FROM conversations WHERE id = ? AND deleted_at IS NULL AND unlisted = 0"
 _FOLDER_NAMES = """
@@ -59,7 +59,7 @@ class FullChat:
     Attributes:
         about: The conversation without an id; its title may be empty.
         traces: Traces of replies (`reply_trace`), by the message's index.
-        texts: Texts of the messages' files, by digest.
+        texts: Texts of the messages' files, by digest; that of an image may be empty, and come later (`add_image`).
         folder: Name of the folder, after that of the folder around it; empty outside of folders.
         without: Number of parts of each kind that cannot be taken: `{"image": 2}`.
     """
@@ -70,6 +70,21 @@ class FullChat:
     texts: Mapping[str, str] = field(default_factory=dict)
     folder: tuple[str, ...] = ()
     without: Mapping[str, int] = field(default_factory=dict)
+
+
+class _StoredTexts(dict[str, str]):
+    """Texts of files by digest. That of an image is read each time it is needed: all images may not fit into memory.
+
+    Args:
+        rows: Reads the store.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        super().__init__()
+        self._rows = rows
+
+    def __missing__(self, digest: str) -> str:
+        return file_text(self._rows, digest) or ""
 
 
 def parents_first[K](parents: Mapping[K, K | None]) -> list[K]:
@@ -116,6 +131,8 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
         raise StorageError(f"There is no chat {conversation_id}.", "`rdchat chats list` shows all chats.")
     conversation = conversation_from(row)
     rows = rows_of(connection)
+    texts = _StoredTexts(rows)
+    texts.update((digest, texts[digest]) for (digest,) in rows(_TEXT_DIGESTS, conversation_id))
     messages = [message_from(row) for row in rows(_MESSAGES, conversation_id)]
     if last_id is not None:
         path = set(MessageTree(rows, conversation_id).path_to(last_id))
@@ -129,7 +146,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
             for each, index in indexes.items()
         ),
         traces={indexes[each]: trace for each, trace in rows(_TRACES, conversation_id) if each in indexes},
-        texts={digest: file_text(rows, digest) or "" for (digest,) in rows(_FILE_DIGESTS, conversation_id)},
+        texts=texts,
         folder=tuple(filter(None, connection.execute(_FOLDER_NAMES, (conversation.folder_id,)).fetchone() or ())),
     )
 

@@ -1,7 +1,7 @@
 """What the two processes of an import send each other, and the writer that stores it; also the reports of an export.
 
-The child process reads a file and sends frames, which are JSON objects: `{"chat": ...}` for each chat, then
-`{"file": ...}`, the file's `FileReport`. `ImportWriter` stores them in the app.
+The child process reads a file and sends frames, which are JSON objects: `{"chat": ...}` for each chat, `{"image": ...}`
+for each of its images, then `{"file": ...}`, the file's `FileReport`. `ImportWriter` stores them in the app.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from typing import Any
 from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
+from rdchat.chat.storage.stored_messages import add_image
 from rdchat.chat.storage.stored_rows import text_column
 from rdchat.chat.storage.whole_chat import FullChat, insert_in_steps
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
@@ -206,6 +207,9 @@ class ImportWriter:
         try:
             if "chat" in frame:
                 self._database.run_bulk(self._adding(rdchat_json.read(frame["chat"]))).result()
+            elif "image" in frame:
+                file, text = rdchat_json.read_image(frame)
+                self._database.submit(lambda connection: add_image(connection, file, text)).result()
             else:
                 self._end_file(from_plain(FileReport(""), frame["file"])[0])
         except RdchatError as error:

@@ -44,6 +44,7 @@ _ENDS = {
 _FENCE = re.compile(r"^( {0,3})(`{3,}+(?=[^`]*$)|~{3,}+)(.*)$")
 # With four bytes for each character, a name must stay below 255 bytes with its ending.
 _LONGEST_NAME = 80
+_HAS_IMAGES = "SELECT 1 FROM message_files WHERE kind = 'image' LIMIT 1"
 _NO_BRACKETS = str.maketrans("[]", "()")
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 type Family = tuple[int | None, Role]
@@ -126,7 +127,7 @@ def _message(chat: FullChat, message: Message, images: Mapping[str, str], *, det
     who = others.get(message.role, message.model or "Reply")
     yield f"## {who}{' (edited)' if message.edited else ''}"
     for file in message.files:
-        yield from _file(file, chat.texts[file.digest], images.get(file.digest, ""), details=details)
+        yield from _file(file, chat.texts, images.get(file.digest, ""), details=details)
     text = message.text
     if message.role is Role.ASSISTANT:
         # An unfinished reply is exported as it is now.
@@ -175,7 +176,7 @@ def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
     yield "---"
 
 
-def _file(file: AttachedFile, text: str, image: str, *, details: bool) -> Iterator[str]:
+def _file(file: AttachedFile, texts: Mapping[str, str], image: str, *, details: bool) -> Iterator[str]:
     """Yield an image by its address, or a file's name; with details, also its text, folded."""
     if image:
         yield f"![{file.name.translate(_NO_BRACKETS)}]({image})"
@@ -185,7 +186,7 @@ def _file(file: AttachedFile, text: str, image: str, *, details: bool) -> Iterat
         yield f"*File: {named}*"
         return
     yield f"<details><summary>File: {escape(named)}</summary>"
-    yield fenced(text)
+    yield fenced(texts[file.digest])
     yield "</details>"
 
 
@@ -261,7 +262,9 @@ def export_chats(
         complete = _read(connection, ids, TaskProgress(job))
         if kind == "json":
             with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
-                write_chats(file, complete, order.usual().system_prompt, order.usual().sampling)
+                usual = order.usual()
+                has_images = connection.execute(_HAS_IMAGES).fetchone() is not None
+                write_chats(file, complete, usual.system_prompt, usual.sampling, has_images=has_images)
         else:
 
             def text_of(chat: FullChat, images: Path) -> str:

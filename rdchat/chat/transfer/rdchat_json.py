@@ -1,10 +1,11 @@
 """Reads and writes rdchat's own JSON: complete, with all alternatives, traces and statistics.
 
-    {"format": "rdchat chats", "version": 1, "rdchat": "0.2.0", "exported_at": 1764000000.0,
+    {"format": "rdchat chats", "version": 2, "rdchat": "0.2.0", "exported_at": 1764000000.0,
      "preferences": {"system_prompt": "", "sampling": {...}},
      "chats": [
     {"title": ..., "created_at": ..., "updated_at": ..., "system_prompt": null, "sampling": null, "messages": [
         {"parent": null, "role": "user", "text": ..., "activated": 0, "status": "complete", ...}]},
+    {"image": "iVBORw0KGgo..."},
     ...
     ]}
 
@@ -16,7 +17,9 @@ the file is read as a whole.
 Calls of tools are the `tool_calls` of a reply: `{"name": ..., "arguments": "{...}", "call_id": ...}`, and `refusal`
 if rdchat does not run it; `mended` is true where slips in it were mended. A result is a message below it with the role
 `tool`, a `tool_call_id` and a `tool_name`; its status is `failed` where the tool reports an error.
-The `files` of a message have a `name`, a `kind` and a `text`. The text of the kind `image` is its data in base64.
+The `files` of a message have a `name`, a `kind` and a `text`. One of the kind `image` has the `digest` of its data
+instead; the data, in base64, are an entry of their own behind the chat. So the images of a chat may be more than fit
+into memory. In files of version 1, which have no such entries, the text of an image is its data.
 `preferences` apply to chats with null; an import ignores them. Unknown fields are passed over, with a count of their
 texts, and missing ones have their defaults, so fields may be added without a new version: `version` goes up when an
 older rdchat would misread a file.
@@ -25,7 +28,7 @@ older rdchat would misread a file.
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from typing import IO, Any
 
@@ -54,11 +57,15 @@ from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
 FORMAT = "rdchat chats"
-VERSION = 1
+VERSION = 2
+"""That of files with images; others have version 1, which older rdchats read."""
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 _SEEDS = 1 << 64
 _HEAD = re.compile(r'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
 _NESTED = 2
+_DIGEST = re.compile("image [0-9a-f]{64}", re.ASCII)
+type Image = tuple[AttachedFile, str]
+"""An image with its data in base64."""
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
 _OF_MESSAGE = {*MESSAGE_FIELDS, "parent", "trace", "files"}
 _OF_CHAT = {"title", "system_prompt", "sampling", "answer_shape", "own", "folder", "messages"}
@@ -70,7 +77,9 @@ def is_ours(data: Any) -> bool:
     return isinstance(data, dict) and data.get("format") == FORMAT
 
 
-def write_chats(file: IO[str], chats: Iterable[FullChat], system_prompt: str, sampling: SamplingParams) -> None:
+def write_chats(
+    file: IO[str], chats: Iterable[FullChat], system_prompt: str, sampling: SamplingParams, *, has_images: bool = True
+) -> None:
     """Write a complete file of chats.
 
     Args:
@@ -78,12 +87,16 @@ def write_chats(file: IO[str], chats: Iterable[FullChat], system_prompt: str, sa
         chats: Each is read when it is needed.
         system_prompt: That of the settings.
         sampling: That of the settings.
+        has_images: Whether some chat may have an image.
     """
     preferences = {"system_prompt": system_prompt, "sampling": asdict(sampling)}
-    head = {"format": FORMAT, "version": VERSION, "rdchat": __version__, "exported_at": time.time()}
+    version = VERSION if has_images else 1
+    head = {"format": FORMAT, "version": version, "rdchat": __version__, "exported_at": time.time()}
     file.write(_dumped(head | {"preferences": preferences})[:-1] + ', "chats": [')
     for index, chat in enumerate(chats):
         file.write((",\n" if index else "\n") + _dumped(plain_chat(chat)))
+        for digest in image_digests(chat):
+            file.write(",\n" + _dumped({"image": chat.texts[digest]}))
     file.write("\n]}\n")
 
 
@@ -99,6 +112,29 @@ def head_of(beginning: str) -> tuple[Json, int] | None:
     match = _HEAD.match(beginning)
     data: Any = json_or_none(match[0] + "]}") if match else None
     return (data, match.end()) if match and is_ours(data) else None
+
+
+def image_digests(chat: FullChat) -> list[str]:
+    """Return the digests of the images that `plain_chat` has without their data."""
+    files = (file for message in chat.messages for file in message.files)
+    return list(dict.fromkeys(file.digest for file in files if _is_apart(file)))
+
+
+def _is_apart(file: AttachedFile) -> bool:
+    # An earlier version gave an image the digest of a text.
+    return file.kind is FileKind.IMAGE and _DIGEST.fullmatch(file.digest) is not None
+
+
+def read_entry(data: Any) -> FullChat | Image:
+    """Return an entry of the list: a chat, as `read` does, or an image; raises as `read` does."""
+    if not isinstance(data, dict) or "image" not in data or "messages" in data:
+        return read(data)
+    return read_image(data)
+
+
+def read_image(data: Json) -> Image:
+    """Return the image of an entry; raises DamagedChatError."""
+    return _image(string(data["image"], "An image"), "image")
 
 
 def read(data: Any) -> FullChat:
@@ -203,25 +239,37 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
 
 
 def _file(file: Json, texts: dict[str, str]) -> AttachedFile:
-    text = string(file.get("text"), "A file's text")
+    text = string(file.get("text", ""), "A file's text")
     kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in FileKind else FileKind.TEXT
     if len(text) > (MAX_IMAGE_BYTES * 4 // 3 + 4 if kind is FileKind.IMAGE else MAX_CHARACTERS):
         raise DamagedChatError("The text of a file is too long")
     called, taken, note = (
         string(file.get(each), "The description of a file")[:1000] for each in ("name", "taken", "note")
     )
-    if kind is FileKind.IMAGE:
-        try:
-            data = image_data(text)
-        except ValueError as error:
-            raise DamagedChatError("The data of an image is damaged") from error
-        if not begins_as_image(data):
-            raise DamagedChatError("The data of an image is that of no image")
-        read, text = image_file(data, called or "image", note)
+    digest = file.get("digest")
+    if kind is FileKind.IMAGE and isinstance(digest, str) and _DIGEST.fullmatch(digest):
+        count = file.get("characters")
+        read = AttachedFile(printable_name(called), kind, digest, count if type(count) is int else 0, "", note)
+        # What another message of the chat has counts.
+        text = texts.get(digest, "")
+    elif kind is FileKind.IMAGE:
+        read, text = _image(text, called or "image", note)
+    elif "text" not in file:
+        raise DamagedChatError("A file has no text")
     else:
         read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text
     return read
+
+
+def _image(text: str, name: str, note: str = "") -> Image:
+    try:
+        data = image_data(text)
+    except ValueError as error:
+        raise DamagedChatError("The data of an image is damaged") from error
+    if not begins_as_image(data):
+        raise DamagedChatError("The data of an image is that of no image")
+    return image_file(data, name, note)
 
 
 def plain_chat(chat: FullChat) -> Json:
@@ -264,13 +312,16 @@ def _plain_message(message: Message, chat: FullChat) -> Json:
     if (trace := chat.traces.get(message.id)) and (streams := plain_trace(trace)) is not None:
         plain["trace"] = streams
     if message.files:
-        plain["files"] = [_plain_file(file, chat.texts[file.digest]) for file in message.files]
+        plain["files"] = [_plain_file(file, chat.texts) for file in message.files]
     return plain
 
 
-def _plain_file(file: AttachedFile, text: str) -> Json:
+def _plain_file(file: AttachedFile, texts: Mapping[str, str]) -> Json:
     plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
-    return {field: value for field, value in plain.items() if value} | {"text": text}
+    content = (
+        {"digest": file.digest, "characters": file.characters} if _is_apart(file) else {"text": texts[file.digest]}
+    )
+    return {field: value for field, value in plain.items() if value} | content
 
 
 def _dumped(data: Any) -> str:

@@ -7,6 +7,7 @@ only reads the store; the app stores the chats of an import. It finds out which 
 import sqlite3
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -54,8 +55,12 @@ _MAX_NOT_TAKEN = 10_000
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
-type Chats = Iterable[tuple[float, str, Callable[[], FullChat]]]
-"""For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError)."""
+type Entry = FullChat | rdchat_json.Image
+type Chats = Iterable[tuple[float, str, Callable[[], Entry]]]
+"""For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError).
+
+An image of a chat may follow it as an entry of its own.
+"""
 
 _KINDS = (
     "rdchat's own JSON and database, conversations.json of ChatGPT, Claude and DeepSeek, and chats of Open WebUI, "
@@ -113,6 +118,8 @@ class _FileReader:
         self._send = send
         self.report = FileReport(path.name)
         self.taken: list[tuple[str, bytes]] = []
+        # By the digests of images that should follow, the titles of their chats.
+        self._awaited: dict[str, str] = {}
 
     def send_chats(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
@@ -123,18 +130,26 @@ class _FileReader:
             self.report.source = " and ".join(sources)
             for before, title, make in chats:
                 yield before
-                self._take(title, make)
+                entry = self._read(title, make)
+                if isinstance(entry, FullChat):
+                    self._take(title, entry)
+                elif entry and self._awaited.pop(entry[0].digest, ""):
+                    self._send({"image": entry[1]})
+        for title, number in Counter(self._awaited.values()).items():
+            self.report.without.append(PartialChat(title, counted_parts({"damaged image": number})))
 
-    def _take(self, title: str, make: Callable[[], FullChat]) -> None:
-        """Send a chat, or note why it is left out."""
+    def _read(self, title: str, make: Callable[[], Entry]) -> Entry | None:
+        """Return a chat or an image, or note why it is left out."""
         try:
-            chat = make()
+            return make()
         except DamagedChatError as error:
             self._leave(title, f"{error}.")
-            return
         except (TypeError, ValueError, OverflowError, LookupError, RecursionError):
             self._leave(title, "It is damaged.")
-            return
+        return None
+
+    def _take(self, title: str, chat: FullChat) -> None:
+        """Send a chat, or note why it is left out."""
         parts = counted_parts(chat.without)
         if not chat.messages:
             reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
@@ -148,6 +163,11 @@ class _FileReader:
             except FrameError:
                 self._leave(title, "It is too large.")
                 return
+            for digest in rdchat_json.image_digests(chat):
+                if text := chat.texts[digest]:
+                    self._send({"image": text})
+                else:
+                    self._awaited[digest] = title_of(chat)
             self.taken.append(key)
             self.report.messages += len(chat.messages)
             if parts:
@@ -212,7 +232,7 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     if (own := rdchat_json.head_of(beginning)) is not None:
         head, start = own
         _refuse_newer(source, head)
-        return rdchat_json.NAME, _listed(source.list_values(start, '{"chats": ['), rdchat_json.read)
+        return rdchat_json.NAME, _listed(source.list_values(start, '{"chats": ['), rdchat_json.read_entry)
     if not beginning.lstrip().startswith("["):
         return _recognised_file(source, parsed(source.read_content(), source.name))
     start = beginning.index("[") + 1
@@ -233,7 +253,7 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
         _refuse_newer(source, data)
         if not isinstance(data.get("chats"), list):
             raise UnreadableFileError(f"{source.name} is damaged: it has no list of chats.")
-        return rdchat_json.NAME, _listed(((0.0, chat) for chat in data["chats"]), rdchat_json.read)
+        return rdchat_json.NAME, _listed(((0.0, chat) for chat in data["chats"]), rdchat_json.read_entry)
     if (kind := _format_of(data)) is not None:
         title = name(data.get("title")) or source.base
         return kind.name, [(0.0, title, partial(kind.read, data, source.image))]
@@ -255,7 +275,7 @@ def _refuse_newer(source: SourceFile, head: Any) -> None:
         raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
 
 
-def _listed(values: Iterable[tuple[float, Any]], read: Callable[[Any], FullChat]) -> Chats:
+def _listed(values: Iterable[tuple[float, Any]], read: Callable[[Any], Entry]) -> Chats:
     """Yield the chats of a list, each with the share of the file before it, one at a time in memory."""
     for number, (share, chat) in enumerate(values, start=1):
         title = name(chat.get("title") or chat.get("name")) if isinstance(chat, dict) else None

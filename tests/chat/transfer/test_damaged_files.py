@@ -37,7 +37,7 @@ GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
         (b'{"type": "session"}\n{"type": "message"}\n', "or no file that rdchat reads"),
         (b'{"chats": 3}', "is no chat export. rdchat imports rdchat's own JSON"),
         (b"[]", "has no chats"),
-        (b'{"format": "rdchat chats", "version": 2, "chats": []}', "newer version of rdchat"),
+        (b'{"format": "rdchat chats", "version": 3, "chats": []}', "newer version of rdchat"),
         (b'{"format": "rdchat chats", "version": 1, "chats": 4}', "is damaged"),
         (b"PK\x03\x04" + b"\0" * 40, "damaged archive"),
     ],
