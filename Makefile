@@ -78,6 +78,8 @@ families: setup ## Compare every model type with transformers (docs/families.md)
 		$(or $(ARGS),$$($(BIN)/python scripts/families/compare.py types))
 	@$(BIN)/python scripts/families/compare.py run $(FAMILIES)/models $(ARGS)
 	@$(BIN)/python scripts/families/compare.py table $(FAMILIES)/models
+	@PYTHONPATH=. $(FAMILIES)/torch/bin/python scripts/families/towers.py make $(FAMILIES)/towers
+	@PYTHONPATH=. $(BIN)/python scripts/families/towers.py compare $(FAMILIES)/towers
 
 app: ## Build the double-clickable app and its disk image, on a Mac
 	@[ "$$(uname -s)" != Darwin ] || $(MAKE) --no-print-directory setup
