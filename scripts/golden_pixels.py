@@ -127,9 +127,8 @@ def main() -> None:
         # Thin images have few tiles, so rdchat's cap leaves them as they are.
         is_tiled = name == "idefics3" and cap is not None
         for width, height in (each for each in SIZES if not is_tiled or max(each) < 4 * min(each)):
-            patches = (levels_of if name == "lfm2" else patches_of)(
-                processor, width, height, settings.get("patch_size")
-            )
+            read = levels_of if name == "lfm2" else patches_of
+            patches = read(processor, width, height, settings.get("patch_size", 16))
             digest = hashlib.sha256(np.ascontiguousarray(patches)).hexdigest()
             mean = float(patches.mean()) if name != "lfm2" else float(patches.mean()) / 127.5 - 1
             sizes[f"{width}x{height}"] = {"shape": patches.shape, "sha256": digest, "mean": mean}

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-
-from scripts.golden_vision import (
+from golden_vision import (
     GEMMA3,
     GEMMA4,
     GEMMA4_LARGE,

@@ -239,8 +239,8 @@ def inputs_of(kind: str, ids: list[int], grids: list[list[tuple[int, int]]]) -> 
         sizes = [(side * high, side * broad) for ((high, broad),) in grids]
         values = np.zeros((len(grids), 3, *map(max, zip(*sizes, strict=True))), np.float32)
         for number, (high, broad) in enumerate(sizes):
-            patches = pixels(number, [high * broad // 16, 48]).reshape(high // 4, broad // 4, 3, 4, 4)
-            values[number, :, :high, :broad] = patches.transpose(2, 0, 3, 1, 4).reshape(3, high, broad)
+            squares = pixels(number, [high * broad // 16, 48]).reshape(high // 4, broad // 4, 3, 4, 4)
+            values[number, :, :high, :broad] = squares.transpose(2, 0, 3, 1, 4).reshape(3, high, broad)
         return inputs | {"pixel_values": torch.tensor(values), "image_sizes": torch.tensor(sizes)}
     if kind.startswith("lfm2"):
         most = max(4 * high * broad for tiles in grids for high, broad in tiles)
