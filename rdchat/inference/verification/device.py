@@ -13,7 +13,7 @@ import logging
 import re
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -213,6 +213,20 @@ def fetch(*arrays: mx.array, besides: Besides = ()) -> Host | tuple[Host, ...]:
     mx.eval(*arrays, *besides)
     fetched = tuple(np.array(array) for array in arrays)
     return fetched[0] if len(fetched) == 1 else fetched
+
+
+def change_in_place[T](array: mx.array, function: Callable[[npt.NDArray[np.float32]], T]) -> T:
+    """Wait for a float32 array on a CPU, and return a function of its own numbers, which it may change.
+
+    No other array may have them.
+
+    Raises:
+        RuntimeError: If the array could not be computed.
+    """
+    mx.eval(array)
+    # Damaged weights give numbers that are not finite.
+    with np.errstate(all="ignore"):
+        return function(np.asarray(array))
 
 
 def array_of(data: bytes) -> mx.array:

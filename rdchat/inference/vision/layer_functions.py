@@ -16,7 +16,7 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.device import change_in_place, on_gpu
 
 # Attention is computed in parts of so many pairs of patches: MLX may hold the scores of all pairs of a call in memory.
 _PAIRS = 2**22
@@ -81,7 +81,7 @@ def _by_numpy(q: mx.array, k: mx.array, v: mx.array, scale: float, evaluate: Cal
         parts = []
         for at in range(0, shape[2], rows):
             scores = (q[some, at : at + rows] * scale) @ k[some].swapaxes(1, 2)
-            total = _change(scores, _exponentials)
+            total = change_in_place(scores, _exponentials)
             parts.append(scores @ v[some] / mx.array(total))
             evaluate(parts[-1])
         results.append(mx.concatenate(parts, axis=1))
@@ -106,7 +106,7 @@ def silu(x: mx.array) -> mx.array:
 def _gated(x: mx.array, gate: mx.array) -> mx.array:
     """Return x * sigmoid(gate)."""
     half = gate * 0.5
-    _change(half, lambda numbers: np.tanh(numbers, out=numbers))
+    change_in_place(half, lambda numbers: np.tanh(numbers, out=numbers))
     return x * (0.5 + 0.5 * half)
 
 
@@ -115,11 +115,3 @@ def _exponentials(scores: _Numbers) -> _Numbers:
     scores -= scores.max(-1, keepdims=True)
     np.exp(scores, out=scores)
     return scores.sum(-1, keepdims=True)
-
-
-def _change[T](array: mx.array, function: Callable[[_Numbers], T]) -> T:
-    """Return a function of an array's own numbers, which it may change; no other array has them."""
-    mx.eval(array)
-    # Damaged weights give numbers that are not finite.
-    with np.errstate(all="ignore"):
-        return function(np.asarray(array))
