@@ -225,7 +225,7 @@ class ChatSession:
             # A reference to the session would be a cycle.
             release=partial(_release, self.caches, self.disk, cache, request),
             from_disk=from_disk,
-            prompt_read=partial(_note_prompt, self.disk, cache, request),
+            prompt_read=partial(self.disk.note_prompt, cache, request.keep),
         )
         if missing or is_untried:
             reason = not_prepared(self.model.info.name)
@@ -354,12 +354,6 @@ class ChatSession:
                 f"This chat has {length:,} tokens; together with the reply, {self.model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or choose a model with a longer context.",
             )
-
-
-def _note_prompt(disk: DiskCaches, cache: KVCache, request: GenerationRequest) -> None:
-    """Remember the state where a prompt ends, in memory and on disk: an edit or another reply goes on there."""
-    cache.mark_prompt()
-    disk.note_prompt(cache, request.keep)
 
 
 def _release(caches: PrefixCaches, disk: DiskCaches, cache: KVCache, request: GenerationRequest, failed: bool) -> None:

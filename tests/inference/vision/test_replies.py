@@ -32,6 +32,7 @@ KINDS = (
     "ministral3",
     "pixtral",
 )
+RECURRENT = {"qwen3_5", "lfm2_vl"}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_an_assistant_changes_no_token(
         assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in RECURRENT])
 def test_a_further_turn_reads_only_what_is_new(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
@@ -105,11 +106,11 @@ def test_a_further_turn_reads_only_what_is_new(
         ChatMessage(Role.USER, "and this?", images=(images[1],)),
     )
     second = answer(session, asked(*turns))
-    assert second.statistics.cached_prompt_tokens >= first.statistics.prompt_tokens - 1
+    assert second.statistics.cached_prompt_tokens >= first.statistics.prompt_tokens
     assert second.token_ids == answer(ChatSession(model), asked(*turns)).token_ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in RECURRENT])
 def test_another_image_of_the_same_size_is_no_hit(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
