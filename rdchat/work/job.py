@@ -255,6 +255,8 @@ def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
             job.set_outcome(outcome)
         except Exception:
             _LOG.exception("Reporting the end of %s failed", name)
+        # They may have the thread's owner, with which the thread ends.
+        del task, job, work, outcome
 
 
 def outcome_of[T](job: Job[T], work: Callable[[Job[T]], T], name: str) -> T | RdchatError:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.work.job import CancelledError, SerialThread
+from rdchat.work.job import CancelledError, Job, SerialThread
 
 
 @pytest.fixture
@@ -127,3 +127,19 @@ def test_closing_does_not_wait_for_a_disk_that_hangs():
     thread.do(lambda _job: let_go.wait(60))
     thread.wait_for_jobs(timeout_s=0.05)
     let_go.set()
+
+
+def test_a_thread_ends_with_the_owner_whose_methods_were_its_last_job() -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.thread = SerialThread("owned")
+
+        def work(self, _job: Job[None]) -> None:
+            pass
+
+    owner = Owner()
+    owner.thread.do(owner.work).result()
+    (thread,) = owner.thread._threads
+    del owner
+    thread.join(5)
+    assert not thread.is_alive()

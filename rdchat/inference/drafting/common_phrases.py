@@ -94,5 +94,3 @@ class CommonPhrases:
             self._table = outcome
         else:
             _LOG.warning("Drafting goes on without common phrases: %s", outcome)
-            # Its frames have this object, whose thread would stay.
-            outcome.__traceback__ = None
