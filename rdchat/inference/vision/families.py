@@ -42,7 +42,6 @@ _DEEP = re.compile(r"deepstack_merger_list\.\d+\.linear_fc1\.weight", re.ASCII)
 # Names of one function: GELU's approximation with tanh.
 _GELU = ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")
 _SECTIONS = {"qwen2": (16, 24, 24), "qwen3_vl": (24, 20, 20)}
-_UNKNOWN = "rdchat does not know how this model sees."
 # Settings beside the tower's own that change rows.
 _OUTER = ("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
 _RESIZED: _Assumed = {"do_resize": (True,)}
@@ -215,10 +214,11 @@ def _vision_in(folder: Path) -> Vision:
     family, own, reason = tower_among(tensors)
     if family and family.matrix and len(tensors[own[family.matrix]].shape) != 2:
         return Vision(None, {}, reason=_UNKNOWN)
-    with suppress(ModelError):
-        model_type = check_architecture(config)
-        if reason == _UNKNOWN and not takes_image_rows(model_type):
-            reason = f"mlx-lm's module for '{model_type}' cannot take images."
+    if reason == _UNKNOWN:
+        with suppress(ModelError):
+            model_type = check_architecture(config)
+            if not takes_image_rows(model_type):
+                reason = f"mlx-lm's module for '{model_type}' cannot take images."
     with suppress(ModelError):
         # Damaged settings are an error where the model is loaded.
         if family and (names := family.unfollowed(folder)):
