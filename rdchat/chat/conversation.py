@@ -46,7 +46,8 @@ class OwnOptions:
         draft: How its replies are drafted; None for the usual settings.
         cleared: Names of options that are None here although they are not usually.
         keep_cache: Whether its KV caches may be kept on disk.
-        tools: Names of the tool servers that are switched on in it.
+        tools: Names of the tool servers that are switched on in it. Empty leaves it to the project, unless `cleared`
+            has "tools".
         tools_off: Full names of tools of these that are switched off.
         sent_to: Addresses of the remote servers that it may be sent to.
     """
@@ -129,6 +130,7 @@ class Conversation:
         names = ("system_prompt", "sampling", "thinking_choice", "answer_shape")
         columns: dict[str, Any] = {name: values.get(name) for name in names}
         cleared = tuple(name for name, value in values.items() if value is None)
+        cleared += ("tools",) if "tools" in self.own.cleared else ()
         tokens = values.get("thinking_tokens")
         draft = values.get("draft")
         return replace(self, own=replace(self.own, thinking_tokens=tokens, draft=draft, cleared=cleared), **columns)
@@ -143,6 +145,34 @@ NEW_CHAT = Conversation(0, "", None, None)
 
 
 @dataclass(frozen=True, slots=True)
+class Project:
+    """What the chats of a folder share.
+
+    Attributes:
+        instructions: Their system prompt; blank leaves it to the preset.
+        preset: Id of their preset; None leaves it to the model.
+        model: Name of their model, by which it is loaded; None for the one that is loaded.
+        tools: Names of the tool servers that are switched on in them.
+    """
+
+    instructions: str = ""
+    preset: str | None = None
+    model: str | None = None
+    tools: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """What it has, for people: `instructions, model`."""
+        parts = {"instructions": self.instructions.strip(), "preset": self.preset, "model": self.model}
+        return ", ".join([name for name, value in {**parts, "tools": self.tools}.items() if value])
+
+    @property
+    def portable(self) -> "Project":
+        """It without what belongs to this computer: its preset, model and servers."""
+        return Project(self.instructions)
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """A folder of chats.
 
@@ -152,6 +182,7 @@ class Folder:
         parent_id: The folder around it; None at the top. A folder in a folder cannot contain another one.
         expanded: Whether its content is shown.
         deleted_at: When it was moved to the Trash; None elsewhere.
+        project: What its chats share.
     """
 
     id: int
@@ -159,6 +190,7 @@ class Folder:
     parent_id: int | None = None
     expanded: bool = True
     deleted_at: float | None = None
+    project: Project = Project()
 
 
 @dataclass(frozen=True, slots=True)

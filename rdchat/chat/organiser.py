@@ -6,10 +6,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.conversation import Conversation, Folder, Project
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
-from rdchat.chat.storage.stored_rows import FOLDER_COLUMNS, conversations, folder_from, text_column
+from rdchat.chat.storage.stored_rows import (
+    FOLDER_COLUMNS,
+    conversations,
+    folder_from,
+    folders_listed,
+    json_column,
+    text_column,
+)
 from rdchat.chat.storage.whole_chat import insert_in_steps, read_chat
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
@@ -164,16 +171,11 @@ class ChatOrganiser:
 
     def folders(self) -> list[Folder]:
         """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
-        folders = self._folders("deleted_at IS NULL")
-        top = {folder.id for folder in folders if folder.parent_id is None}
-        nested = [folder if folder.parent_id in top else replace(folder, parent_id=None) for folder in folders]
-        return sorted(nested, key=lambda folder: (folder.name.casefold(), folder.id))
+        return folders_listed(self._database.rows)
 
     def deleted_folders(self) -> list[Folder]:
         """Return the folders in the Trash, the last one deleted first."""
-        return self._folders("deleted_at IS NOT NULL ORDER BY deleted_at DESC, id DESC")
-
-    def _folders(self, where: str) -> list[Folder]:
+        where = "deleted_at IS NOT NULL ORDER BY deleted_at DESC, id DESC"
         return [folder_from(row) for row in self._database.rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE {where}")]
 
     def read_folder(self, folder_id: int) -> Folder:
@@ -203,6 +205,11 @@ class ChatOrganiser:
             if holds or parent_id == folder_id or self.read_folder(parent_id).parent_id is not None:
                 raise StorageError("Folders can be nested only once.", "Choose a folder that is not in another one.")
         self._set_folder("parent_id = ?", parent_id, folder_id)
+
+    def set_project(self, folder_id: int, project: Project) -> None:
+        """Replace what the chats of a folder share."""
+        tidy = replace(project, instructions=text_column(project.instructions))
+        self._set_folder("project = ?", None if tidy == Project() else json_column(tidy), folder_id)
 
     def set_expanded(self, folder_id: int, expanded: bool) -> None:
         self._set_folder("expanded = ?", int(expanded), folder_id)

@@ -1,9 +1,11 @@
 """The person's settings, stored in a JSON file that a person can read and edit.
 
-The one order of a chat's options: its own, else its preset's, else those of Settings, else the model's.
+The one order of a chat's options: its own, else its project's, else its preset's, else those of Settings, else
+the model's.
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import host, paths
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Notice
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project
 from rdchat.chat.presets import Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
@@ -333,29 +335,55 @@ class OptionOrder:
         settings: The app's settings.
         defaults: The sampling of the model.
         model: Folder of the model; None without one.
+        folders: The folders of chats; one with something to share is a project.
     """
 
     settings: Settings
     defaults: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
     model: Path | None = None
+    folders: Sequence[Folder] = ()
+
+    def project_folder(self, chat: Conversation) -> Folder | None:
+        """The folder whose project a chat has: the nearest one around it; None outside of projects."""
+        by_id = {each.id: each for each in self.folders}
+        folder = by_id.get(chat.folder_id or 0)
+        while folder is not None and folder.project == Project():
+            folder = by_id.get(folder.parent_id or 0)
+        return folder
+
+    def project(self, chat: Conversation) -> Project:
+        """What a chat shares with the others of its project; nothing outside of projects."""
+        folder = self.project_folder(chat)
+        return folder.project if folder else Project()
 
     @property
     def model_preset(self) -> Preset | None:
         """The default preset of the model."""
         return next((each for each in self.settings.presets if str(self.model) in each.models), None)
 
+    def usual_preset(self, chat: Conversation) -> Preset | None:
+        """The preset of a chat that has none of its own: its project's, or the model's."""
+        return self._preset(self.project(chat).preset) or self.model_preset
+
     def preset(self, chat: Conversation = NEW_CHAT) -> Preset | None:
         """Return a chat's preset; None if it has none, or it was deleted."""
-        chosen = chat.own.preset
-        if chosen is None:
-            return self.model_preset
-        return next((each for each in self.settings.presets if each.id == chosen), None)
+        return self.usual_preset(chat) if chat.own.preset is None else self._preset(chat.own.preset)
+
+    def _preset(self, preset_id: str | None) -> Preset | None:
+        return next((each for each in self.settings.presets if each.id == preset_id), None)
+
+    def tools(self, chat: Conversation) -> tuple[str, ...]:
+        """Return the names of the tool servers of a chat: its own, or its project's."""
+        is_own = chat.own.tools or "tools" in chat.own.cleared
+        return chat.own.tools if is_own else self.project(chat).tools
 
     def usual(self, chat: Conversation = NEW_CHAT) -> ChatValues:
         """Return what applies to a chat without options of its own but the preset."""
         preset = self.preset(chat) or _NO_PRESET
         settings = self.settings
         prompt = settings.system_prompt if preset.system_prompt is None else preset.system_prompt
+        instructions = self.project(chat).instructions
+        prompt = instructions if instructions.strip() else prompt
         sampling = replace(settings.sampling_for(self.defaults), **preset.chosen_sampling)
         thinking = preset.thinking_choice, preset.thinking_tokens
         return ChatValues(prompt, sampling, *thinking, preset.answer_shape, preset.draft)

@@ -160,11 +160,16 @@ class ConversationStore(Database):
         Args:
             title: Its title.
             from_prompt: Whether the title was made from a prompt, so that the model may replace it.
-            like: Gives its options; None for the usual ones.
+            like: Gives its options and its folder; None for the usual ones, outside of folders.
         """
         now = self._clock()
-        sql = "INSERT INTO conversations (title, title_by, created_at, updated_at) VALUES (?, ?, ?, ?) RETURNING id"
-        values = (text_column(tidy_title(title)) or NEW_CHAT, "prompt" if from_prompt else "person", now, now)
+        sql = """
+            INSERT INTO conversations (title, title_by, created_at, updated_at, folder_id)
+            VALUES (?, ?, ?, ?, (SELECT id FROM folders WHERE id = ?)) RETURNING id
+        """
+        title_by = "prompt" if from_prompt else "person"
+        folder = like.folder_id if like is not None else None
+        values = (text_column(tidy_title(title)) or NEW_CHAT, title_by, now, now, folder)
 
         def create(connection: sqlite3.Connection) -> int:
             (made,) = connection.execute(sql, values).fetchone()

@@ -1,13 +1,13 @@
 """Builds the services of a window, and carries out the commands that need several of them: sending, regenerating."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from rdchat.chat.conversation import USUAL_OPTIONS, Conversation, MadeWith, Notice
+from rdchat.chat.conversation import USUAL_OPTIONS, Conversation, Folder, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.message_tree import DeletedMessage
 from rdchat.chat.store import ConversationStore
@@ -87,9 +87,8 @@ class ChatController(QObject):
         self.servers = tools or ToolServers(
             control.values.tool_servers, lambda changed: control.change_values(tool_servers=changed)
         )
-        replies = Replies(
-            store, self.storage, self.drafting, self.earlier, self.disk_caches, tools=ChatTools(self.servers)
-        )
+        tools_of_chats = ChatTools(self.servers, self._chosen_tools)
+        replies = Replies(store, self.storage, self.drafting, self.earlier, self.disk_caches, tools=tools_of_chats)
         self.replies = replies
         self.recorder = replies.recorder
         self.traces = replies.traces
@@ -121,7 +120,12 @@ class ChatController(QObject):
         self._opened.timeout.connect(self._remember_chat)
         self._connect()
 
+    def _chosen_tools(self, chat: Conversation) -> Sequence[str]:
+        return self.replies.order.tools(chat)
+
     def _connect(self) -> None:
+        self.chats.conversations_changed.connect(self.chat.follow_project)
+        self.chat.project_taken.connect(self._show_project)
         self._store.on_notice = self.notice_raised.emit
         self.server.start_failed.connect(self.notice_raised)
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
@@ -213,7 +217,7 @@ class ChatController(QObject):
         """
         asks = text.strip() or self.chat.files.images
         if asks:
-            self.replies.load_model()
+            self.replies.load_model(self.chat.conversation)
         reason = self.chat.files.reason_to_wait() if asks else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
@@ -394,7 +398,7 @@ class ChatController(QObject):
         if measuring := self.model_slot.engine.measuring:
             self.notice_raised.emit(_MEASURING)
         elif load:
-            self.replies.load_model()
+            self.replies.load_model(self.chat.conversation)
         return not measuring
 
     # Models
@@ -410,6 +414,10 @@ class ChatController(QObject):
         remembered = self.model_slot.remembered_in(self.settings.values)
         if remembered != self.settings.values:
             self.settings.change(remembered)
+
+    def _show_project(self, folder: Folder) -> None:
+        text = f"From your next question on it has what the project shares: {folder.project.description}."
+        self.notice_raised.emit(Notice(f"This chat is in the project “{folder.name}” now", text))
 
     def _show_warning(self, info: ModelInfo) -> None:
         if info.warning:

@@ -260,10 +260,12 @@ class ChatTools:
 
     Args:
         servers: The servers.
+        chosen: Returns the names of the servers that are switched on in a chat.
     """
 
-    def __init__(self, servers: ToolServers) -> None:
+    def __init__(self, servers: ToolServers, chosen: Callable[[Conversation], Sequence[str]]) -> None:
         self.servers = servers
+        self._chosen = chosen
 
     def start_servers(self, chat: Conversation, status: str = "") -> None:
         """Start the servers of a chat that do not run, or those with a status."""
@@ -272,7 +274,8 @@ class ChatTools:
 
     def names(self, chat: Conversation, status: str = "") -> list[str]:
         """Return the names of the chat's servers that may be started, or of those with a status."""
-        names = (each.name for each in self.servers.usable if each.name in chat.own.tools)
+        chosen = self._chosen(chat)
+        names = (each.name for each in self.servers.usable if each.name in chosen)
         return [each for each in names if status in {"", self.servers.server_state(each).status}]
 
     def definitions(self, chat: Conversation) -> dict[str, ToolDefinition]:

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from enum import StrEnum
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
-from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions
+from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions, Project
 from rdchat.chat.storage.connections import Rows
 from rdchat.files.plain_data import from_plain, json_or_none, plain, reader_of
 from rdchat.inference.api.messages import Role
@@ -24,7 +24,7 @@ CONVERSATION_COLUMNS = (
     " archived_at IS NOT NULL, deleted_at, thinking, answer_shape, own_options"
 )
 _CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
-FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
+FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at, project"
 _ROLES = {each.value: each for each in (Role.USER, Role.TOOL)}
 
 # SQLite's integers are signed, reply seeds are not.
@@ -85,7 +85,15 @@ def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
 
 def folder_from(row: Sequence[Any]) -> Folder:
     """Read a row of `FOLDER_COLUMNS`."""
-    return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]))
+    return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]), _from_json(Project(), row[5]) or Project())
+
+
+def folders_listed(rows: Rows) -> list[Folder]:
+    """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
+    folders = [folder_from(row) for row in rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NULL")]
+    top = {folder.id for folder in folders if folder.parent_id is None}
+    nested = [folder if folder.parent_id in top else replace(folder, parent_id=None) for folder in folders]
+    return sorted(nested, key=lambda folder: (folder.name.casefold(), folder.id))
 
 
 def message_from(row: Sequence[Any]) -> Message:

@@ -20,8 +20,8 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_
 from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
-from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.stored_rows import text_column
+from rdchat.chat.storage.connections import reading, rows_of
+from rdchat.chat.storage.stored_rows import folders_listed, text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
@@ -258,6 +258,7 @@ def export_chats(
     with reading(Path(database)) as connection:
         # The transaction ends when the connection closes.
         connection.execute("BEGIN")
+        order = replace(order, folders=folders_listed(rows_of(connection)))
         ids = visible_ids(connection) if chats is None else chats
         complete = _read(connection, ids, TaskProgress(job))
         if kind == "json":

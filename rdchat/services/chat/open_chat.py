@@ -11,6 +11,7 @@ from rdchat.chat.conversation import (
     NEW_CHAT,
     ContextCut,
     Conversation,
+    Folder,
     MadeWith,
     Message,
     MessagePath,
@@ -52,8 +53,9 @@ class OpenChat(QObject):
         message_added: A message was added at the end of the path.
         message_changed: More has changed than the text of a reply that is being written.
         reply_grew: A message, by its id, has gained this text.
-        options_changed: The chat's own options have changed, or those of the settings or of the model.
+        options_changed: The chat's own options have changed, or those of its project, the settings or the model.
         typed_changed: The message field has another text.
+        project_taken: The chat, which has messages, is in the project of this folder now.
     """
 
     opened = Signal()
@@ -64,6 +66,7 @@ class OpenChat(QObject):
     reply_grew = Signal(int, str)
     options_changed = Signal()
     typed_changed = Signal()
+    project_taken = Signal(Folder)
 
     def __init__(
         self, store: ConversationStore, storage: StorageWatch, settings: SettingsControl, replies: Replies
@@ -79,6 +82,7 @@ class OpenChat(QObject):
         self.unsent.files_exceeded.connect(self.files.refused)
         self.edits: dict[int, PendingFiles] = {}
         self.conversation = NEW_CHAT
+        self._project: Folder | None = None
         self.path = MessagePath()
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
@@ -108,6 +112,11 @@ class OpenChat(QObject):
     def values(self) -> ChatValues:
         """The options of the next reply."""
         return self.replies.order.effective_values(self.conversation)
+
+    @property
+    def project_folder(self) -> Folder | None:
+        """The folder whose project the chat has; None outside of projects."""
+        return self.replies.order.project_folder(self.conversation)
 
     @property
     def streaming_id(self) -> int | None:
@@ -144,15 +153,17 @@ class OpenChat(QObject):
 
     # Opening
 
-    def start_new(self) -> None:
-        """Open a new chat."""
-        self.conversation = NEW_CHAT
+    def start_new(self, folder_id: int | None = None) -> None:
+        """Open a new chat, perhaps in a folder."""
+        self.conversation = replace(NEW_CHAT, folder_id=folder_id)
         self.path = MessagePath()
         self._emit_opened()
 
     def begin_chat(self, title: str, system_prompt: str) -> None:
         """Open a new chat with the options of this one and another system prompt, stored at once."""
-        like = replace(NEW_CHAT, own=self.conversation.own).with_own(self.conversation.own_values)
+        like = replace(NEW_CHAT, own=self.conversation.own, folder_id=self.conversation.folder_id).with_own(
+            self.conversation.own_values
+        )
         self.conversation = replace(like, system_prompt=system_prompt)
         self.path = MessagePath()
         with self._storage.writing():
@@ -180,6 +191,15 @@ class OpenChat(QObject):
         if conversation.id == self.id:
             self.conversation = conversation
 
+    def follow_project(self) -> None:
+        """Take over a change of the chat's project, or that it has another one."""
+        before = self._project
+        self._project = self.project_folder
+        if self._project != before:
+            self.options_changed.emit()
+        if self.path and self._project is not None and (before is None or before.id != self._project.id):
+            self.project_taken.emit(self._project)
+
     def read_path(self) -> None:
         """Read the path anew, as the store has changed it. Raises StorageError."""
         if self.conversation.id:
@@ -205,6 +225,7 @@ class OpenChat(QObject):
         self.path_changed.emit()
 
     def _emit_opened(self) -> None:
+        self._project = self.project_folder
         self.files.show_chat(self.id)
         self.files.restore_files(self.unsent.take_files(self.id))
         self.opened.emit()
@@ -229,7 +250,14 @@ class OpenChat(QObject):
 
     def set_tools(self, servers: Iterable[str], off: Iterable[str]) -> None:
         """Switch servers of tools on in the chat, by their names, and some of their tools off, by full names."""
-        own = replace(self.conversation.own, tools=tuple(servers), tools_off=tuple(off))
+        own = self.conversation.own
+        chosen = tuple(servers)
+        usual = self.replies.order.project(self.conversation).tools
+        cleared = tuple(each for each in own.cleared if each != "tools")
+        if usual and not chosen:
+            cleared += ("tools",)
+        tools = () if set(chosen) == set(usual) else chosen
+        own = replace(own, tools=tools, tools_off=tuple(off), cleared=cleared)
         self._store_options(replace(self.conversation, own=own))
 
     def keep_cache(self, keep: bool) -> None:

@@ -134,12 +134,21 @@ class Replies(QObject):
     def order(self) -> OptionOrder:
         """The options that chats use with the loaded model."""
         info = self.model.info
-        return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None)
+        folders = self._storage.read_or_default(self._store.organiser.folders, ())
+        return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None, folders)
 
-    def load_model(self) -> None:
-        """Load the chosen model if none is loaded."""
-        if self.state is EngineState.NO_MODEL:
+    def load_model(self, chat: Conversation = NEW_CHAT) -> None:
+        """Load the model of a chat's project, or the chosen model if none is loaded."""
+        if not self._load_projects_model(chat) and self.state is EngineState.NO_MODEL:
             self.model.retry()
+
+    def _load_projects_model(self, chat: Conversation) -> bool:
+        """Load the model of a chat's project if another one is chosen; not while another reply is written."""
+        model = self.order.project(chat).model
+        loads = model is not None and model != self.model.chosen and not self.live
+        if loads:
+            self.model.load_model(model)
+        return loads
 
     def write_reply(
         self, reply: Message, conversation: Conversation, path: MessagePath, other: OtherModel | None = None
@@ -155,6 +164,8 @@ class Replies(QObject):
             other: Another model to load for this reply; the chat's own is loaded again when it has ended.
         """
         self.borrowed.begin_reply(reply.id, other)
+        if other is None:
+            self._load_projects_model(conversation)
         own = reply.made_with.system_prompt if reply.made_with is not None else None
         prompt = ChatPrompt(
             from_cut(path), self.order.effective_values(conversation).system_prompt if own is None else own

@@ -8,7 +8,7 @@ from itertools import count
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.conversation import Conversation, Folder, Project
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
 from rdchat.services.background.background_work import MainThread
@@ -193,6 +193,12 @@ class ChatOrder(QObject):
         """Return whether a folder may be moved into another; folders nest one level deep."""
         holds = any(each.parent_id == folder.id for each in self.folders)
         return parent.parent_id is None and parent.id != folder.id and not holds
+
+    def set_project(self, folder: Folder, project: Project) -> None:
+        """Replace what the chats of a folder share."""
+        if project != folder.project:
+            change = partial(self._organiser.set_project, folder.id)
+            self.do(partial(change, project), partial(change, folder.project))
 
     def set_expanded(self, folder: Folder, expanded: bool) -> None:
         with self._storage.writing():

@@ -16,6 +16,7 @@ from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.model_offers import SightLine, WelcomeView
 from rdchat.ui.conversation.notices import Notices
+from rdchat.ui.conversation.project_sheet import ProjectLine
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import formatting
@@ -109,10 +110,12 @@ class ConversationView(Ground):
         self.calls = PendingCalls(controller.calls, theme)
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
+        self.project = ProjectLine(controller, theme)
         self.stack = QStackedWidget()
         self.stack.addWidget(self.transcript)
         self.stack.addWidget(self.welcome)
-        column(self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer, within=self, spacing=0)
+        parts = (self.project, self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer)
+        column(*parts, within=self, spacing=0)
         # The speed panel fits beside it in the smallest window.
         self.setMinimumWidth(256)
         self._connect_chat()

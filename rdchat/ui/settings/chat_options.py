@@ -314,8 +314,9 @@ class ChatOptions(Popover):
 
     def _show_presets(self) -> None:
         order = self._chat.replies.order
-        usual = order.model_preset
-        first = [(f"{usual.name} (model's default)", None), ("None", "")] if usual else [("None", None)]
+        usual = order.usual_preset(self._chat.conversation)
+        whose = "model" if usual is order.model_preset else "project"
+        first = [(f"{usual.name} ({whose}'s default)", None), ("None", "")] if usual else [("None", None)]
         others = [(each.name, each.id) for each in order.settings.presets if each is not usual]
         chosen = order.preset(self._chat.conversation)
         fill_box(self.preset, [*first, *others], None if chosen is usual else chosen.id if chosen else "")
@@ -372,7 +373,8 @@ class ChatOptions(Popover):
         order = self._chat.replies.order
         changed = order.own(chat, self._chat.values)
         preset = order.preset(chat)
-        same = f"Same as in {preset.name if preset else 'Settings'}"
+        project = order.project_folder(chat)
+        same = f"Same as in {project.name if project else preset.name if preset else 'Settings'}"
         self.source.setText("Changed for this chat" if changed else same)
         self.defaults.setEnabled(bool(changed))
         self._marks["system_prompt"].setText(CHANGED if "system_prompt" in changed else "")

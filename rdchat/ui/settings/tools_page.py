@@ -347,6 +347,7 @@ class ChatToolsPopover(Popover):
     def show_tools(self) -> None:
         """Show which servers and tools there are, and which are on."""
         own = self._chat.conversation.own
+        chosen = self._chat.replies.order.tools(self._chat.conversation)
         tree = self.tree
         usable = self._servers.usable
         unfolded = {key for key, item in self.items.items() if item.isExpanded()}
@@ -356,7 +357,7 @@ class ChatToolsPopover(Popover):
             tree.clear()
             for server in usable:
                 state = self._servers.server_state(server.name)
-                on = server.name in own.tools
+                on = server.name in chosen
                 item = self._add(tree.invisibleRootItem(), server.name, server_title(server.name), on, current)
                 item.setText(1, visible_text(state_text(server, state)))
                 item.setToolTip(1, tip_text(state_text(server, state)))
@@ -364,10 +365,10 @@ class ChatToolsPopover(Popover):
                     child = self._add(item, tool.full_name, tool.name, tool.full_name not in own.tools_off, current)
                     child.setToolTip(0, tip_text(visible_text(tool.description)))
                 item.setExpanded(server.name in unfolded)
-        used = [server_title(server.name) for server in usable if server.name in own.tools]
+        used = [server_title(server.name) for server in usable if server.name in chosen]
         name, color = ("Tools, on in this chat", "accent") if used else ("Tools", "muted")
         self._button.show_as("tools", name, color)
-        remote = [server.name for server in usable if server.is_remote and server.name in own.tools]
+        remote = [server.name for server in usable if server.is_remote and server.name in chosen]
         untrained = self._model.info is not None and not self._model.info.trained_for_tools
         notes = _UNTRAINED if untrained else "", f"{', '.join(remote)}: {LEAVES}" if remote else ""
         self.note.show_text("\n".join(filter(None, notes)) if usable else _NONE)
@@ -386,14 +387,15 @@ class ChatToolsPopover(Popover):
 
     def _switch(self, item: QTreeWidgetItem) -> None:
         own = self._chat.conversation.own
+        chosen = self._chat.replies.order.tools(self._chat.conversation)
         key = item.data(0, _KEY)
         is_server = item.parent() is None
         is_on = item.checkState(0) is Qt.CheckState.Checked
-        named = own.tools if is_server else own.tools_off
+        named = chosen if is_server else own.tools_off
         named = (*(each for each in named if each != key), *([key] if is_on is is_server else []))
         if is_server:
             self._chat.set_tools(named, own.tools_off)
             if is_on:
                 self._servers.start_server(key)
         else:
-            self._chat.set_tools(own.tools, named)
+            self._chat.set_tools(chosen, named)

@@ -32,6 +32,7 @@ class RowActions:
     Args:
         chats: The conversations.
         rename: Opens the editor of a row.
+        edit_project: Opens the settings of a folder's project.
         parent: The parent of menus and questions.
 
     Attributes:
@@ -39,10 +40,17 @@ class RowActions:
         activity: Returns whether a chat is being written.
     """
 
-    def __init__(self, chats: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
+    def __init__(
+        self,
+        chats: ChatList,
+        rename: Callable[[Key], None],
+        edit_project: Callable[[Folder], None],
+        parent: QWidget,
+    ) -> None:
         self._chats = chats
         self.order = chats.order
         self._rename = rename
+        self._edit_project = edit_project
         self._parent = parent
         self.activity = chats.activity
 
@@ -171,6 +179,9 @@ class RowActions:
 
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
         order = self.order
+        add_action(menu, "New Chat Here", lambda: self._chats.chat.start_new(folder.id))
+        add_action(menu, "Project Settings…", lambda: self._edit_project(folder))
+        menu.addSeparator()
         add_action(menu, "Rename", lambda: self._rename(("folder", folder.id)))
         if folder.parent_id is None:
             add_action(menu, "New Folder Inside", lambda: self.make_folder(folder.id))

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 from rdchat import __version__, host
-from rdchat.chat.conversation import Conversation, Notice
+from rdchat.chat.conversation import Conversation, Folder, Notice
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
@@ -20,6 +20,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Location
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.conversation_view import ConversationView
+from rdchat.ui.conversation.project_sheet import ProjectSheet
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar.sidebar import Sidebar
@@ -255,6 +256,14 @@ class Commands(QObject):
         sheet = RegenerateSheet(own, model.choices, *usual, theme=self._theme, parent=self._window)
         model.choices_changed.connect(sheet.offer_models)
         sheet.submitted.connect(lambda *options: controller.regenerate(reply, *options))
+        sheet.open()
+
+    def edit_project(self, folder: Folder) -> None:
+        """Open the settings of a folder's project."""
+        model = self.parts.model
+        model.look_for_models()
+        sheet = ProjectSheet(folder, self.controller, model.choices, self._theme, self._window)
+        model.choices_changed.connect(sheet.offer_models)
         sheet.open()
 
     def choose_mode(self, mode: Mode) -> None:

@@ -1,0 +1,120 @@
+"""The sheet with what the chats of a folder share, and the line above a chat that names its project."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QCheckBox, QFormLayout, QWidget
+
+from rdchat.chat.conversation import Folder, Project
+from rdchat.services.chat_controller import ChatController
+from rdchat.tools.built_in import server_title
+from rdchat.ui.conversation.regenerate_sheet import ModelChoice
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, button_text, visible_text
+from rdchat.ui.style.layouts import Sheet, choice_box, column, fill_box, form_layout, nothing, row, text_field
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+
+_TEXT = "All chats in this folder have this from their next question on. What you change in a chat comes first."
+_INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short sentences."
+_INSTRUCTIONS_TIP = "Instructions that the model reads before each chat of the project."
+_MODEL_TIP = "It is loaded when you ask something in a chat of the project."
+
+
+class ProjectSheet(Sheet):
+    """Shows a folder's project; Save replaces it, which can be undone.
+
+    Args:
+        folder: The folder.
+        controller: The conversations.
+        models: Returns the models to choose from.
+        theme: The appearance to follow.
+        parent: The window that it belongs to.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        controller: ChatController,
+        models: Callable[[], Sequence[ModelChoice]],
+        theme: Theme,
+        parent: QWidget,
+    ) -> None:
+        self._folder = folder
+        self._controller = controller
+        self._models = models
+        project = folder.project
+        self.instructions = text_field(5, _INSTRUCTIONS, "Instructions of the project", _INSTRUCTIONS_TIP)
+        self.instructions.setPlainText(project.instructions)
+        presets = [(each.name, each.id) for each in controller.settings.values.presets]
+        self.preset = choice_box("Preset of the project", "Options that you saved under a name.", letters=16)
+        fill_box(self.preset, [("Model's default", None), *presets], project.preset)
+        self.model = choice_box("Model of the project", _MODEL_TIP, letters=16)
+        self._chosen_model = project.model
+        self.offer_models()
+        self.tools = {each.name: QCheckBox(button_text(server_title(each.name))) for each in controller.servers.usable}
+        for name, box in self.tools.items():
+            box.setChecked(name in project.tools)
+        form = form_layout()
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        form.addRow("Preset", self.preset)
+        form.addRow("Model", self.model)
+        if self.tools:
+            form.addRow("Tools", column(*self.tools.values(), spacing=TIGHT))
+        head = ThemedLabel(theme, "Instructions", bold=True)
+        answers = ("Cancel", nothing), ("Save", self._save)
+        title = f"Project “{visible_text(folder.name)}”"
+        super().__init__(parent, theme, title, _TEXT, answers, parts=(SMALL, head, self.instructions, SMALL, form))
+
+    def offer_models(self) -> None:
+        """Offer the models that a search found; the choice stays."""
+        chosen = self.model.currentData() if self.model.count() else self._chosen_model
+        choices = [choice for choice in self._models() if choice[1] is not None]
+        unknown = [] if chosen is None or chosen in {each for _, each in choices} else [(chosen, chosen)]
+        fill_box(self.model, [("The one that is loaded", None), *choices, *unknown], chosen)
+
+    def project(self) -> Project:
+        """Return what is chosen."""
+        unseen = [each for each in self._folder.project.tools if each not in self.tools]
+        chosen = [name for name, box in self.tools.items() if box.isChecked()]
+        return replace(
+            self._folder.project,
+            instructions=self.instructions.toPlainText(),
+            preset=self.preset.currentData(),
+            model=self.model.currentData(),
+            tools=(*chosen, *unseen),
+        )
+
+    def _save(self) -> None:
+        self._controller.chats.order.set_project(self._folder, self.project())
+
+
+class ProjectLine(Ground):
+    """Names the project of the open chat, above it; hidden outside of projects.
+
+    Attributes:
+        edit_requested: Emitted with the folder of the project.
+    """
+
+    edit_requested = Signal(Folder)
+
+    def __init__(self, controller: ChatController, theme: Theme) -> None:
+        super().__init__(theme, "surface")
+        self._chat = controller.chat
+        self.text = ElidedLabel(theme, "", "muted", -1)
+        self.settings = TextButton("Project Settings…", theme, self._edit)
+        row((self.text, 1), self.settings, within=self, margins=(LARGE, TIGHT, MEDIUM, TIGHT))
+        for changed in (self._chat.opened, self._chat.options_changed):
+            changed.connect(self.show_project)
+        self.show_project()
+
+    def show_project(self) -> None:
+        """Show the open chat's project."""
+        folder = self._chat.project_folder
+        self.setVisible(folder is not None)
+        if folder is not None:
+            self.text.setText(visible_text(f"Project {folder.name}: {folder.project.description}"))
+
+    def _edit(self) -> None:
+        if (folder := self._chat.project_folder) is not None:
+            self.edit_requested.emit(folder)

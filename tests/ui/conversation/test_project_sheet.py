@@ -1,0 +1,95 @@
+"""The sheet with a folder's project, and the line above its chats."""
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.conversation import Folder, Project
+from rdchat.chat.listing import FolderRow
+from rdchat.chat.presets import Preset
+from rdchat.tools.definitions import ToolServer
+from rdchat.ui.conversation.project_sheet import ProjectSheet
+from rdchat.ui.sidebar.sidebar import Sidebar
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+MODELS = [("tiny", None), ("Big", "/models/big")]
+SHORT = Preset("Short", "short")
+
+
+def folder_of(chat: Chat, name: str = "Work") -> Folder:
+    folder = next((each for each in chat.controller.chats.order.folders if each.name == name), None)
+    if folder is None:
+        chat.controller.chats.order.create_folder(name)
+        return folder_of(chat, name)
+    return folder
+
+
+@pytest.fixture
+def sheet(theme: Theme, window: MainWindow, chat: Chat) -> ProjectSheet:
+    chat.start()
+    chat.controller.settings.change_values(presets=(SHORT,))
+    chat.controller.servers.put(ToolServer("web", url="https://example.org", enabled=True, confirmed=True))
+    sheet = ProjectSheet(folder_of(chat), chat.controller, lambda: MODELS, theme, window)
+    sheet.open()
+    return sheet
+
+
+def test_what_is_saved_is_the_folders_and_can_be_undone(qtbot: QtBot, chat: Chat, sheet: ProjectSheet) -> None:
+    qtbot.keyClicks(sheet.instructions, "Rhyme.")
+    sheet.preset.setCurrentIndex(1)
+    sheet.model.setCurrentIndex(1)
+    sheet.tools["web"].click()
+    sheet.buttons[-1].click()
+    assert folder_of(chat).project == Project("Rhyme.", "short", "/models/big", ("web",))
+    chat.controller.chats.undo()
+    assert folder_of(chat).project == Project()
+
+
+def test_cancel_changes_nothing(qtbot: QtBot, chat: Chat, sheet: ProjectSheet) -> None:
+    qtbot.keyClicks(sheet.instructions, "Rhyme.")
+    sheet.reject()
+    assert folder_of(chat).project == Project()
+
+
+def test_a_model_and_a_tool_that_are_not_here_stay(theme: Theme, window: MainWindow, chat: Chat) -> None:
+    project = Project(model="/models/gone", tools=("gone",))
+    chat.controller.chats.order.set_project(folder_of(chat), project)
+    sheet = ProjectSheet(folder_of(chat), chat.controller, lambda: MODELS, theme, window)
+    assert sheet.model.currentText() == "/models/gone"
+    sheet.offer_models()
+    assert sheet.project() == project
+
+
+def test_the_line_above_a_chat_names_its_project_and_opens_its_settings(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    line = window.conversation.project
+    assert line.isHidden()
+    chat.controller.chats.order.set_project(folder_of(chat), Project("Rhyme."))
+    chat.open.start_new(folder_of(chat).id)
+    assert not line.isHidden()
+    assert line.text.text() == "Project Work: instructions"
+    line.settings.click()
+    sheet = window.findChild(ProjectSheet)
+    assert isinstance(sheet, ProjectSheet)
+    assert sheet.instructions.toPlainText() == "Rhyme."
+    sheet.reject()
+    chat.open.start_new()
+    assert line.isHidden()
+
+
+def test_a_folders_menu_opens_its_settings_and_begins_a_chat_in_it(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    folder = folder_of(chat)
+    sidebar: Sidebar = window.sidebar
+    rows = sidebar.list.rows
+    listed = [rows.row_at(rows.index(place)) for place in range(rows.rowCount())]
+    row = next(each for each in listed if isinstance(each, FolderRow))
+    menu = sidebar.row_actions.menu_for(row)
+    actions = {each.text(): each for each in menu.actions()}
+    actions["New Chat Here"].trigger()
+    assert chat.open.conversation.folder_id == folder.id
+    actions["Project Settings…"].trigger()
+    sheet = window.findChild(ProjectSheet)
+    assert isinstance(sheet, ProjectSheet)
+    sheet.reject()
