@@ -20,6 +20,7 @@ from rdchat.inference.api.requests import (
     check_thinking_tokens,
 )
 from rdchat.inference.api.thoughts import Part, Thoughts, split_thoughts
+from rdchat.wording import counted
 
 _PAGE = 128
 """Messages that are read together."""
@@ -161,12 +162,6 @@ class Project:
     tools: tuple[str, ...] = ()
 
     @property
-    def description(self) -> str:
-        """What it has, for people: `instructions, model`."""
-        parts = {"instructions": self.instructions.strip(), "preset": self.preset, "model": self.model}
-        return ", ".join([name for name, value in {**parts, "tools": self.tools}.items() if value])
-
-    @property
     def portable(self) -> "Project":
         """It without what belongs to this computer: its preset, model and servers."""
         return Project(self.instructions)
@@ -182,7 +177,8 @@ class Folder:
         parent_id: The folder around it; None at the top. A folder in a folder cannot contain another one.
         expanded: Whether its content is shown.
         deleted_at: When it was moved to the Trash; None elsewhere.
-        project: What its chats share.
+        project: What its chats share, besides files.
+        files: The files that its chats share, without their texts.
     """
 
     id: int
@@ -191,6 +187,20 @@ class Folder:
     expanded: bool = True
     deleted_at: float | None = None
     project: Project = Project()
+    files: tuple[AttachedFile, ...] = ()
+
+    @property
+    def is_project(self) -> bool:
+        """Whether its chats share something."""
+        return self.project != Project() or bool(self.files)
+
+    @property
+    def description(self) -> str:
+        """What its chats share, for people: `instructions, model, 2 files`."""
+        parts = {"instructions": self.project.instructions.strip(), "preset": self.project.preset}
+        parts |= {"model": self.project.model, "tools": ", ".join(self.project.tools)}
+        names = [name for name, value in parts.items() if value]
+        return ", ".join(names + ([counted(len(self.files), "file")] if self.files else []))
 
 
 @dataclass(frozen=True, slots=True)

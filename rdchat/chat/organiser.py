@@ -6,9 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation, Folder, Project
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
+from rdchat.chat.storage.stored_messages import folder_files, set_folder_files
 from rdchat.chat.storage.stored_rows import (
     FOLDER_COLUMNS,
     conversations,
@@ -171,7 +173,8 @@ class ChatOrganiser:
 
     def folders(self) -> list[Folder]:
         """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
-        return folders_listed(self._database.rows)
+        files = folder_files(self._database.rows)
+        return [replace(each, files=files.get(each.id, ())) for each in folders_listed(self._database.rows)]
 
     def deleted_folders(self) -> list[Folder]:
         """Return the folders in the Trash, the last one deleted first."""
@@ -206,10 +209,19 @@ class ChatOrganiser:
                 raise StorageError("Folders can be nested only once.", "Choose a folder that is not in another one.")
         self._set_folder("parent_id = ?", parent_id, folder_id)
 
-    def set_project(self, folder_id: int, project: Project) -> None:
-        """Replace what the chats of a folder share."""
+    def set_project(
+        self, folder_id: int, project: Project, files: Sequence[tuple[AttachedFile, str]] | None = None
+    ) -> None:
+        """Replace what the chats of a folder share; the files, each with its text, where they are given."""
         tidy = replace(project, instructions=text_column(project.instructions))
-        self._set_folder("project = ?", None if tidy == Project() else json_column(tidy), folder_id)
+        column = None if tidy == Project() else json_column(tidy)
+
+        def set_project(connection: sqlite3.Connection) -> None:
+            connection.execute("UPDATE folders SET project = ? WHERE id = ?", (column, folder_id))
+            if files is not None:
+                set_folder_files(connection, folder_id, files)
+
+        self._database.write(set_project)
 
     def set_expanded(self, folder_id: int, expanded: bool) -> None:
         self._set_folder("expanded = ?", int(expanded), folder_id)

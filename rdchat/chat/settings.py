@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import host, paths
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project
 from rdchat.chat.presets import Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
@@ -347,7 +348,7 @@ class OptionOrder:
         """The folder whose project a chat has: the nearest one around it; None outside of projects."""
         by_id = {each.id: each for each in self.folders}
         folder = by_id.get(chat.folder_id or 0)
-        while folder is not None and folder.project == Project():
+        while folder is not None and not folder.is_project:
             folder = by_id.get(folder.parent_id or 0)
         return folder
 
@@ -355,6 +356,11 @@ class OptionOrder:
         """What a chat shares with the others of its project; nothing outside of projects."""
         folder = self.project_folder(chat)
         return folder.project if folder else Project()
+
+    def project_files(self, chat: Conversation) -> tuple[AttachedFile, ...]:
+        """The files that a chat shares with the others of its project."""
+        folder = self.project_folder(chat)
+        return folder.files if folder else ()
 
     @property
     def model_preset(self) -> Preset | None:

@@ -416,7 +416,7 @@ class ChatController(QObject):
             self.settings.change(remembered)
 
     def _show_project(self, folder: Folder) -> None:
-        text = f"From your next question on it has what the project shares: {folder.project.description}."
+        text = f"From your next question on it has what the project shares: {folder.description}."
         self.notice_raised.emit(Notice(f"This chat is in the project “{folder.name}” now", text))
 
     def _show_warning(self, info: ModelInfo) -> None:

@@ -106,8 +106,51 @@ def file_text(rows: Rows, digest: str) -> str | None:
 
 def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:
     """Store the files of a new message; a text that is already stored is not stored again."""
+    files = list(files)
+    add_texts(connection, files)
     first = connection.execute("SELECT count(*) FROM message_files WHERE message_id = ?", (message_id,)).fetchone()[0]
-    for position, (file, text) in enumerate(files, start=first):
+    for position, (file, _) in enumerate(files, start=first):
+        connection.execute(
+            "INSERT INTO message_files"
+            " (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
+            " SELECT id, conversation_id, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?",
+            (position, *file_row(file), message_id),
+        )
+
+
+def folder_files(rows: Rows) -> dict[int, tuple[AttachedFile, ...]]:
+    """Return the files of all folders by the folder's id, without their texts."""
+    columns = _FILE_COLUMNS.replace("f.message_id", "f.folder_id")
+    join = "LEFT JOIN file_images i ON i.digest = f.digest"
+    files: dict[int, tuple[AttachedFile, ...]] = {}
+    for row in rows(f"SELECT {columns} FROM folder_files f {join} ORDER BY f.folder_id, f.position"):
+        files[row[0]] = (*files.get(row[0], ()), file_from(row))
+    return files
+
+
+def set_folder_files(connection: sqlite3.Connection, folder_id: int, files: Sequence[tuple[AttachedFile, str]]) -> None:
+    """Store the files of a folder in place of those that it has, each with its text."""
+    add_texts(connection, files)
+    # The texts that stay have a row at all times.
+    (last,) = connection.execute("SELECT max(rowid) FROM folder_files").fetchone()
+    for position, (file, _) in enumerate(files):
+        connection.execute(
+            "INSERT INTO folder_files (position, digest, kind, characters, taken, note, name, folder_id)"
+            " SELECT ?, ?, ?, ?, ?, ?, ?, id FROM folders WHERE id = ?",
+            (position, *file_row(file), folder_id),
+        )
+    connection.execute("DELETE FROM folder_files WHERE folder_id = ? AND rowid <= ?", (folder_id, last or 0))
+
+
+def file_row(file: AttachedFile) -> tuple[object, ...]:
+    """Return a file for the columns digest, kind, characters, taken, note and name."""
+    texts = map(text_column, (file.taken, file.note, file.name))
+    return file.digest, file.kind, file.characters, *texts
+
+
+def add_texts(connection: sqlite3.Connection, files: Iterable[tuple[AttachedFile, str]]) -> None:
+    """Store the texts of files, each with its file, that are not stored already."""
+    for file, text in files:
         is_image = file.kind is FileKind.IMAGE
         connection.execute(
             "INSERT INTO file_texts (digest, text) VALUES (?, ?)"
@@ -116,13 +159,6 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
         )
         if is_image and text:
             add_image(connection, file, text)
-        connection.execute(
-            "INSERT INTO message_files"
-            " (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
-            " SELECT id, conversation_id, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?",
-            (position, file.digest, file.kind, file.characters, text_column(file.taken),
-             text_column(file.note), text_column(file.name), message_id),
-        )  # fmt: skip
 
 
 def add_image(connection: sqlite3.Connection, file: AttachedFile, text: str) -> None:

@@ -68,6 +68,7 @@ class ContextUse:
         images: Images of the messages in the prompt.
         longest: See `ModelInfo.longest_count`; 0 for the model's context.
         left_out: The images that the prompt does not have.
+        project: Tokens of the project's files that are whole, without images.
     """
 
     tokens: int | None
@@ -79,6 +80,7 @@ class ContextUse:
     images: int = 0
     longest: int = 0
     left_out: LeftOut = field(default_factory=dict)
+    project: int = 0
 
     @property
     def fits(self) -> bool:
@@ -167,9 +169,9 @@ class ContextMeter(QObject):
         longest = info.longest_count if info.server else 0
 
         def count(job: Job[ContextUse]) -> ContextUse:
-            complete = prompt.with_files(replies.file_text, job.check_cancelled, image_of=replies.image_of)
+            complete = replies.complete(prompt, count_tokens, job.check_cancelled)
             images = sum(map(len, complete.images.values()))
-            use = ContextUse(None, *facts, images, longest, complete.left_out)
+            use = ContextUse(None, *facts, images, longest, complete.left_out, complete.files_tokens)
             with suppress(PromptTooLongError):
                 return replace(use, tokens=count_tokens(complete.turns(job.check_cancelled)))
             return use
@@ -291,9 +293,7 @@ class ChatContext(QObject):
             prompt = prompt if prompt.asks else replace(prompt, typed=_NEXT)
         self._begin(doing)
         self._task.replace(
-            lambda job: plan(
-                prompt.with_files(replies.file_text, job.check_cancelled, image_of=replies.image_of), budget, count
-            ),
+            lambda job: plan(replies.complete(prompt, count, job.check_cancelled), budget, count),
             self._on_planned,
             failed=lambda error: self._fail(Notice(error.message, error.hint)),
         )

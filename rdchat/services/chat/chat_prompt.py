@@ -28,6 +28,7 @@ NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
 _LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
+_NO_OPENING = ChatMessage(Role.USER, "")
 _SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
 
 SUMMARY_WISH = (
@@ -48,6 +49,9 @@ class ChatPrompt:
         typed_images: The images of that question.
         images: The images of the path's messages, by their ids; `with_files` finds them.
         left_out: The oldest images of many, in whose place a line stands.
+        files: The files of the project.
+        opening: What stands before the first question: the files that are whole; `with_project` makes it.
+        files_tokens: Tokens of the text of these.
     """
 
     path: Sequence[Message]
@@ -56,6 +60,9 @@ class ChatPrompt:
     typed_images: tuple[ChatImage, ...] = ()
     images: Images = field(default_factory=dict)
     left_out: LeftOut = field(default_factory=dict)
+    files: Sequence[AttachedFile] = ()
+    opening: ChatMessage = _NO_OPENING
+    files_tokens: int = 0
 
     @property
     def asks(self) -> bool:
@@ -66,6 +73,35 @@ class ChatPrompt:
     def ends_with_result(self) -> bool:
         """Whether the model gets results of tools to answer."""
         return bool(self.path) and (self.path[-1].role is Role.TOOL or self.path[-1].runs_nothing)
+
+    def with_project(
+        self,
+        whole: Sequence[AttachedFile],
+        passages: Callable[[str], Sequence[str]],
+        text_of: FileText,
+        tokens: int,
+        check: Callable[[], None],
+    ) -> "ChatPrompt":
+        """Return the prompt with its project's files.
+
+        Args:
+            whole: Those that are whole; `with_files` adds the images among them.
+            passages: Returns the blocks of the others that stand before a question.
+            text_of: Reads the text of a file.
+            tokens: The tokens of those that are whole.
+            check: Called before each message; what it raises ends the work.
+        """
+        blocks = [block_of(file, text_of(file)) for file in whole if file.kind is not FileKind.IMAGE]
+        path: list[Message] = []
+        for each in self.path:
+            check()
+            asks = each.role is Role.USER and each.text.strip()
+            found = list(filter(None, passages(each.text))) if asks else []
+            path.append(replace(each, text="\n\n".join([*found, each.text])) if found else each)
+        typed = "\n\n".join([*filter(None, passages(self.typed)), self.typed]) if self.typed.strip() else self.typed
+        images = [file for file in whole if file.kind is FileKind.IMAGE]
+        opening = ChatMessage(Role.USER, "\n\n".join(blocks))
+        return replace(self, path=path, typed=typed, files=images, opening=opening, files_tokens=tokens)
 
     def with_files(
         self,
@@ -82,6 +118,11 @@ class ChatPrompt:
             image_of: Reads an image; None if it cannot be read, for which there is a line of text.
         """
         path: list[Message] = []
+        seen = [(file, image_of(file, check)) for file in self.files]
+        unseen = [block_of(file, "") for file, image in seen if image is None]
+        shared = tuple(image for _, image in seen if image)
+        text = "\n\n".join(filter(None, [self.opening.content, *unseen]))
+        opening = replace(self.opening, content=text, images=shared)
         images: dict[int, tuple[ChatImage, ...]] = {}
         for each in self.path:
             check()
@@ -90,7 +131,7 @@ class ChatPrompt:
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
             texts = [*blocks, each.text] if each.text.strip() else blocks
             path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
-        excess = len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
+        excess = len(shared) + len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
         left_out: dict[int, Sequence[str]] = {}
         for index, each in enumerate(path):
             if excess > 0 and (first := images[each.id][:excess]):
@@ -99,7 +140,7 @@ class ChatPrompt:
                 images[each.id] = images[each.id][excess:]
                 left_out[each.id] = [image.digest for image in first]
                 excess -= len(first)
-        return replace(self, path=path, images=images, left_out=left_out)
+        return replace(self, path=path, images=images, opening=opening, left_out=left_out)
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
         """Return what a chat template takes: messages that are not cut, with a summary of those that are.
@@ -108,10 +149,12 @@ class ChatPrompt:
         """
         cut = cut_of(self.path)
         summary = cut.context_cut.summary if cut and cut.context_cut else ""
-        turns = history(uncut(self.path), with_summary(self.system_prompt, summary), check, self.images)
-        if not self.asks:
-            return turns
-        return tuple(join_neighbours([*turns, ChatMessage(Role.USER, self.typed, images=self.typed_images)]))
+        turns = list(history(uncut(self.path), with_summary(self.system_prompt, summary), check, self.images))
+        if self.opening.content or self.opening.images:
+            turns.insert(1 if turns and turns[0].role is Role.SYSTEM else 0, self.opening)
+        if self.asks:
+            turns.append(ChatMessage(Role.USER, self.typed, images=self.typed_images))
+        return tuple(join_neighbours(turns))
 
 
 def history(

@@ -149,7 +149,8 @@ class OpenChat(QObject):
     def prompt(self) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
-        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed, self.files.images)
+        files = self.replies.order.project_files(self.conversation)
+        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed, self.files.images, files=files)
 
     # Opening
 

@@ -14,6 +14,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
+from rdchat.services.chat.project_files import ProjectFiles
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
 from rdchat.services.chat_caches import DiskCacheControl
 from rdchat.services.drafting.draft_control import DraftControl
@@ -93,6 +94,7 @@ class Replies(QObject):
         self.ended.connect(self.borrowed.end_reply)
         self.file_text = store.file_text
         self.image_of = PromptImages(store).image
+        self._project_files = ProjectFiles(store.file_text)
         self.tools = tools
         tools.servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save_traces)
@@ -167,9 +169,9 @@ class Replies(QObject):
         if other is None:
             self._load_projects_model(conversation)
         own = reply.made_with.system_prompt if reply.made_with is not None else None
-        prompt = ChatPrompt(
-            from_cut(path), self.order.effective_values(conversation).system_prompt if own is None else own
-        )
+        order = self.order
+        system_prompt = order.effective_values(conversation).system_prompt if own is None else own
+        prompt = ChatPrompt(from_cut(path), system_prompt, files=order.project_files(conversation))
         # Between the rounds of calls a server that failed is not tried again.
         if not prompt.ends_with_result:
             self.tools.start_servers(conversation)
@@ -191,21 +193,30 @@ class Replies(QObject):
         self.state_changed.emit()
 
     def new_chat(self, chat: Conversation = NEW_CHAT) -> Conversation:
-        """Return a chat before its first message, which may go to the server of the loaded model."""
+        """Return a chat before its first message, which may go to the server of the loaded model.
+
+        Files go there after a question only, also those of the project.
+        """
         model = self.model.info
-        return chat.allowed(model.device) if model and model.server else chat
+        has_files = bool(self.order.project_files(chat))
+        return chat.allowed(model.device) if model and model.server and not has_files else chat
 
     def may_send(self, chat: Conversation) -> bool:
         """Return whether a chat may go to the loaded model without a question."""
         model = self.model.info
-        return model is None or not model.server or model.device in chat.own.sent_to
+        return model is None or not model.server or self._permission(chat, model.device) in chat.own.sent_to
+
+    def _permission(self, chat: Conversation, address: str) -> str:
+        """Return what allows a chat to go to a server: its address, with the digests of the project's files."""
+        return " ".join([address, *sorted({file.digest for file in self.order.project_files(chat)})])
 
     def agree(self, waiting: Reply, address: str) -> None:
         """Let a chat go to a remote server from now on; the reply that waits for it is written."""
-        chat = waiting.conversation.allowed(address)
+        permission = self._permission(waiting.conversation, address)
+        chat = waiting.conversation.allowed(permission)
         if chat.id:
             with self._storage.writing():
-                chat = self._store.set_chat_options(self._store.conversation(chat.id).allowed(address))
+                chat = self._store.set_chat_options(self._store.conversation(chat.id).allowed(permission))
         for live in self.live:
             if live.conversation.id == chat.id:
                 live.conversation = chat
@@ -221,6 +232,13 @@ class Replies(QObject):
             return count
         request = partial(GenerationRequest, tools=tools, image_cap=cap)
         return lambda messages: count(request(tuple(messages)) if messages else messages)
+
+    def complete(self, prompt: ChatPrompt, count: Count, check: Callable[[], None]) -> ChatPrompt:
+        """Return a prompt with the files of its messages and of its project; not on the main thread."""
+        model = self.model.info
+        if prompt.files and model is not None:
+            prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
+        return prompt.with_files(self.file_text, check, image_of=self.image_of)
 
     @property
     def _image_cap(self) -> ImageCap:
@@ -258,10 +276,11 @@ class Replies(QObject):
         # An answer with a format cannot have calls.
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
         tools = tools_json(live.offered)
+        count = self.counter(conversation)
 
         def read(check: Callable[[], None]) -> GenerationRequest:
             return GenerationRequest(
-                prompt.with_files(self.file_text, check, image_of=self.image_of).turns(check),
+                self.complete(prompt, count, check).turns(check),
                 sampling=sampling,
                 seed=seed,
                 draft=draft,

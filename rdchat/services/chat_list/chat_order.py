@@ -8,6 +8,7 @@ from itertools import count
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation, Folder, Project
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
@@ -194,11 +195,17 @@ class ChatOrder(QObject):
         holds = any(each.parent_id == folder.id for each in self.folders)
         return parent.parent_id is None and parent.id != folder.id and not holds
 
-    def set_project(self, folder: Folder, project: Project) -> None:
-        """Replace what the chats of a folder share."""
-        if project != folder.project:
+    def set_project(
+        self, folder: Folder, project: Project, files: Sequence[tuple[AttachedFile, str]] | None = None
+    ) -> None:
+        """Replace what the chats of a folder share; the files, each with its text, where they are given."""
+        new = folder.files if files is None else tuple(file for file, _ in files)
+        if (project, new) != (folder.project, folder.files):
             change = partial(self._organiser.set_project, folder.id)
-            self.do(partial(change, project), partial(change, folder.project))
+            before = self._storage.read_or_default(
+                lambda: [(file, self._store.file_text(file)) for file in folder.files], None
+            )
+            self.do(partial(change, project, files), partial(change, folder.project, before))
 
     def set_expanded(self, folder: Folder, expanded: bool) -> None:
         with self._storage.writing():

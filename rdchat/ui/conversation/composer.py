@@ -105,7 +105,8 @@ def context_text(use: ContextUse) -> str:
     if use.is_estimate:
         tokens = TokenCount(use.tokens, exact=False).description
         return f"{typed} {tokens} of the model's {use.limit:,}. The reply needs some too."
-    return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens. The reply needs some too."
+    project = f" The project's files take {use.project:,} of them." if use.project else ""
+    return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens.{project} The reply needs some too."
 
 
 class ComposerField(PromptField):

@@ -202,7 +202,8 @@ class Notices(QObject):
         path = reply.prompt.path
         if self._question is not None or (model := replies.model.info) is None:
             return
-        kinds = [file.kind is FileKind.IMAGE for each in path for file in each.files]
+        files = (*reply.prompt.files, *(file for each in path for file in each.files))
+        kinds = [file.kind is FileKind.IMAGE for file in files]
         counts = {
             "message": sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path),
             "image": sum(kinds),

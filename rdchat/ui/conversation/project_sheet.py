@@ -6,19 +6,33 @@ from dataclasses import replace
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QWidget
 
+from rdchat.chat.attachments.attached_file import too_large
 from rdchat.chat.conversation import Folder, Project
+from rdchat.services.chat.project_files import WHOLE_SHARE
 from rdchat.services.chat_controller import ChatController
+from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.tools.built_in import server_title
 from rdchat.ui.conversation.regenerate_sheet import ModelChoice
-from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, button_text, visible_text
+from rdchat.ui.files.attaching import FileAttacher, PendingRow
+from rdchat.ui.style.buttons import Action, TextButton, push_button
+from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, button_text, small_text, visible_text
 from rdchat.ui.style.layouts import Sheet, choice_box, column, fill_box, form_layout, nothing, row, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _TEXT = "All chats in this folder have this from their next question on. What you change in a chat comes first."
 _INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short sentences."
 _INSTRUCTIONS_TIP = "Instructions that the model reads before each chat of the project."
+_NO_FILES = "None. Each chat of the project begins with them."
+_TOO_LONG = "Too long to be read whole: of what does not fit, the model gets the passages that match each question."
 _MODEL_TIP = "It is loaded when you ask something in a chat of the project."
+
+
+class _ProjectFiles(PendingFiles):
+    """The files of a project: of those that do not fit no part has to be chosen."""
+
+    @property
+    def to_shorten(self) -> Sequence[PendingFile]:
+        return ()
 
 
 class ProjectSheet(Sheet):
@@ -61,10 +75,28 @@ class ProjectSheet(Sheet):
         form.addRow("Model", self.model)
         if self.tools:
             form.addRow("Tools", column(*self.tools.values(), spacing=TIGHT))
+        self.files = _ProjectFiles(controller.model_slot, controller.settings)
+        self.chips = PendingRow(theme)
+        self.chips.setAccessibleName("Files of the project")
+        self.add = push_button("Add Files…", "Files that every chat of the project begins with")
+        self.note = small_text(theme)
+        self.problem = small_text(theme, "", "danger")
         head = ThemedLabel(theme, "Instructions", bold=True)
+        files = row((ThemedLabel(theme, "Files", bold=True), 1), self.add)
+        parts = (SMALL, head, self.instructions, SMALL, form, SMALL, files, self.chips, self.note, self.problem)
         answers = ("Cancel", nothing), ("Save", self._save)
         title = f"Project “{visible_text(folder.name)}”"
-        super().__init__(parent, theme, title, _TEXT, answers, parts=(SMALL, head, self.instructions, SMALL, form))
+        super().__init__(parent, theme, title, _TEXT, answers, parts=parts)
+        question = self.instructions.toPlainText
+        attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=question)
+        attacher.noted.connect(self._show_problem)
+        self.add.clicked.connect(attacher.choose_files)
+        self.chips.height_changed.connect(self.fit)
+        self.files.changed.connect(self._show_files)
+        self.finished.connect(self._end_files)
+        text_of = controller.replies.file_text
+        self.files.restore_files([(file, text_of(file)) for file in folder.files])
+        self._show_files()
 
     def offer_models(self) -> None:
         """Offer the models that a search found; the choice stays."""
@@ -85,8 +117,38 @@ class ProjectSheet(Sheet):
             tools=(*chosen, *unseen),
         )
 
+    def _show_problem(self, problem: str) -> None:
+        self.problem.show_text(problem)
+        self.fit()
+
+    def _show_files(self) -> None:
+        """Say what the files take, and keep them from being saved while one is read."""
+        problem = too_large([each.file for each in self.files.files if each.file])
+        info = self._controller.model_slot.info
+        tokens = self.files.tokens
+        if not self.files.files:
+            text = _NO_FILES
+        elif info is None or tokens is None:
+            text = "They are counted when a model is loaded."
+        elif tokens <= info.context_length // WHOLE_SHARE:
+            text = f"They take {tokens:,} of the model's {info.context_length:,} tokens in each chat."
+        else:
+            text = _TOO_LONG
+        self.note.show_text(problem or text)
+        self.buttons[-1].setEnabled(not problem and all(each.file for each in self.files.files))
+        self.fit()
+
+    def _end_files(self) -> None:
+        self.files.stop_reading(0.0)
+        self.files.deleteLater()
+
+    def answer(self, act: Action) -> None:
+        """Save before the files are given up, and close the sheet."""
+        act()
+        self.done(0)
+
     def _save(self) -> None:
-        self._controller.chats.order.set_project(self._folder, self.project())
+        self._controller.chats.order.set_project(self._folder, self.project(), self.files.to_send())
 
 
 class ProjectLine(Ground):
@@ -113,7 +175,7 @@ class ProjectLine(Ground):
         folder = self._chat.project_folder
         self.setVisible(folder is not None)
         if folder is not None:
-            self.text.setText(visible_text(f"Project {folder.name}: {folder.project.description}"))
+            self.text.setText(visible_text(f"Project {folder.name}: {folder.description}"))
 
     def _edit(self) -> None:
         if (folder := self._chat.project_folder) is not None:

@@ -1,9 +1,17 @@
 """A folder's project: what its chats share."""
 
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
 from rdchat.chat.conversation import Conversation, Folder, Project
 from rdchat.chat.presets import Preset
+from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import ScriptedEngine
@@ -56,10 +64,10 @@ def test_a_plain_folder_says_nothing(window: Window) -> None:
 
 def test_the_order_is_chat_project_preset_settings(window: Window) -> None:
     chat = window.controller.chat
-    settings = window.controller.settings
-    settings.change_values(system_prompt="Settings")
+    control = window.controller.settings
+    control.change_values(system_prompt="Settings")
     preset = Preset("Short", system_prompt="Preset")
-    settings.change_values(presets=(preset,))
+    control.change_values(presets=(preset,))
     folder = make_project(window, Project(preset=preset.id))
     chat.start_new(folder.id)
     assert chat.values.system_prompt == "Preset"
@@ -143,3 +151,102 @@ def test_a_project_keeps_what_it_does_not_know(window: Window) -> None:
     assert organiser.read_folder(folder.id).project == RHYME
     organiser.set_project(folder.id, replace(RHYME, instructions="a\ud800b"))
     assert organiser.read_folder(folder.id).project.instructions == "a?b"
+
+
+# Files
+
+
+def text_file(name: str, text: str) -> tuple[AttachedFile, str]:
+    return attached(ReadFile(name, FileKind.TEXT, (text,)), text), text
+
+
+def add_files(window: Window, folder: Folder, *files: tuple[AttachedFile, str]) -> Folder:
+    order = window.controller.chats.order
+    order.set_project(folder, folder.project, files)
+    listed = order.folder(folder.id)
+    assert listed is not None
+    return listed
+
+
+def test_whole_files_stand_before_the_first_question_of_each_chat(window: Window, engine: ScriptedEngine) -> None:
+    files = text_file("a.txt", "Alpha"), text_file("b.txt", "Beta")
+    folder = add_files(window, make_project(window, RHYME), *files)
+    assert [file for file, _ in files] == [*folder.files]
+    expected = '<file name="a.txt">\nAlpha\n</file>\n\n<file name="b.txt">\nBeta\n</file>'
+    for _ in range(2):
+        window.controller.chat.start_new(folder.id)
+        window.ask("One")
+        window.ask("Two")
+        system, question, _, second = engine.requests[-1].messages
+        assert system.content == "Rhyme."
+        assert question.content == f"{expected}\n\nOne"
+        assert second.content == "Two"
+
+
+def test_a_file_that_does_not_fit_gives_the_passages_of_each_question(window: Window, engine: ScriptedEngine) -> None:
+    paragraphs = [f"Paragraph {number} about {word}. " + "It goes on and on. " * 50 for number, word in
+                  enumerate(["bread", "Lisbon", "wine"] + ["nothing"] * 60)]  # fmt: skip
+    long = text_file("long.txt", "\n\n".join(paragraphs))
+    folder = add_files(window, make_project(window, Project()), text_file("short.txt", "Short"), long)
+    window.controller.chat.start_new(folder.id)
+    window.ask("What about Lisbon?")
+    first = engine.requests[-1].messages[0].content
+    assert first.startswith('<file name="short.txt">\nShort\n</file>\n\n<file name="long.txt" part="passage')
+    assert "about Lisbon" in first
+    assert "about wine" not in first
+    window.ask("And wine?")
+    messages = engine.requests[-1].messages
+    assert messages[0].content == first
+    assert "about wine" in messages[2].content
+
+
+def test_the_ring_counts_the_files(window: Window) -> None:
+    folder = add_files(window, make_project(window, Project()), text_file("a.txt", "Alpha beta gamma"))
+    window.controller.chat.start_new(folder.id)
+    meter = window.controller.context.meter
+    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None and meter.use.project > 0)
+
+
+def test_texts_are_stored_once_and_go_with_their_last_use(window: Window) -> None:
+    file = text_file("a.txt", "Alpha")
+    texts = lambda: [row[0] for row in window.store.rows("SELECT text FROM file_texts")]  # noqa: E731
+    folder = add_files(window, make_project(window, Project()), file)
+    chat = window.store.create_conversation("Soup")
+    message = window.store.add_message(chat.id, None, Role.USER, "Hi", files=[file])
+    assert texts() == ["Alpha"]
+    add_files(window, folder)
+    assert texts() == ["Alpha"]
+    window.store.execute("DELETE FROM messages WHERE id = ?", message.id)
+    assert texts() == []
+    window.controller.chats.undo()
+    assert texts() == ["Alpha"]
+    order = window.controller.chats.order
+    assert [each.name for each in order.folders[0].files] == ["a.txt"]
+    order.delete_folder(order.folders[0])
+    assert texts() == ["Alpha"]
+    order.erase((), window.store.organiser.deleted_folders())
+    assert texts() == []
+
+
+def test_a_file_of_two_projects_stays_with_the_other(window: Window) -> None:
+    file = text_file("a.txt", "Alpha")
+    first, second = (add_files(window, make_project(window, Project(), name), file) for name in ("One", "Two"))
+    add_files(window, first)
+    assert window.store.file_text(file[0]) == "Alpha"
+    add_files(window, second)
+    assert window.store.rows("SELECT * FROM file_texts") == []
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=6))
+@settings(max_examples=20, deadline=None)
+def test_a_text_is_stored_exactly_while_something_has_it(changes: list[list[str]]) -> None:
+    """Whatever files two folders get one after the other."""
+    with TemporaryDirectory() as folder, closing(ConversationStore(Path(folder) / "chats.db")) as store:
+        folders = [store.organiser.create_folder(name) for name in ("One", "Two")]
+        for index, names in enumerate(changes):
+            files = [text_file(name, name * 3) for name in names]
+            store.organiser.set_project(folders[index % 2].id, Project(), files)
+            listed = store.organiser.folders()
+            assert [file.name for file in listed[index % 2].files] == names
+            stored = {text for (text,) in store.rows("SELECT text FROM file_texts")}
+            assert stored == {each.name * 3 for folder in listed for each in folder.files}

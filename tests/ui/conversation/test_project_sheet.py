@@ -1,8 +1,11 @@
 """The sheet with a folder's project, and the line above its chats."""
 
+from pathlib import Path
+
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import Folder, Project
 from rdchat.chat.listing import FolderRow
 from rdchat.chat.presets import Preset
@@ -93,3 +96,31 @@ def test_a_folders_menu_opens_its_settings_and_begins_a_chat_in_it(window: MainW
     sheet = window.findChild(ProjectSheet)
     assert isinstance(sheet, ProjectSheet)
     sheet.reject()
+
+
+def test_files_are_added_shown_and_saved(qtbot: QtBot, chat: Chat, sheet: ProjectSheet, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Alpha beta")
+    assert sheet.note.text() == "None. Each chat of the project begins with them."
+    sheet.files.add_files([str(path)])
+    assert not sheet.buttons[-1].isEnabled()
+    qtbot.waitUntil(sheet.buttons[-1].isEnabled)
+    qtbot.waitUntil(lambda: "tokens in each chat" in sheet.note.text())
+    sheet.buttons[-1].click()
+    assert [file.name for file in folder_of(chat).files] == ["notes.txt"]
+    assert chat.store.file_text(folder_of(chat).files[0]) == "Alpha beta"
+    chat.controller.chats.undo()
+    assert folder_of(chat).files == ()
+
+
+def test_files_that_are_there_are_shown_and_removed(theme: Theme, window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    text = "Alpha"
+    file = attached(ReadFile("a.txt", FileKind.TEXT, (text,)), text)
+    chat.controller.chats.order.set_project(folder_of(chat), Project(), [(file, text)])
+    sheet = ProjectSheet(folder_of(chat), chat.controller, lambda: MODELS, theme, window)
+    (pending,) = sheet.files.files
+    sheet.chips.remove_requested.emit(pending.id)
+    sheet.buttons[-1].click()
+    assert folder_of(chat).files == ()
+    assert chat.store.rows("SELECT * FROM file_texts") == []
