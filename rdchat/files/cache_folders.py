@@ -28,8 +28,8 @@ _ABANDONED_S = 24 * 3600
 _DISK_SHARE = 10
 
 
-def folder_name(store: Path, chat_id: int, created_at: float | None) -> str:
-    """Return the name of a chat's folder: a hash of the chats' file, and one of the chat.
+def folder_name(store: Path, chat_id: int | str, created_at: object) -> str:
+    """Return the name of a chat's or a project's folder: a hash of the chats' file, and one of the chat.
 
     The date distinguishes chats that have the same id after a backup was restored.
     """

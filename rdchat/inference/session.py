@@ -33,7 +33,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher, ThoughtLimit
 from rdchat.inference.drafters import Drafters, ModeOptions
 from rdchat.inference.verification.device import device_errors, on_gpu
-from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
 from rdchat.inference.verification.prefix_caches import PrefixCaches
 from rdchat.inference.verification.target import LoadedModel
 
@@ -197,6 +197,7 @@ class ChatSession:
         with ledger.stage(Stage.TOKENIZE):
             prompt, images = self.model.encode_seen(request, lambda: _go_on(stopped))
             self._check_length(len(prompt))
+            shared = self._shared_length(request, prompt, stopped)
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
@@ -223,8 +224,9 @@ class ChatSession:
             plain_error=lambda: costs.plain_error,
             matcher=matcher,
             # A reference to the session would be a cycle.
-            release=partial(_release, self.caches, self.disk, cache, request),
+            release=partial(_release, self.caches, self.disk, cache, request, shared=shared),
             from_disk=from_disk,
+            shared=shared,
             prompt_read=partial(self.disk.note_prompt, cache, request.keep),
         )
         if missing or is_untried:
@@ -234,6 +236,13 @@ class ChatSession:
         job, drafter = (replace(job, mode_reason=reason), None) if reason else self.drafters.prepare_job(job)
         self._running = ReplyIterator(job, drafter)
         return self._running
+
+    def _shared_length(self, request: GenerationRequest, prompt: list[int], stopped: Callable[[], bool]) -> int:
+        """Return the length of the prompt's beginning that all chats of its project have; 0 where it is not kept."""
+        if request.keep is None or request.keep.shared is None or not request.shared:
+            return 0
+        alone = replace(request, messages=request.shared, continue_last=False)
+        return shared_prefix(self.model.encode_seen(alone, lambda: _go_on(stopped))[0], prompt)
 
     def _matcher(
         self, request: GenerationRequest, prompt: list[int], stopped: Callable[[], bool]
@@ -356,11 +365,13 @@ class ChatSession:
             )
 
 
-def _release(caches: PrefixCaches, disk: DiskCaches, cache: KVCache, request: GenerationRequest, failed: bool) -> None:
+def _release(
+    caches: PrefixCaches, disk: DiskCaches, cache: KVCache, request: GenerationRequest, failed: bool, *, shared: int
+) -> None:
     """Give a cache back after its reply, in memory and, where the request names a folder, on disk."""
     caches.give_back(cache, request.partition, failed)
     if not failed:
-        disk.write_cache(cache, request.keep)
+        disk.write_cache(cache, request.keep, shared)
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:

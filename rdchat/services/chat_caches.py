@@ -10,7 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import paths
-from rdchat.chat.conversation import Conversation
+from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
@@ -49,14 +49,25 @@ class DiskCacheControl(QObject):
         self._timer.timeout.connect(self.tidy)
         settings.changed.connect(self.tidy_soon)
 
-    def folder(self, chat: Conversation) -> CacheFolder | None:
-        """Return where the caches of a chat are kept, and create the folder; None for nowhere. On any thread."""
+    def folder(self, chat: Conversation, project: Folder | None = None) -> CacheFolder | None:
+        """Return where the caches of a chat are kept, and create the folders; None for nowhere. On any thread.
+
+        What the chat shares with others is kept in a folder of its project, if that has files.
+        """
         if not (self._settings.values.keep_caches and chat.own.keep_cache):
             return None
         folder = self._path(chat.id, chat.created_at)
+        shared = self._project_path(project) if project is not None and project.files else None
         with suppress(OSError):  # Without the folder nothing is kept.
             cache_folders.make_folder(folder)
-        return CacheFolder(folder, self._settings.values.kept_caches_gb * 10**9)
+            if shared is not None:
+                cache_folders.make_folder(shared)
+        return CacheFolder(folder, self._settings.values.kept_caches_gb * 10**9, shared)
+
+    def _project_path(self, project: Folder) -> Path:
+        """Return the folder of a project's caches: another one after each change of its files or options."""
+        version = (project.project, [file.digest for file in project.files])
+        return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, f"project {project.id}", version)
 
     def _path(self, chat_id: int, created_at: float | None) -> Path:
         return paths.chat_caches_dir() / cache_folders.folder_name(self._store.path, chat_id, created_at)
@@ -82,8 +93,10 @@ class DiskCacheControl(QObject):
         settings = self._settings.values
 
         def kept() -> list[str]:
-            chats = self._store.chats_with_caches() if settings.keep_caches else []
-            return [self._path(*chat).name for chat in chats]
+            if not settings.keep_caches:
+                return []
+            projects = [self._project_path(each).name for each in self._store.organiser.folders() if each.files]
+            return [*projects, *(self._path(*chat).name for chat in self._store.chats_with_caches())]
 
         def tidy() -> int:
             cache_folders.remove_folders(top, self._store.path, kept)

@@ -4,12 +4,15 @@ import os
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
+from rdchat.chat.conversation import Folder, Project
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.services.transfers import Transfers
 from tests.services.fakes import ScriptedEngine
@@ -183,3 +186,74 @@ def test_backup_has_no_caches(window: Window, kept: Path, tmp_path: Path, qtbot:
     names = zipfile.ZipFile(tmp_path / "backup.zip").namelist()
     assert names
     assert not [name for name in names if "rows" in name or kept.name in name]
+
+
+def project_with_a_file(window: Window, name: str = "a.txt") -> Folder:
+    order = window.controller.chats.order
+    folder = order.folders[0] if order.folders else order.create_folder("Work")
+    assert folder is not None
+    text = f"Text of {name}"
+    file = attached(ReadFile(name, FileKind.TEXT, (text,)), text)
+    order.set_project(folder, Project("Rhyme."), [(file, text)])
+    return order.folders[0]
+
+
+def shared_folder(window: Window, engine: ScriptedEngine, folder: Folder) -> Path:
+    """Ask in a new chat of the project; return the project's folder of caches."""
+    window.controller.chat.start_new(folder.id)
+    window.ask("Hello")
+    keep = engine.requests[-1].keep
+    assert keep is not None
+    assert keep.shared is not None
+    return keep.shared
+
+
+def change_file(window: Window, folder: Folder) -> None:
+    project_with_a_file(window, "b.txt")
+
+
+def change_instructions(window: Window, folder: Folder) -> None:
+    window.controller.chats.order.set_project(folder, Project("Be brief."))
+
+
+def remove_files(window: Window, folder: Folder) -> None:
+    window.controller.chats.order.set_project(folder, folder.project, [])
+
+
+def delete_project(window: Window, folder: Folder) -> None:
+    window.controller.chats.order.delete_folder(folder)
+
+
+@pytest.mark.parametrize("act", [change_file, change_instructions, remove_files, delete_project])
+def test_the_projects_caches_go_with_a_change_and_with_the_project(
+    window: Window, qtbot: QtBot, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
+) -> None:
+    folder = project_with_a_file(window)
+    shared = shared_folder(window, engine, folder)
+    assert shared.stat().st_mode & 0o777 == 0o700
+    act(window, window.controller.chats.order.folders[0])
+    gone(qtbot, shared)
+
+
+def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(
+    window: Window, qtbot: QtBot, engine: ScriptedEngine
+) -> None:
+    folder = project_with_a_file(window)
+    shared = shared_folder(window, engine, folder)
+    kept = fill(engine)
+    delete_chat(window)
+    gone(qtbot, kept)
+    assert shared_folder(window, engine, folder) == shared
+    system, question = engine.requests[-1].messages
+    assert engine.requests[-1].shared == (
+        system,
+        replace(question, content='<file name="a.txt">\nText of a.txt\n</file>'),
+    )
+
+
+def test_a_system_prompt_of_the_chats_own_is_not_kept_with_the_project(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.chat.start_new(project_with_a_file(window).id)
+    window.controller.chat.set_options(system_prompt="My own.")
+    window.ask("Hello")
+    assert engine.requests[-1].shared == ()
+    assert engine.requests[-1].messages[0].content == "My own."

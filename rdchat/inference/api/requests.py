@@ -424,10 +424,12 @@ class CacheFolder:
     Attributes:
         path: The chat's folder; where it is missing, nothing is kept.
         limit_bytes: Size limit of the caches of all chats.
+        shared: The folder of the chat's project, where what all chats of it begin with is kept; None for none.
     """
 
     path: Path
     limit_bytes: int
+    shared: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,6 +457,8 @@ class GenerationRequest:
         thinking_tokens: The most tokens of a thought: there it is closed by the model's own marker, and the answer
             begins; 0 for an answer at once. None for no limit.
         keep: Where its KV cache is kept on disk; None for nowhere.
+        shared: The beginning of the messages that all chats of a project have: its last message begins that of the
+            prompt. Empty outside of projects.
         image_cap: How many tokens an image may take.
     """
 
@@ -473,6 +477,7 @@ class GenerationRequest:
     partition: str = ""
     thinking_tokens: int | None = None
     keep: CacheFolder | None = None
+    shared: tuple[ChatMessage, ...] = ()
     image_cap: ImageCap = ImageCap.MEDIUM
 
     def __post_init__(self) -> None:

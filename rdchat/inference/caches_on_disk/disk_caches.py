@@ -4,7 +4,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -25,7 +25,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.work.job import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
-# Shorter conversations are quickly read again.
+# Shorter conversations, and shorter beginnings of projects, are quickly read again.
 _MIN_TOKENS = 1000
 # Reading fewer tokens from disk gains nothing.
 _MIN_GAIN = 64
@@ -43,16 +43,24 @@ class _Work:
     Attributes:
         folder: Where.
         cache: Its cache; it may be dropped meanwhile.
-        at_prompt: Where the prompt ends, and the state there of the layers that cannot be trimmed.
+        states: The states of the layers that cannot be trimmed where the prompt and its shared beginning end, by the
+            number of tokens.
+        shared: Length of the beginning that belongs to the project.
         segments: The segments that are not written yet, in order; None before the folder was looked at.
         failed: Whether a file could not be written; the writer sets it.
     """
 
     folder: CacheFolder
     cache: weakref.ref[KVCache]
-    at_prompt: tuple[int, list[mx.array]]
+    states: dict[int, list[mx.array]]
+    shared: int
     segments: list[Segment] | None = None
     failed: bool = False
+
+    def path_of(self, segment: Segment) -> Path:
+        """Return the folder of a segment, which has one for each model."""
+        is_shared = self.folder.shared is not None and segment.end <= self.shared
+        return self.folder.shared if is_shared and self.folder.shared else self.folder.path
 
 
 class DiskCaches:
@@ -71,7 +79,7 @@ class DiskCaches:
         self._loaded = _identity(model.info.path)
         self._work: list[_Work] = []
         # Of the present reply; see `_Work`.
-        self._at_prompt = 0, list[mx.array]()
+        self._states: dict[int, list[mx.array]] = {}
         self._writer = SerialThread("caches on disk")
 
     @cached_property
@@ -106,7 +114,7 @@ class DiskCaches:
             return 0
         before = len(cache.tokens)
         try:
-            _read(layout, cache, prompt, folder.path / layout.key, check)
+            _read(layout, cache, prompt, [each / layout.key for each in _folders(folder)], check)
         except (OSError, RuntimeError):
             _LOG.warning("A cache on disk could not be used", exc_info=True)
             cache.drop_tokens()
@@ -115,17 +123,23 @@ class DiskCaches:
     # Writing
 
     def note_prompt(self, cache: KVCache, folder: CacheFolder | None) -> None:
-        """Remember the state where a prompt ends, but for its last token: an edit or another reply goes on there."""
+        """Remember the state where a prompt ends, but for its last token, or where what it shares with others ends.
+
+        An edit, another reply or another chat goes on there.
+        """
         is_kept = folder is not None and len(cache.tokens) >= _MIN_TOKENS
         if is_kept and self._layout is not None and self._layout.has_state:
-            self._at_prompt = len(cache.tokens), self._layout.copy_state(cache)
+            self._states[len(cache.tokens)] = self._layout.copy_state(cache)
 
-    def write_cache(self, cache: KVCache, folder: CacheFolder | None) -> None:
-        """Write a cache after its reply, slice by slice; without a folder nothing is written."""
-        at_prompt = self._at_prompt
-        self._at_prompt = (0, [])
+    def write_cache(self, cache: KVCache, folder: CacheFolder | None, shared: int = 0) -> None:
+        """Write a cache after its reply, slice by slice; without a folder nothing is written.
+
+        The first `shared` tokens belong to the project.
+        """
+        states = self._states
+        self._states = {}
         if folder is not None and len(cache.tokens) >= _MIN_TOKENS:
-            self._work.append(_Work(folder, weakref.ref(cache), at_prompt))
+            self._work.append(_Work(folder, weakref.ref(cache), states, shared if shared >= _MIN_TOKENS else 0))
 
     def leave(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Write no more of a cache, since a reply changes it, and nothing that was left for this reply's folder.
@@ -135,7 +149,7 @@ class DiskCaches:
         for work in self._work:
             work.failed |= work.cache() in {None, cache} or (folder is not None and work.folder.path == folder.path)
         self._work = [work for work in self._work if not work.failed]
-        self._at_prompt = 0, []
+        self._states = {}
 
     def write_next(self) -> bool:
         """Give the next segment to the writer; return whether there is more to do. It takes some milliseconds."""
@@ -167,8 +181,7 @@ class DiskCaches:
         segment = work.segments.pop(0)
         arrays = layout.copy_rows(cache, segment)
         if segment.is_end:
-            position, state = work.at_prompt
-            arrays += state if segment.end == position else layout.copy_state(cache)
+            arrays += work.states[segment.end] if segment.end in work.states else layout.copy_state(cache)
         if (data := layout.data(segment, arrays)) is None:
             return False
 
@@ -207,15 +220,25 @@ def _identity(folder: Path) -> tuple[str, str] | None:
         return None
 
 
-def _read(layout: CacheLayout, cache: KVCache, prompt: list[int], folder: Path, check: Callable[[], None]) -> None:
-    """Append the segments of a prompt that are in a folder to a cache; see `DiskCaches.extend_cache`."""
+def _folders(folder: CacheFolder) -> list[Path]:
+    """Return the chat's folder, and that of its project."""
+    return [folder.path, folder.shared] if folder.shared else [folder.path]
+
+
+def _read(
+    layout: CacheLayout, cache: KVCache, prompt: list[int], folders: Sequence[Path], check: Callable[[], None]
+) -> None:
+    """Append the segments of a prompt that are in some folders to a cache; see `DiskCaches.extend_cache`."""
     reached = len(cache.tokens)
-    segments = [each for each in _plan(prompt, folder, layout.has_state) if each.end > reached]
+    places = {each: folder for folder in folders for path in folder.glob("*") if (each := Segment.named(path.name))}
+    segments = [each for each in _plan(prompt, places, layout.has_state) if each.end > reached]
     if not segments or segments[-1].end - reached < _MIN_GAIN:
         return
-    os.utime(folder)
+    for folder in {places[each] for each in segments}:
+        os.utime(folder)
     try:
         for segment in segments:
+            folder = places[segment]
             check()
             arrays = layout.read_segment(folder, segment)
             if arrays is None:
@@ -231,17 +254,15 @@ def _read(layout: CacheLayout, cache: KVCache, prompt: list[int], folder: Path, 
         layout.cut(cache)
 
 
-def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
-    """Return the segments in a folder that make the longest proper prefix of a prompt, in order.
+def _plan(prompt: list[int], stored: Iterable[Segment], has_state: bool) -> list[Segment]:
+    """Return the segments that make the longest proper prefix of a prompt, in order.
 
     Args:
         prompt: Token ids.
-        folder: The chat's, for one model.
+        stored: Those of the chat and of its project, for one model.
         has_state: Whether a cache can only begin at an end.
     """
-    results = [
-        each for each in (Segment.named(path.name) for path in folder.glob("*")) if each and 0 < each.end < len(prompt)
-    ]
+    results = [each for each in stored if 0 < each.end < len(prompt)]
     digests = digests_of(prompt, {each.end for each in results})
     right = {(each.end, each.is_end): each for each in results if digests[each.end] == each.digest}
     blocks = list[Segment]()
@@ -257,23 +278,26 @@ def _plan(prompt: list[int], folder: Path, has_state: bool) -> list[Segment]:
 
 def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
     """Return the segments of a cache that have no file."""
-    folder = work.folder.path / layout.key
     length = len(cache.tokens)
-    position = work.at_prompt[0]
     blocks = range(ROWS, length + 1, ROWS)
-    ends = [position, length] if 0 < position < length else [length]
+    # Without state, an end can be made at any time.
+    positions = {*work.states, *([] if layout.has_state else [work.shared])}
+    ends = [*sorted(each for each in positions if 0 < each < length), length]
     digests = digests_of(cache.tokens, {*blocks, *ends})
     segments = [Segment(end, digests[end], False) for end in blocks]
     segments += [Segment(end, digests[end], True) for end in ends]
-    with suppress(FileNotFoundError):
-        os.utime(folder)
-    names = {path.name for path in folder.glob("*")}
+    names = set[str]()
+    for each in _folders(work.folder):
+        folder = each / layout.key
+        with suppress(FileNotFoundError):
+            os.utime(folder)
+        names |= {path.name for path in folder.glob("*")}
     return [each for each in segments if each.name not in names]
 
 
 def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) -> bool:
     """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread."""
-    path = work.folder.path / layout.key
+    path = work.path_of(segment) / layout.key
     limit = work.folder.limit_bytes
     try:
         path.mkdir(mode=0o700, exist_ok=True)

@@ -82,7 +82,8 @@ class ReplyJob:
         release: Called once, with whether the reply failed, when it is over and its cache is consistent.
         plain_error: Returns the share by which `plain_ms` may be wrong; 0 if unknown.
         from_disk: Tokens in the cache that came from disk.
-        prompt_read: Called when the prompt but for its last token is read.
+        prompt_read: Called when the prompt but for its last token is read, and before that where `shared` ends.
+        shared: Length of the prompt's beginning that other chats have, too.
     """
 
     model: LoadedModel
@@ -103,6 +104,7 @@ class ReplyJob:
     release: Callable[[bool], None] = lambda _failed: None
     from_disk: int = 0
     prompt_read: Callable[[], None] = lambda: None
+    shared: int = 0
 
     @classmethod
     def fresh(

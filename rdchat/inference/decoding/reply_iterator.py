@@ -41,6 +41,7 @@ def prefill(
     ledger: Ledger,
     *,
     feed: Feed | None = None,
+    stop: int = 0,
 ) -> Iterator[int]:
     """Feed the prompt without its last token, from where the cache ends.
 
@@ -51,6 +52,7 @@ def prefill(
         cancelled: Looked at before each chunk; True ends the work between two chunks.
         ledger: Takes the host time, a call for each chunk.
         feed: Feeds a prompt with images; None for text. The cache has the prompt's images.
+        stop: A chunk ends here.
 
     Yields:
         Tokens processed so far, at the start and after each chunk.
@@ -59,6 +61,7 @@ def prefill(
     yield done
     while done < len(prompt) - 1 and not cancelled():
         end = min(done + model.prefill_chunk, len(prompt) - 1)
+        end = stop if done < stop < end else end
         # An image whose rows see each other comes in one call.
         cut = (image.end for image in cache.images if image.whole and image.start < end < image.end)
         end = next(cut, end)
@@ -128,6 +131,7 @@ class ReplyIterator:
         self._cancel = threading.Event()
         self._release = job.release
         self._prompt_read = job.prompt_read
+        self._shared = job.shared
         self._events = self._run()
         self.is_paused = False
 
@@ -274,8 +278,16 @@ class ReplyIterator:
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
         for done in prefill(
-            self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger, feed=self._see()
+            self._model,
+            self._cache,
+            self._prompt,
+            self._cancel.is_set,
+            self._ledger,
+            feed=self._see(),
+            stop=self._shared,
         ):
+            if done == self._shared:
+                self._prompt_read()
             self._pass_prompt(read, done)
             read = done
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)

@@ -74,6 +74,12 @@ class ChatPrompt:
         """Whether the model gets results of tools to answer."""
         return bool(self.path) and (self.path[-1].role is Role.TOOL or self.path[-1].runs_nothing)
 
+    @property
+    def beginning(self) -> tuple[ChatMessage, ...]:
+        """What all chats of the project begin with, once `with_files` has it: none without files."""
+        has_files = self.opening.content or self.opening.images
+        return (*history((), self.system_prompt), self.opening) if has_files else ()
+
     def with_project(
         self,
         whole: Sequence[AttachedFile],

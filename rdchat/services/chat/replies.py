@@ -277,10 +277,15 @@ class Replies(QObject):
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
         tools = tools_json(live.offered)
         count = self.counter(conversation)
+        order = self.order
+        project = order.project_folder(conversation)
+        # A system prompt of the chat's own is nothing to keep with the project.
+        shares = prompt.system_prompt == order.usual(conversation).system_prompt
 
         def read(check: Callable[[], None]) -> GenerationRequest:
+            complete = self.complete(prompt, count, check)
             return GenerationRequest(
-                self.complete(prompt, count, check).turns(check),
+                complete.turns(check),
                 sampling=sampling,
                 seed=seed,
                 draft=draft,
@@ -290,7 +295,8 @@ class Replies(QObject):
                 shape=values.answer_shape,
                 tools=tools,
                 earlier=earlier,
-                keep=caches.folder(conversation),
+                keep=caches.folder(conversation, project),
+                shared=complete.beginning if shares else (),
                 image_cap=self._image_cap,
             )
 

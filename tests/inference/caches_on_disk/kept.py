@@ -11,10 +11,19 @@ from rdchat.inference.api.requests import CacheFolder, DraftSettings, Generation
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import ask
+from tests.inference.fakes import ask, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
+MODELS = {
+    "llama": shared_llama,
+    "a sliding window": lambda: shared_llama(sliding_window=10),
+    "a window longer than the chat": lambda: shared_llama(sliding_window=400),
+    "recurrent state": lambda: shared_family("qwen3_next"),
+    "convolutions": lambda: shared_family("lfm2"),
+    "chunks": lambda: shared_family("llama4"),
+    "bfloat16": lambda: shared_family("gemma3", "bfloat16"),
+}
 PLENTY = 2**30
 TEXT = "a long text about apples and pears and what else grows on trees in the garden of a house"
 

@@ -23,6 +23,7 @@ from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import grid, pairs, share
 from tests.inference.caches_on_disk.kept import (
+    MODELS,
     PLENTY,
     TEXT,
     by_start,
@@ -33,21 +34,11 @@ from tests.inference.caches_on_disk.kept import (
     reply_in,
     whole,
 )
-from tests.inference.fakes import shared_family, shared_llama
+from tests.inference.fakes import shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.threads import on_a_thread
 
 pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
-
-MODELS = {
-    "llama": shared_llama,
-    "a sliding window": lambda: shared_llama(sliding_window=10),
-    "a window longer than the chat": lambda: shared_llama(sliding_window=400),
-    "recurrent state": lambda: shared_family("qwen3_next"),
-    "convolutions": lambda: shared_family("lfm2"),
-    "chunks": lambda: shared_family("llama4"),
-    "bfloat16": lambda: shared_family("gemma3", "bfloat16"),
-}
 
 
 @pytest.mark.parametrize(("name", "mode", "temperature"), share(pairs(MODELS, Mode, [0.0, 0.9]), one_in=6))
