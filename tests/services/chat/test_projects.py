@@ -8,11 +8,12 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
-from rdchat.chat.conversation import Conversation, Folder, Project
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of
+from rdchat.chat.conversation import ContextCut, Conversation, Folder, Message, Project
 from rdchat.chat.presets import Preset
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
@@ -250,3 +251,54 @@ def test_a_text_is_stored_exactly_while_something_has_it(changes: list[list[str]
             assert [file.name for file in listed[index % 2].files] == names
             stored = {text for (text,) in store.rows("SELECT text FROM file_texts")}
             assert stored == {each.name * 3 for folder in listed for each in folder.files}
+
+
+TEXTS = st.text("ab<>/ \n", max_size=12)
+ROLES = st.lists(st.sampled_from([Role.USER, Role.ASSISTANT]), max_size=6)
+
+
+@given(
+    roles=ROLES,
+    texts=st.lists(TEXTS, min_size=7, max_size=7),
+    whole=st.lists(TEXTS, max_size=3),
+    parts=st.lists(TEXTS.filter(str.strip), max_size=2),
+    typed=TEXTS,
+    summary=TEXTS,
+    system=TEXTS,
+)
+@settings(max_examples=200, deadline=None)
+def test_no_text_of_a_project_is_lost_or_doubled(
+    roles: list[Role],
+    texts: list[str],
+    whole: list[str],
+    parts: list[str],
+    typed: str,
+    summary: str,
+    system: str,
+) -> None:
+    """Each whole file stands once, before the chat's first turn; passages stand before each question."""
+    path = [Message(index + 1, 1, index or None, role, texts[index]) for index, role in enumerate(roles)]
+    if path and summary:
+        path[0] = replace(path[0], context_cut=ContextCut(summary))
+    files = [text_file(f"w{index}", f"whole {index} {text}") for index, text in enumerate(whole)]
+    by_file = dict(files)
+    prompt = ChatPrompt(path, system, typed, files=[file for file, _ in files])
+    complete = prompt.with_project(
+        prompt.files, lambda question: [f"[{part}|{question}]" for part in parts], by_file.__getitem__, 0, lambda: None
+    ).with_files(by_file.__getitem__)
+    turns = complete.turns()
+    said = "\n\n".join(turn.content for turn in turns if turn.role is not Role.SYSTEM)
+    blocks = [block_of(file, text) for file, text in files]
+    assert said.startswith("\n\n".join(blocks))
+    assert all(said.count(block) == blocks.count(block) for block in blocks)
+    assert not any(block in turn.content for turn in turns if turn.role is Role.SYSTEM for block in blocks)
+    shown = path[1:] if path and summary else path
+    questions = [each.text for each in shown if each.role is Role.USER and each.text.strip()]
+    asked = [*questions, *([typed] if typed.strip() else [])]
+    found = [f"[{part}|{question}]" for question in asked for part in parts]
+    position = 0
+    for each in found:
+        position = said.index(each, position) + len(each)
+    assert [turn.role for turn in complete.beginning][-1:] == ([Role.USER] if blocks else [])
+    if complete.beginning and not (path and summary.strip()):
+        assert turns[0].content.startswith(complete.beginning[0].content)
