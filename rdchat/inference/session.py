@@ -227,7 +227,7 @@ class ChatSession:
             release=partial(_release, self.caches, self.disk, cache, request, shared=shared),
             from_disk=from_disk,
             shared=shared,
-            prompt_read=partial(self.disk.note_prompt, cache, request.keep),
+            mark_prompt=partial(_mark_prompt, self.disk, cache, request),
         )
         if missing or is_untried:
             reason = not_prepared(self.model.info.name)
@@ -363,6 +363,12 @@ class ChatSession:
                 f"This chat has {length:,} tokens; together with the reply, {self.model.info.name} takes {context:,}.",
                 "Shorten the prompt, start a new chat, or choose a model with a longer context.",
             )
+
+
+def _mark_prompt(disk: DiskCaches, cache: KVCache, request: GenerationRequest) -> None:
+    """Remember the present state, in memory and on disk: an edit, another reply or a further turn goes on there."""
+    cache.mark_prompt()
+    disk.note_prompt(cache, request.keep)
 
 
 def _release(

@@ -1,5 +1,6 @@
 """KV caches of several conversations: each turn reads only what is new, and nobody's cache serves another."""
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,12 +108,12 @@ def check_rows(model: LoadedModel, cache: KVCache) -> None:
     fresh = filled(model, cache.tokens)
     assert positions(cache) == len(cache.tokens)
     following = mx.array([[7, 8]])
-    copy = KVCache(model.network)
+    other = KVCache(model.network)
     rows = cache.copy_from(0)
     assert rows is not None
-    copy.append([*cache.tokens], rows)
+    other.append([*cache.tokens], rows)
     expected = model.network(following, cache=fresh.layers)
-    assert mx.allclose(model.network(following, cache=copy.layers), expected, atol=1e-4)
+    assert mx.allclose(model.network(following, cache=other.layers), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", share(range(6)))
@@ -138,6 +139,50 @@ def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
         cache.tokens += rest
         caches.give_back(cache, "")
         assert caches.facts.held_bytes <= caches.facts.limit_bytes
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
+@pytest.mark.parametrize("seed", share(range(4)))
+def test_a_cache_with_state_goes_back_to_where_it_was_marked_and_nowhere_else(name: str, seed: int) -> None:
+    model = shared_family(name)
+    rng = np.random.default_rng(seed)
+    caches = PrefixCaches(model.network, PLENTY)
+    texts = [[1] * 8]
+    marks = set[int]()
+    for _ in range(30):
+        old = texts[rng.integers(len(texts))]
+        prompt = [*old[: rng.integers(1, len(old) + 1)], *rng.integers(1, 4, size=rng.integers(1, 12)).tolist()]
+        texts.append(prompt)
+        cache = caches.take_cache(prompt, "")
+        assert cache.tokens == prompt[: len(cache.tokens)]
+        if cache.tokens:
+            assert len(cache.tokens) in marks | {len(text) for text in texts}
+            following = mx.array([[7, 8]])
+            fresh = filled(model, cache.tokens)
+            probe = copy.deepcopy(cache.layers)
+            expected = model.network(following, cache=fresh.layers)
+            assert mx.allclose(model.network(following, cache=probe), expected, atol=1e-4)
+        rest = prompt[len(cache.tokens) :]
+        cut = int(rng.integers(len(rest) + 1))
+        for part in (rest[:cut], rest[cut:]):
+            if part:
+                model.network(mx.array([part]), cache=cache.layers)
+                cache.extend(part)
+                cache.evaluate()
+            if part is not rest[cut:] and rng.random() < 0.7:
+                cache.mark_prompt()
+                marks.add(len(cache.tokens))
+        caches.give_back(cache, "")
+
+
+def test_a_mark_is_gone_with_the_tokens_before_it() -> None:
+    model = shared_family("qwen3_next")
+    cache = filled(model, A)
+    cache.mark_prompt()
+    cache.drop_tokens()
+    model.network(mx.array([B + B]), cache=cache.layers)
+    cache.extend(B + B)
+    assert cache.reach(len(B) + 5) == 0
 
 
 def test_of_two_that_share_as_much_the_one_that_loses_less_is_taken() -> None:

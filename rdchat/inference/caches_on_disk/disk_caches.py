@@ -43,8 +43,7 @@ class _Work:
     Attributes:
         folder: Where.
         cache: Its cache; it may be dropped meanwhile.
-        states: The states of the layers that cannot be trimmed where the prompt and its shared beginning end, by the
-            number of tokens.
+        states: The states of the layers that cannot be trimmed where `note_prompt` was called, by the number of tokens.
         shared: Length of the beginning that belongs to the project.
         segments: The segments that are not written yet, in order; None before the folder was looked at.
         failed: Whether a file could not be written; the writer sets it.
@@ -123,10 +122,7 @@ class DiskCaches:
     # Writing
 
     def note_prompt(self, cache: KVCache, folder: CacheFolder | None) -> None:
-        """Remember the state where a prompt ends, but for its last token, or where what it shares with others ends.
-
-        An edit, another reply or another chat goes on there.
-        """
+        """Remember the state within a prompt, or at its end, where an edit, another reply or another chat goes on."""
         is_kept = folder is not None and len(cache.tokens) >= _MIN_TOKENS
         if is_kept and self._layout is not None and self._layout.has_state:
             self._states[len(cache.tokens)] = self._layout.copy_state(cache)

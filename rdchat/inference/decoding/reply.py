@@ -82,7 +82,7 @@ class ReplyJob:
         release: Called once, with whether the reply failed, when it is over and its cache is consistent.
         plain_error: Returns the share by which `plain_ms` may be wrong; 0 if unknown.
         from_disk: Tokens in the cache that came from disk.
-        prompt_read: Called when the prompt but for its last token is read, and before that where `shared` ends.
+        mark_prompt: Called while the prompt is read, where `shared` ends and where a later prompt may go on.
         shared: Length of the prompt's beginning that other chats have, too.
     """
 
@@ -103,7 +103,7 @@ class ReplyJob:
     rows_for: RowsFor = lambda nodes, _depth: nodes
     release: Callable[[bool], None] = lambda _failed: None
     from_disk: int = 0
-    prompt_read: Callable[[], None] = lambda: None
+    mark_prompt: Callable[[], None] = lambda: None
     shared: int = 0
 
     @classmethod

@@ -5,7 +5,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter, perf_counter_ns
@@ -41,7 +41,7 @@ def prefill(
     ledger: Ledger,
     *,
     feed: Feed | None = None,
-    stop: int = 0,
+    stops: Sequence[int] = (),
 ) -> Iterator[int]:
     """Feed the prompt without its last token, from where the cache ends.
 
@@ -52,7 +52,7 @@ def prefill(
         cancelled: Looked at before each chunk; True ends the work between two chunks.
         ledger: Takes the host time, a call for each chunk.
         feed: Feeds a prompt with images; None for text. The cache has the prompt's images.
-        stop: A chunk ends here.
+        stops: Positions at which a chunk ends, unless that divides an image.
 
     Yields:
         Tokens processed so far, at the start and after each chunk.
@@ -61,7 +61,7 @@ def prefill(
     yield done
     while done < len(prompt) - 1 and not cancelled():
         end = min(done + model.prefill_chunk, len(prompt) - 1)
-        end = stop if done < stop < end else end
+        end = min((stop for stop in stops if done < stop < end), default=end)
         # An image whose rows see each other comes in one call.
         cut = (image.end for image in cache.images if image.whole and image.start < end < image.end)
         end = next(cut, end)
@@ -130,7 +130,7 @@ class ReplyIterator:
         self._resumed = False
         self._cancel = threading.Event()
         self._release = job.release
-        self._prompt_read = job.prompt_read
+        self._mark_prompt = job.mark_prompt
         self._shared = job.shared
         self._events = self._run()
         self.is_paused = False
@@ -277,6 +277,7 @@ class ReplyIterator:
         cached = len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
+        stops = self._shared, max(self._marked_position(), cached)
         for done in prefill(
             self._model,
             self._cache,
@@ -284,17 +285,29 @@ class ReplyIterator:
             self._cancel.is_set,
             self._ledger,
             feed=self._see(),
-            stop=self._shared,
+            stops=stops,
         ):
-            if done == self._shared:
-                self._prompt_read()
             self._pass_prompt(read, done)
             read = done
+            if done in stops:
+                self._mark_prompt()
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
         for part in self._parts:
             with self._ledger.stage(Stage.DRAFTER_PREFILL):
                 for _ in part.prefill(self._cancel.is_set):
                     pass
+
+    def _marked_position(self) -> int:
+        """Return after how many tokens of the prompt the cache's state is kept.
+
+        State cannot be trimmed, and templates write what opens a reply otherwise once it is over. So it is kept where
+        the last turn ends; without state the prompt's end does, which takes no further call.
+        """
+        last = len(self._prompt) - 1
+        if not self._cache.has_state:
+            return last
+        ends = self._model.end_tokens
+        return next((i + 1 for i in range(last - 1, -1, -1) if self._prompt[i] in ends), last)
 
     def _see(self) -> Feed | None:
         """Compute the rows of images that are not in the cache; None if all are."""
@@ -326,7 +339,6 @@ class ReplyIterator:
             part.read_prompt(self._prompt[start:end], None if hidden is None else hidden[0], start)
 
     def _first_logits(self) -> mx.array:
-        self._prompt_read()
         with self._ledger.stage(Stage.PREFILL):
             logits: mx.array = self._model.network(mx.array([self._prompt[-1:]]), cache=self._cache.layers)[:, -1]
             self._cache.tokens.append(self._prompt[-1])

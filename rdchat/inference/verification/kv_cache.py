@@ -43,7 +43,8 @@ class KVCache:
     """A model's KV cache together with the tokens it holds.
 
     `trim_to` shortens both. A cache that cannot be shortened (a rotating window that wrapped, recurrent state) is
-    emptied instead. A model with cache types that rounds do not support keeps the stock ones, for plain decoding.
+    emptied instead; one with recurrent state can go back to where it was marked. A model with cache types that
+    rounds do not support keeps the stock ones, for plain decoding.
 
     Attributes:
         layers: The argument for the network: a cache for each layer, or a list of caches.
@@ -64,6 +65,20 @@ class KVCache:
             self.layers = [round_cache(layer) for layer in self.layers]
         self._leaves = leaves(self.layers)
         self.tokens: list[int] = []
+        # A number of tokens, and the state of each layer with state after them; without such layers none is kept.
+        self._mark = 0, list[list[Any]]()
+
+    def mark_prompt(self) -> None:
+        """Remember the state after the present tokens, so that `trim_to` can go back. After `evaluate`."""
+        kinds = [isinstance(each, RoundArraysCache) or _has_all_rows(each) for each in self._leaves]
+        if self.has_state and not self._mirror and all(kinds):
+            states = [list(each.cache) for each in self._leaves if isinstance(each, RoundArraysCache)]
+            self._mark = len(self.tokens), states
+
+    def reach(self, length: int) -> int:
+        """Return how many tokens, at most `length`, `trim_to` can keep."""
+        position = self._mark[0]
+        return length if self.can_trim_to(length) else position if position <= length else 0
 
     def trim_to(self, length: int) -> None:
         """Keep the first `length` tokens, or none where that is impossible."""
@@ -71,9 +86,21 @@ class KVCache:
         if not self.can_trim_to(length):
             self.drop_tokens()
         elif surplus > 0:
-            self.trim(surplus)
+            if self.has_state:
+                self._go_back(surplus)
+            else:
+                self.trim(surplus)
             del self.tokens[length:]
             self._shift()
+
+    def _go_back(self, count: int) -> None:
+        """Drop the positions behind the prompt."""
+        states = iter(self._mark[1])
+        for cache in self._leaves:
+            if isinstance(cache, RoundArraysCache):
+                cache.cache = list(next(states))
+            else:
+                cache.trim(count)
 
     def trim(self, count: int) -> None:
         """Drop the last `count` positions, not the tokens."""
@@ -94,6 +121,8 @@ class KVCache:
         surplus = len(self.tokens) - length
         if surplus <= 0:
             return True
+        if self.has_state:
+            return 0 < length == self._mark[0]
         return not self.cuts_image(length) and all(_can_trim(cache, surplus) for cache in self._leaves)
 
     def keep_prefix_of(self, prompt: list[int]) -> None:
@@ -105,7 +134,7 @@ class KVCache:
 
         Nor can a layer whose rows are on other ranks.
         """
-        if self._mirror or not all(type(cache) is RoundKVCache and cache.holds_all for cache in self._leaves):
+        if self._mirror or not all(map(_has_all_rows, self._leaves)):
             return None
         return [cache.copy_from(start) for cache in self._leaves]
 
@@ -156,7 +185,7 @@ class KVCache:
         """Memory of its arrays."""
         if not self.tokens:
             return 0
-        arrays = tree_flatten([layer.state for layer in self.layers])
+        arrays = tree_flatten([*(layer.state for layer in self.layers), self._mark[1]])
         return sum(array.nbytes for _, array in arrays if isinstance(array, mx.array))
 
     def take_waits(self) -> int:
@@ -299,6 +328,10 @@ def shared_prefix(tokens: list[int], prompt: list[int]) -> int:
     if tokens[:limit] == prompt[:limit]:
         return limit
     return next(i for i, (ours, theirs) in enumerate(zip(tokens, prompt, strict=False)) if ours != theirs)
+
+
+def _has_all_rows(cache: Any) -> bool:
+    return type(cache) is RoundKVCache and cache.holds_all
 
 
 def _can_trim(cache: Any, count: int) -> bool:

@@ -62,7 +62,7 @@ class PrefixCaches:
     that are trimmed are put aside, and put back at the next turn of their conversation. So a long prefix that several
     conversations share is held once. Where more tokens would be trimmed than are shared, the reply begins with an empty
     cache instead. A cache that cannot be trimmed (recurrent state, a window that wrapped) is taken only if the prompt
-    continues all of it.
+    continues all of it, or what `KVCache.mark_prompt` noted.
 
     Args:
         network: The target.
@@ -92,10 +92,10 @@ class PrefixCaches:
         max_shared = 0
         min_lost = 0
         for candidate in self._of(owner, KVCache):
-            shared = shared_prefix(candidate.tokens, prompt)
+            shared = candidate.reach(shared_prefix(candidate.tokens, prompt))
             lost = len(candidate.tokens) - shared
             better = (shared, -lost) > (max_shared, -min_lost)
-            if better and lost <= shared and candidate.can_trim_to(shared):
+            if better and lost <= shared:
                 cache = candidate
                 max_shared = shared
                 min_lost = lost

@@ -179,7 +179,7 @@ def conversation(
     reply("stop", request, tokens=3)
     reply("again", replace(request, seed=8))
     running = chat.generate(request)
-    first = [event.token_id for event, _ in zip(running, range(5), strict=False) if isinstance(event, TokenEvent)]
+    first = [event.token_id for _, event in zip(range(5), running, strict=False) if isinstance(event, TokenEvent)]
     with running.paused():
         ids["in a pause"] = _ids(chat, replace(request, seed=10))
     ids["paused"] = first + [event.token_id for event in running if isinstance(event, TokenEvent)]
