@@ -11,6 +11,7 @@ from typing import Any
 from rdchat import machine, paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import terminal
+from rdchat.commands.ask_files import read_images
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.bench_plan import (
@@ -46,6 +47,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--prompts", metavar="FILE", help="one prompt per line, or JSON lines (default: everyday questions)"
+    )
+    parser.add_argument(
+        "--image",
+        "--images",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="show an image with each prompt to a model that sees; may be repeated; stock mlx-lm is left out",
     )
     parser.add_argument(
         "--per-group", "--limit", type=int, default=0, metavar="N", help="the first N prompts of each group only"
@@ -129,7 +138,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if remote_model(args.model):
         raise InvalidSettingError("A remote model cannot be measured from here.", "Measure it on its own computer.")
-    prompts = _prompts(args)
+    images = read_images(args)
+    prompts = [replace(prompt, images=images) for prompt in _prompts(args)]
     replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
     if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
@@ -251,7 +261,10 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
 
 def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[Mode]) -> BenchPlan:
     cells = terminal.chosen(Sweep, args, modes=tuple(modes)).cells()
-    return terminal.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=not args.no_mlx_lm)
+    # Stock mlx-lm sees no images, and rounds are measured again with text alone.
+    text = not args.image
+    mlx_lm = text and not args.no_mlx_lm
+    return terminal.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=mlx_lm, overhead=text)
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
@@ -321,7 +334,7 @@ def bench_table(result: BenchResult) -> str:
         pooled = [["", *groups, "all"], *(_pooled_tokens(report, [*groups, "all"]) for report in reports)]
         lines += ["", "Tokens per step, by group of prompts: all tokens over all steps.", "", *table(pooled)]
     notes = [f"{report.name}: {report.note}" for report in reports if report.note]
-    notes += filter(None, [result.load_note])
+    notes += filter(None, [result.load_note, result.seeing_note])
     lines += ["", "Medians, with quartiles in brackets. Ratios compare neighbouring runs of the same prompt.", *notes]
     return "\n".join(lines)
 

@@ -331,9 +331,11 @@ class ChatSession:
         self._partition = partition
 
     def drop_caches(self) -> None:
-        """Drop the KV caches, also the draft model's, so that the next reply starts without any."""
+        """Drop the KV caches, also the draft model's, and rows of images: the next reply starts without any."""
         self._end_running(self._partition)
         self.caches.drop_caches()
+        if self.model.image_input:
+            self.model.image_input.drop_rows()
         self.cache = KVCache(self.model.network)
         self.drafters.clear_memory()
 

@@ -6,6 +6,8 @@ import pytest
 
 from rdchat import paths
 from rdchat.commands import terminal
+from rdchat.commands.bench import bench_table
+from rdchat.inference.benchmark.runs_file import read_runs
 from tests.commands.running import check_refused, printed_json
 from tests.inference.vision.pictures import photo, stored
 from tests.inference.vision.seeing_chats import seeing_folder
@@ -45,3 +47,26 @@ def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
     check_refused(capsys, [*ASK, "--model", str(small_model), "--image", image], "cannot see images", 1)
     monkeypatch.setattr(paths, "default_model_dir", lambda: small_model)
     check_refused(capsys, [*ASK, "--image", image], f"{small_model.name} cannot see images. Choose another.", 1)
+
+
+def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = seeing_folder(tmp_path / "model", "qwen3_vl")
+    image = str(stored(tmp_path, photo(40, 24)))
+    results = tmp_path / "runs.jsonl"
+    bench = ("bench", "--model", str(model), "--image", image, "--modes", "off,lookup", "--max-tokens", "12")
+    report = printed_json(capsys, *bench, "--trials", "2", "--per-group", "1", "--results", str(results))
+    assert report["complete"]
+    off, lookup = report["modes"]
+    assert (off["mode"], lookup["mode"]) == ("off", "lookup")
+    assert off["identical_text"]
+    assert lookup["identical_text"] or lookup["first_difference"]["gap"] is not None
+    assert off["ratio_to_mlx_lm"] is None, "it sees no images"
+    seen = report["seeing_ms"]
+    assert 0 < seen["prepare an image"] + seen["tower"] <= seen["see"], "each run sees it anew"
+    runs = read_runs(results)
+    assert all(len([entry for entry in run.statistics.ledger if entry.name == "tower"]) == 1 for run in runs.runs)
+    assert "Seeing took " in bench_table(runs)
+    assert "vision tower" in bench_table(runs)
+    check_refused(capsys, [*bench, "--image", str(results)], "runs.jsonl is damaged, or no PNG", 1)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.files.foreign_files import parse_json, read_text
+from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, draft_size, require
 from rdchat.wording import time_left
@@ -39,10 +40,16 @@ _NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A question and the group it belongs to; the group is empty where the file names none."""
+    """A question, the group it belongs to, and its images; the group is empty where the file names none."""
 
     text: str
     group: str = ""
+    images: tuple[ChatImage, ...] = ()
+
+    @property
+    def message(self) -> ChatMessage:
+        """The message that asks it."""
+        return ChatMessage(Role.USER, self.text, images=self.images)
 
 
 def read_prompts(path: Path) -> list[Prompt]:

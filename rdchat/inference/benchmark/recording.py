@@ -14,7 +14,6 @@ from mlx_lm.sample_utils import make_sampler
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.bench_plan import BenchPiece, BenchRun, Prompt
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.session import ChatSession
@@ -35,7 +34,7 @@ def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
     """
     room = model.info.context_length
     for number, prompt in enumerate(prompts, start=1):
-        length = len(model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False))
+        length = len(model.encode_chat((prompt.message,), continue_last=False))
         if length + 2 > room:
             raise PromptTooLongError(
                 f"Prompt {number} is {length:,} tokens long; {model.info.name} takes {room:,} with a reply.",

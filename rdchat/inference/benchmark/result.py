@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 from rdchat import __version__, host
 from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.reply_statistics import Spent, Stage
 from rdchat.inference.api.requests import DRAFTERS, Mode, draft_size
 from rdchat.wording import counted
 
+_SEEING = {str(stage): stage.row for stage in Stage if stage.spent is Spent.SEEING}
 _ACCEPTANCE = "The share of drafted tokens that were kept, counted along the longest branch of each draft."
 
 
@@ -179,6 +181,24 @@ class BenchResult:
         text = f"The computer was busy with other work in {hindered:,} of {len(self.runs):,} replies."
         return text if hindered else ""
 
+    @property
+    def seeing_ms(self) -> Mapping[str, float]:
+        """Median milliseconds a reply of each stage of seeing images, and of all of them; empty without images."""
+        ledgers = [run.statistics.ledger for run in self.runs if run.token_ids]
+        stages = dict.fromkeys(entry.name for ledger in ledgers for entry in ledger if entry.name in _SEEING)
+        times = {name: [sum(e.total_ms for e in ledger if e.name == name) for ledger in ledgers] for name in stages}
+        return {name: statistics.median(each) for name, each in times.items()}
+
+    @property
+    def seeing_note(self) -> str:
+        """A sentence on the time for images; empty without any."""
+        times = dict(self.seeing_ms)
+        if not times:
+            return ""
+        total = times.pop(Stage.SEE)
+        parts = ", ".join(f"{_SEEING[name]} {ms:,.0f} ms" for name, ms in times.items())
+        return f"Seeing took {total:,.0f} ms of a reply: {parts}."
+
     @cached_property
     def reports(self) -> tuple[CellReport, ...]:
         """The results of each listed setting, in their order."""
@@ -210,6 +230,7 @@ class BenchResult:
             "modes": [report.as_json(drafter=several) for report in self.reports],
             "complete": self.complete,
             "hindered_runs": self.hindered_runs,
+            "seeing_ms": dict(self.seeing_ms),
         }
 
     def runs_beside(self, run: BenchRun) -> tuple[BenchRun | None, BenchRun | None]:

@@ -25,7 +25,6 @@ from rdchat.inference.api.bench_plan import (
     BenchRun,
     Difference,
 )
-from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.benchmark.recording import BLANK, check_lengths, measure_rounds, record, record_mlx_lm, stream
 from rdchat.inference.decoding.ledger import Ledger
@@ -36,7 +35,7 @@ from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import device_errors, fetch
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.target import Feed, LoadedModel
 
 # Tokens fed in one call, to measure how rounding changes the scores.
 _TOGETHER = 6
@@ -67,25 +66,31 @@ def score_gap(
         the vocabulary, of the change in these scores when the last tokens are fed together instead of one by one. Not
         finite where a logit is not.
     """
-    tokens = [*model.encode_chat(request.messages, continue_last=False), *plain[:index]]
+    prompt, images = model.encode_seen(request)
+    feed = None
+    if images and (image_input := model.image_input):
+        feed = image_input.see(prompt, images, request, lambda: None, start=0)
+    tokens = [*prompt, *plain[:index]]
     before = tokens[:-_TOGETHER]
     last = tokens[-_TOGETHER:]
     cache = KVCache(model.network)
-    _fill(model, cache, before)
+    cache.images = images
+    _fill(model, cache, before, feed)
     for token in last:
         logits = model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
         cache.tokens.append(token)
     gap = gap_of(logits, len(tokens), request, plain[index], other)
     cache.trim_to(len(before))
-    _fill(model, cache, before)  # In case the cache could not be shortened.
+    # In case the cache could not be shortened.
+    _fill(model, cache, before, feed)
     together = model.network(mx.array([last]), cache=cache.layers)[:, -1]
     moved = (together.astype(mx.float32) - logits.astype(mx.float32)) / (request.sampling.temperature or 1)
     return gap, _number(mx.sqrt(mx.mean(mx.square(moved))))
 
 
-def _fill(model: LoadedModel, cache: KVCache, tokens: list[int]) -> None:
-    """Feed tokens from where the cache ends."""
-    for _ in prefill(model, cache, [*tokens, 0], lambda: False, Ledger()):  # `prefill` leaves out the last token
+def _fill(model: LoadedModel, cache: KVCache, tokens: list[int], feed: Feed | None) -> None:
+    """Feed tokens from where the cache ends; `prefill` leaves out the last token."""
+    for _ in prefill(model, cache, [*tokens, 0], lambda: False, Ledger(), feed=feed):
         pass
 
 
@@ -235,7 +240,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         return BenchProgress(self._done_runs, self._total, text, left, label)
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
-        message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
+        message = self._plan.prompts[prompt].message
         return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=self._earlier)
 
     def _blank(self, session: ChatSession, index: int, baseline: int, prompt: int, trial: int) -> BenchRun:

@@ -238,6 +238,9 @@ class ImageInput(Protocol):
             ModelError: If the model's vision part is damaged.
         """
 
+    def drop_rows(self) -> None:
+        """Forget the rows that are kept in memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:

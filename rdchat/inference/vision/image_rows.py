@@ -198,6 +198,10 @@ class ImageRows:
                 raise ModelError(f"The vision part of {self._name} is damaged.", REFETCH_HINT) from error
         return self._remember(key, seen)
 
+    def drop_rows(self) -> None:
+        """Forget the rows that are kept in memory."""
+        self._recent.clear()
+
     def read_rows(self, key: str, count: int, keep: CacheFolder) -> SeenImage | None:
         """Return the rows of an image with this many tokens from the disk; None if they are not there."""
         arrays = read_rows(keep, key, (count, self._vision.width), 1 + self._vision.deep)
@@ -380,6 +384,10 @@ class TowerInput:
         """See `ImageInput`."""
         images = self._images(request)
         return self.prompts.place(ids, images, request.image_cap) if images else (ids, [])
+
+    def drop_rows(self) -> None:
+        """See `ImageInput`."""
+        self._rows.drop_rows()
 
     def see(
         self,
