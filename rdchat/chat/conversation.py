@@ -161,11 +161,6 @@ class Project:
     model: str | None = None
     tools: tuple[str, ...] = ()
 
-    @property
-    def portable(self) -> "Project":
-        """It without what belongs to this computer: its preset, model and servers."""
-        return Project(self.instructions)
-
 
 @dataclass(frozen=True, slots=True)
 class Folder:

@@ -10,13 +10,11 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation, Folder, Project
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
-from rdchat.chat.storage.stored_messages import folder_files, set_folder_files
+from rdchat.chat.storage.stored_messages import folders_listed, set_folder_files, store_project
 from rdchat.chat.storage.stored_rows import (
     FOLDER_COLUMNS,
     conversations,
     folder_from,
-    folders_listed,
-    json_column,
     text_column,
 )
 from rdchat.chat.storage.whole_chat import insert_in_steps, read_chat
@@ -173,8 +171,7 @@ class ChatOrganiser:
 
     def folders(self) -> list[Folder]:
         """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
-        files = folder_files(self._database.rows)
-        return [replace(each, files=files.get(each.id, ())) for each in folders_listed(self._database.rows)]
+        return folders_listed(self._database.rows)
 
     def deleted_folders(self) -> list[Folder]:
         """Return the folders in the Trash, the last one deleted first."""
@@ -213,11 +210,9 @@ class ChatOrganiser:
         self, folder_id: int, project: Project, files: Sequence[tuple[AttachedFile, str]] | None = None
     ) -> None:
         """Replace what the chats of a folder share; the files, each with its text, where they are given."""
-        tidy = replace(project, instructions=text_column(project.instructions))
-        column = None if tidy == Project() else json_column(tidy)
 
         def set_project(connection: sqlite3.Connection) -> None:
-            connection.execute("UPDATE folders SET project = ? WHERE id = ?", (column, folder_id))
+            store_project(connection, folder_id, project)
             if files is not None:
                 set_folder_files(connection, folder_id, files)
 

@@ -68,6 +68,8 @@ def import_chats(args: argparse.Namespace) -> int:
 def _report_lines(report: ImportReport) -> Sequence[str]:
     """Return the report of an import, in lines."""
     lines = [f"Imported {counted(len(report.chats), 'chat')} with {counted(report.messages, 'message')}."]
+    if report.projects:
+        lines.append(f"Imported {counted(report.projects, 'project')} with instructions or files.")
     if report.already_here:
         lines.append(f"Already here, not imported again: {counted(report.already_here, 'chat')}.")
     lines += [f"Without {each.parts}: {each.title}" for each in report.without]

@@ -11,11 +11,18 @@ from itertools import batched
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data, printable_name
-from rdchat.chat.conversation import Message, MessagePath
+from rdchat.chat.conversation import Folder, Message, MessagePath, Project
 from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import CUTS, MESSAGE, MessageTree, messages_of
-from rdchat.chat.storage.stored_rows import MESSAGE_FIELDS, message_from, text_column
+from rdchat.chat.storage.stored_rows import (
+    FOLDER_COLUMNS,
+    MESSAGE_FIELDS,
+    folder_from,
+    json_column,
+    message_from,
+    text_column,
+)
 from rdchat.errors import StorageError
 
 # The columns that `file_from` reads. Texts that were tampered with may have any length.
@@ -118,7 +125,17 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
         )
 
 
-def folder_files(rows: Rows) -> dict[int, tuple[AttachedFile, ...]]:
+def folders_listed(rows: Rows) -> list[Folder]:
+    """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
+    folders = [folder_from(row) for row in rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NULL")]
+    top = {folder.id for folder in folders if folder.parent_id is None}
+    files = _folder_files(rows)
+    parents = {each.id: each.parent_id if each.parent_id in top else None for each in folders}
+    listed = [replace(each, parent_id=parents[each.id], files=files.get(each.id, ())) for each in folders]
+    return sorted(listed, key=lambda folder: (folder.name.casefold(), folder.id))
+
+
+def _folder_files(rows: Rows) -> dict[int, tuple[AttachedFile, ...]]:
     """Return the files of all folders by the folder's id, without their texts."""
     columns = _FILE_COLUMNS.replace("f.message_id", "f.folder_id")
     join = "LEFT JOIN file_images i ON i.digest = f.digest"
@@ -126,6 +143,13 @@ def folder_files(rows: Rows) -> dict[int, tuple[AttachedFile, ...]]:
     for row in rows(f"SELECT {columns} FROM folder_files f {join} ORDER BY f.folder_id, f.position"):
         files[row[0]] = (*files.get(row[0], ()), file_from(row))
     return files
+
+
+def store_project(connection: sqlite3.Connection, folder_id: int, project: Project) -> None:
+    """Store what the chats of a folder share, but for its files."""
+    tidy = replace(project, instructions=text_column(project.instructions))
+    column = None if tidy == Project() else json_column(tidy)
+    connection.execute("UPDATE folders SET project = ? WHERE id = ?", (column, folder_id))
 
 
 def set_folder_files(connection: sqlite3.Connection, folder_id: int, files: Sequence[tuple[AttachedFile, str]]) -> None:

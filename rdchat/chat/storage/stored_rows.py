@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
 from functools import partial
 from types import NoneType
@@ -86,14 +86,6 @@ def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
 def folder_from(row: Sequence[Any]) -> Folder:
     """Read a row of `FOLDER_COLUMNS`."""
     return Folder(row[0], row[1], row[2], bool(row[3]), _date(row[4]), _from_json(Project(), row[5]) or Project())
-
-
-def folders_listed(rows: Rows) -> list[Folder]:
-    """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
-    folders = [folder_from(row) for row in rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NULL")]
-    top = {folder.id for folder in folders if folder.parent_id is None}
-    nested = [folder if folder.parent_id in top else replace(folder, parent_id=None) for folder in folders]
-    return sorted(nested, key=lambda folder: (folder.name.casefold(), folder.id))
 
 
 def message_from(row: Sequence[Any]) -> Message:

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 
-from rdchat.chat.conversation import Conversation, Message, MessageStatus
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Message, MessageStatus
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.message_tree import NOT_DELETED, MessageTree
 from rdchat.chat.storage.stored_messages import add_files, file_text, insert_message, with_files
@@ -23,6 +23,7 @@ from rdchat.chat.storage.stored_rows import (
     text_column,
 )
 from rdchat.errors import StorageError
+from rdchat.inference.api.messages import Role
 
 _TEXT_DIGESTS = "SELECT DISTINCT digest FROM message_files WHERE conversation_id = ? AND kind <> 'image'"
 _VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
@@ -61,6 +62,8 @@ class FullChat:
         traces: Traces of replies (`reply_trace`), by the message's index.
         texts: Texts of the messages' files, by digest; that of an image may be empty, and come later (`add_image`).
         folder: Name of the folder, after that of the folder around it; empty outside of folders.
+        is_project: Whether it is no chat, but what the chats of its folder share: its system prompt, and the files of
+            its only message.
         without: Number of parts of each kind that cannot be taken: `{"image": 2}`.
     """
 
@@ -69,6 +72,7 @@ class FullChat:
     traces: Mapping[int, bytes] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     folder: tuple[str, ...] = ()
+    is_project: bool = False
     without: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -147,8 +151,21 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
         ),
         traces={indexes[each]: trace for each, trace in rows(_TRACES, conversation_id) if each in indexes},
         texts=texts,
-        folder=tuple(filter(None, connection.execute(_FOLDER_NAMES, (conversation.folder_id,)).fetchone() or ())),
+        folder=_folder_names(connection, conversation.folder_id),
     )
+
+
+def _folder_names(connection: sqlite3.Connection, folder_id: int | None) -> tuple[str, ...]:
+    return tuple(filter(None, connection.execute(_FOLDER_NAMES, (folder_id,)).fetchone() or ()))
+
+
+def read_project(connection: sqlite3.Connection, folder: Folder) -> FullChat:
+    """Return what the chats of a folder share, but for what belongs to this computer."""
+    about = replace(NEW_CHAT, title=folder.name, system_prompt=folder.project.instructions)
+    message = Message(0, 0, None, Role.USER, "", files=folder.files)
+    texts = _StoredTexts(rows_of(connection))
+    messages = (message,) if folder.files else ()
+    return FullChat(about, messages, texts=texts, folder=_folder_names(connection, folder.id), is_project=True)
 
 
 def insert_in_steps(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, None, int]:

@@ -10,12 +10,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from rdchat.chat.conversation import Project
 from rdchat.chat.organiser import erasing_chat
+from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
-from rdchat.chat.storage.stored_messages import add_image
+from rdchat.chat.storage.stored_messages import add_image, folders_listed, store_project
 from rdchat.chat.storage.stored_rows import text_column
 from rdchat.chat.storage.whole_chat import FullChat, insert_in_steps
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
@@ -26,6 +29,11 @@ from rdchat.inference.api.messages import Role
 from rdchat.work.job import CancelledError, Job
 
 _REPORT_INTERVAL_S = 0.05
+_OTHER_PROJECT = "There is another project of that name. It stays as it is."
+_TAKE_FILES = """
+    INSERT INTO folder_files (folder_id, position, digest, kind, characters, taken, note, name)
+    SELECT ?, position, digest, kind, characters, taken, note, name FROM message_files WHERE conversation_id = ?
+"""
 type Frame = dict[str, Any]
 _DIGESTS = """coalesce((SELECT group_concat(substr(digest, -64), ' ') FROM
     (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY position)), '')"""
@@ -65,6 +73,7 @@ class FileReport:
         source: The app whose format it has, such as `ChatGPT`; empty if unknown.
         chats: Ids of the imported chats.
         messages: Number of their messages.
+        projects: Number of folders that became projects.
         without: Imported chats that lack something.
         already_here: Titles of chats that were already in the store.
         not_taken: Chats that could not be imported.
@@ -75,6 +84,7 @@ class FileReport:
     source: str = ""
     chats: list[int] = field(default_factory=list)
     messages: int = 0
+    projects: int = 0
     without: list[PartialChat] = field(default_factory=list)
     already_here: list[str] = field(default_factory=list)
     not_taken: list[SkippedChat] = field(default_factory=list)
@@ -101,6 +111,10 @@ class ImportReport:
     @property
     def messages(self) -> int:
         return sum(file.messages for file in self.files)
+
+    @property
+    def projects(self) -> int:
+        return sum(file.projects for file in self.files)
 
     @property
     def already_here(self) -> int:
@@ -198,6 +212,8 @@ class ImportWriter:
         # their folders.
         self._chats: list[int] = []
         self._folders: dict[int, Sequence[str]] = {}
+        # What stands for a project: its files are those of a hidden chat until they are the folder's.
+        self._projects: dict[int, FullChat] = {}
         # Of the files that ended, and the error that ended the import.
         self._reports: list[FileReport] = []
         self._error: RdchatError | None = None
@@ -231,10 +247,14 @@ class ImportWriter:
         if report.problem:
             self._database.run_bulk(self._discarding()).result()
         else:
-            self._database.submit(self._reveal).result()
-        self._reports.append(replace(report, chats=self._chats))
+            self._database.submit(partial(self._reveal, report)).result()
+            report.chats = [each for each in self._chats if each not in self._projects]
+            self._chats = list(self._projects)
+            self._database.run_bulk(self._discarding()).result()
+        self._reports.append(report)
         self._chats = []
         self._folders = {}
+        self._projects = {}
 
     # On the writer's thread
 
@@ -248,17 +268,19 @@ class ImportWriter:
         for chat_id in insert_in_steps(self._database.connection, chat):
             self._chats[first:] = [chat_id]
             yield
-        if chat.folder:
+        if chat.is_project:
+            self._projects[self._chats[-1]] = replace(chat, messages=())
+        elif chat.folder:
             self._folders[self._chats[-1]] = chat.folder
 
-    def _reveal(self, connection: sqlite3.Connection) -> None:
-        """Show all chats of the file at once, in folders with the names of their own."""
+    def _reveal(self, report: FileReport, connection: sqlite3.Connection) -> None:
+        """Show all chats of the file at once, in folders with the names of their own, which become its projects."""
         for conversation, names in self._folders.items():
-            parent: int | None = None
-            for name in names:
-                parent = _folder(connection, name, parent)
+            parent = _inner_folder(connection, names)
             connection.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (parent, conversation))
-        visible = [(each,) for each in self._chats]
+        for hidden, project in self._projects.items():
+            _share(connection, hidden, project, report)
+        visible = [(each,) for each in self._chats if each not in self._projects]
         connection.executemany("UPDATE conversations SET unlisted = 0 WHERE id = ?", visible)
 
     def _discarding(self) -> Generator[None]:
@@ -266,6 +288,30 @@ class ImportWriter:
             yield from erasing_chat(self._database, self._chats[-1])
             self._database.connection.execute("DELETE FROM conversations WHERE id = ?", (self._chats.pop(),))
             yield
+
+
+def _share(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: FileReport) -> None:
+    """Make a folder the project that a file has for it, with the files of a hidden chat, unless it is another one."""
+    folder_id = _inner_folder(connection, chat.folder)
+    folder = next(each for each in folders_listed(rows_of(connection)) if each.id == folder_id)
+    instructions = chat.about.system_prompt or ""
+    if not folder.is_project:
+        store_project(connection, folder.id, Project(instructions))
+        connection.execute(_TAKE_FILES, (folder.id, hidden))
+        report.projects += 1
+        return
+    digests = connection.execute("SELECT digest FROM message_files WHERE conversation_id = ?", (hidden,)).fetchall()
+    is_same = {digest for (digest,) in digests} == {file.digest for file in folder.files}
+    if not is_same or folder.project.instructions != instructions:
+        report.not_taken.append(SkippedChat(f"Project “{folder.name}”", _OTHER_PROJECT))
+
+
+def _inner_folder(connection: sqlite3.Connection, names: Sequence[str]) -> int | None:
+    """Return the folder with these names, each inside the one before it; created if missing."""
+    parent: int | None = None
+    for name in names:
+        parent = _folder(connection, name, parent)
+    return parent
 
 
 def _folder(connection: sqlite3.Connection, name: str, parent: int | None) -> int:

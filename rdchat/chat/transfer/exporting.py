@@ -5,7 +5,7 @@ import re
 import shutil
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -21,8 +21,9 @@ from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
 from rdchat.chat.storage.connections import reading, rows_of
-from rdchat.chat.storage.stored_rows import folders_listed, text_column
-from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
+from rdchat.chat.storage.stored_messages import folders_listed
+from rdchat.chat.storage.stored_rows import text_column
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, read_project, visible_ids
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error
@@ -44,7 +45,9 @@ _ENDS = {
 _FENCE = re.compile(r"^( {0,3})(`{3,}+(?=[^`]*$)|~{3,}+)(.*)$")
 # With four bytes for each character, a name must stay below 255 bytes with its ending.
 _LONGEST_NAME = 80
-_HAS_IMAGES = "SELECT 1 FROM message_files WHERE kind = 'image' LIMIT 1"
+_HAS_IMAGES = """
+    SELECT 1 FROM message_files WHERE kind = 'image' UNION SELECT 1 FROM folder_files WHERE kind = 'image' LIMIT 1
+"""
 _NO_BRACKETS = str.maketrans("[]", "()")
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 type Family = tuple[int | None, Role]
@@ -53,20 +56,31 @@ type TextOf = Callable[[FullChat, Path], str]
 """Returns a chat's Markdown; its images are written to a folder with this path."""
 
 
-def as_markdown(chat: FullChat, values: ChatValues, images: Mapping[str, str], *, details: bool) -> str:
+def as_markdown(
+    chat: FullChat,
+    values: ChatValues,
+    images: Mapping[str, str],
+    *,
+    details: bool,
+    shared: Sequence[AttachedFile] = (),
+) -> str:
     """Return a chat as Markdown.
 
     Args:
         chat: The chat.
         values: Its options.
         images: Addresses of its images, by digest; others are named only.
-        details: Whether to add dates, settings and statistics.
+        details: Whether to add dates, settings, statistics and the texts of files.
+        shared: The files of its project.
     """
     parts = [f"# {' '.join(chat.about.title.split()) or 'Chat'}"]
     if details:
         parts.append("\n".join(_settings(chat, values.sampling)))
         if prompt := values.system_prompt.strip():
             parts.append(f"## System prompt\n\n{prompt}")
+    if shared:
+        named = (part for file in shared for part in _file(file, chat.texts, images, details=details))
+        parts.append("\n\n".join(["## Files of the project", *named]))
     path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
     families = defaultdict[Family, list[int]](list)
@@ -127,7 +141,7 @@ def _message(chat: FullChat, message: Message, images: Mapping[str, str], *, det
     who = others.get(message.role, message.model or "Reply")
     yield f"## {who}{' (edited)' if message.edited else ''}"
     for file in message.files:
-        yield from _file(file, chat.texts, images.get(file.digest, ""), details=details)
+        yield from _file(file, chat.texts, images, details=details)
     text = message.text
     if message.role is Role.ASSISTANT:
         # An unfinished reply is exported as it is now.
@@ -176,9 +190,9 @@ def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
     yield "---"
 
 
-def _file(file: AttachedFile, texts: Mapping[str, str], image: str, *, details: bool) -> Iterator[str]:
+def _file(file: AttachedFile, texts: Mapping[str, str], images: Mapping[str, str], *, details: bool) -> Iterator[str]:
     """Yield an image by its address, or a file's name; with details, also its text, folded."""
-    if image:
+    if image := images.get(file.digest):
         yield f"![{file.name.translate(_NO_BRACKETS)}]({image})"
         return
     named = f"{file.name} ({file.taken})" if file.taken else file.name
@@ -265,12 +279,15 @@ def export_chats(
             with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
                 usual = order.usual()
                 has_images = connection.execute(_HAS_IMAGES).fetchone() is not None
-                write_chats(file, complete, usual.system_prompt, usual.sampling, has_images=has_images)
+                entries = _with_projects(connection, complete, order, everything=chats is None)
+                write_chats(file, entries, usual.system_prompt, usual.sampling, has_images=has_images)
         else:
 
             def text_of(chat: FullChat, images: Path) -> str:
-                drawn = _draw_images(chat, images, job)
-                return text_column(as_markdown(chat, order.effective_values(chat.about), drawn, details=details))
+                shared = order.project_files(chat.about)
+                drawn = _draw_images(chat, shared, images, job)
+                values = order.effective_values(chat.about)
+                return text_column(as_markdown(chat, values, drawn, details=details, shared=shared))
 
             if kind == "folder":
                 _write_folder(Path(path), complete, text_of)
@@ -290,12 +307,27 @@ def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskPr
             ) from error
 
 
-def _draw_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
-    """Write the images of a visible path to a new folder, as PNG without metadata; return their addresses by digest.
+def _with_projects(
+    connection: sqlite3.Connection, chats: Iterable[FullChat], order: OptionOrder, *, everything: bool
+) -> Iterator[FullChat]:
+    """Yield chats, each project before its first chat; with everything, also those without a chat."""
+    left = {folder.id: folder for folder in order.folders if folder.is_project}
+    for chat in chats:
+        folder = order.project_folder(chat.about)
+        if folder is not None and left.pop(folder.id, None) is not None:
+            yield read_project(connection, folder)
+        yield chat
+    if everything:
+        yield from (read_project(connection, folder) for folder in left.values())
 
-    An image that cannot be read has none.
+
+def _draw_images(chat: FullChat, shared: Sequence[AttachedFile], folder: Path, job: Job[Any]) -> dict[str, str]:
+    """Write the images of a project and a visible path to a new folder; return their addresses by digest.
+
+    They are PNG without metadata. An image that cannot be read has no address.
     """
-    files = {file.digest: file for message in _display_path(chat.messages) for file in message.files}
+    files = {file.digest: file for file in shared}
+    files |= {file.digest: file for message in _display_path(chat.messages) for file in message.files}
     drawn = dict[str, str]()
     for file in files.values():
         if file.kind is not FileKind.IMAGE:

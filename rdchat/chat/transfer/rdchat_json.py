@@ -20,6 +20,8 @@ if rdchat does not run it; `mended` is true where slips in it were mended. A res
 The `files` of a message have a `name`, a `kind` and a `text`. One of the kind `image` has the `digest` of its data
 instead; the data, in base64, are an entry of their own behind the chat. So the images of a chat may be more than fit
 into memory. In files of version 1, which have no such entries, the text of an image is its data.
+An entry with `"project": true` is what the chats of its `folder` share: its `system_prompt`, and the files of its only
+message. For an older rdchat it is a chat.
 `preferences` apply to chats with null; an import ignores them. Unknown fields are passed over, with a count of their
 texts, and missing ones have their defaults, so fields may be added without a new version: `version` goes up when an
 older rdchat would misread a file.
@@ -68,7 +70,7 @@ type Image = tuple[AttachedFile, str]
 """An image with its data in base64."""
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
 _OF_MESSAGE = {*MESSAGE_FIELDS, "parent", "trace", "files"}
-_OF_CHAT = {"title", "system_prompt", "sampling", "answer_shape", "own", "folder", "messages"}
+_OF_CHAT = {"title", "system_prompt", "sampling", "answer_shape", "own", "folder", "project", "messages"}
 _LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 
 
@@ -181,7 +183,10 @@ def read(data: Any) -> FullChat:
     chat.count_rest({field: value for field, value in fields.items() if field not in _OF_CHAT})
     if chat.damage and not chat.messages:
         raise chat.damage
-    return FullChat(conversation, chat.take_messages(), traces, chat.texts, tuple(names[:_NESTED]), chat.without)
+    has_words = len(chat.messages) > 1 or any(each.text.strip() for each in chat.messages)
+    is_project = fields.get("project") is True and bool(names) and not has_words
+    folder = tuple(names[:_NESTED])
+    return FullChat(conversation, chat.take_messages(), traces, chat.texts, folder, is_project, chat.without)
 
 
 def _above(chat: ForeignChat, data: Json, ids: list[int | None], last: int | None) -> int | None:
@@ -283,6 +288,7 @@ def plain_chat(chat: FullChat) -> Json:
         "pinned": conversation.pinned_at is not None,
         "archived": conversation.archived,
         "folder": list(chat.folder),
+        "project": chat.is_project,
     }
     return {
         "title": conversation.title,

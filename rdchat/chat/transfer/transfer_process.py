@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.storage.connections import reading
+from rdchat.chat.storage.connections import reading, rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
+from rdchat.chat.storage.stored_messages import folders_listed
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, read_project, visible_ids
 from rdchat.chat.transfer import chatgpt, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, back_up, prepare
 from rdchat.chat.transfer.chat_apps import JAN, LIBRECHAT, LM_STUDIO, MESSAGES, THREAD, is_jan, jan_chat, jan_lines
@@ -151,10 +153,10 @@ class _FileReader:
     def _take(self, title: str, chat: FullChat) -> None:
         """Send a chat, or note why it is left out."""
         parts = counted_parts(chat.without)
-        if not chat.messages:
+        if not (chat.messages or chat.is_project):
             reason = f"It has no messages that rdchat can show, only {parts}." if parts else "It has no messages."
             self._leave(title, reason)
-        elif self._known.have(key := key_of(chat)):
+        elif self._known.have(key := key_of(chat)) and not chat.is_project:
             self.report.already_here.append(title_of(chat))
         else:
             written_at = self._path.stat().st_mtime if self._path.exists() else time.time()
@@ -168,8 +170,9 @@ class _FileReader:
                     self._send({"image": text})
                 else:
                     self._awaited[digest] = title_of(chat)
-            self.taken.append(key)
-            self.report.messages += len(chat.messages)
+            if not chat.is_project:
+                self.taken.append(key)
+                self.report.messages += len(chat.messages)
             if parts:
                 self.report.without.append(PartialChat(title_of(chat), parts))
 
@@ -208,12 +211,16 @@ def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
             ids = visible_ids(connection)
             for index, conversation in enumerate(ids):
                 title = connection.execute(_TITLE, (conversation,)).fetchone()[0]
-                yield index / len(ids), title, partial(_read_stored, connection, conversation)
+                yield index / len(ids), title, partial(_read_stored, read_chat, connection, conversation)
+            for each in filter(attrgetter("is_project"), folders_listed(rows_of(connection))):
+                yield 1.0, each.name, partial(_read_stored, read_project, connection, each)
 
 
-def _read_stored(connection: sqlite3.Connection, conversation: int) -> FullChat:
+def _read_stored[T](
+    read: Callable[[sqlite3.Connection, T], FullChat], connection: sqlite3.Connection, of: T
+) -> FullChat:
     try:
-        return read_chat(connection, conversation)
+        return read(connection, of)
     except (sqlite3.Error, StorageError) as error:
         raise DamagedChatError("It cannot be read") from error
 

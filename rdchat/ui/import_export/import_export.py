@@ -148,6 +148,8 @@ def _import_title(report: ImportReport) -> str:
     """Return the result of an import in a few words."""
     if report.chats:
         return f"{counted(len(report.chats), 'chat')} imported"
+    if report.projects:
+        return f"{counted(report.projects, 'project')} imported"
     return "Nothing was imported" if not report.already_here else "Nothing new to import"
 
 
@@ -158,11 +160,13 @@ def import_text(report: ImportReport) -> str:
     parts = []
     if report.chats:
         parts.append(f"{counted(report.messages, 'message')} from {sources}.")
+    if report.chats and report.projects:
+        parts.append(f"{counted(report.projects, 'project')} with instructions or files.")
     if report.already_here:
         were = "was" if report.already_here == 1 else "were"
         parts.append(f"{counted(report.already_here, 'chat')} {were} already here.")
     if report.not_taken:
-        parts.append(f"{counted(len(report.not_taken), 'chat or file', 'chats or files')} could not be imported.")
+        parts.append(f"{counted(len(report.not_taken), 'item')} could not be imported.")
     if report.without:
         parts.append(f"{counted(len(report.without), 'chat')} imported without some parts.")
     if report.cancelled:

@@ -1,34 +1,14 @@
 """An import is killed at any moment: afterwards all chats of a file are there, or none."""
 
 import json
-import os
-import signal
-import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from rdchat.chat.store import ConversationStore
 from tests.chat.conftest import OpenStore, StartProcess
+from tests.chat.transfer.killed_imports import CHATS, KILLS, LONGEST_S, MESSAGES, kill_at
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node
 from tests.processes import moments
-
-IMPORT = """
-import sys
-from pathlib import Path
-from rdchat.chat.store import ConversationStore
-from tests.chat.transfer.tasks import import_into
-
-store = ConversationStore(Path(sys.argv[1]))
-print("begun", flush=True)
-import_into(store, [Path(sys.argv[2])])
-print("done", flush=True)
-"""
-CHATS = 12
-MESSAGES = 40
-KILLS = int(os.environ.get("KILLS", "8"))
-LONGEST_S = 1.5
 
 
 def write_chats(path: Path) -> Path:
@@ -41,27 +21,6 @@ def write_chats(path: Path) -> Path:
     ]
     path.write_text(json.dumps(chats))
     return path
-
-
-def kill_at(moment_s: float, database: Path, file: Path, start_process: StartProcess) -> int:
-    """Kill an import so long after it has begun; return the number of chats that the app then shows."""
-    process = start_process(IMPORT, database, file)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    time.sleep(moment_s)  # the moment itself is what is tried, not something that is waited for
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    with closing(ConversationStore(database)) as store:
-        assert store.notice is None
-        shown = store.conversations()
-        assert not store.organiser.deleted_chats()
-        store.organiser.erase().result()
-        stored = store.rows("SELECT count(*) FROM messages")[0][0]
-        assert stored == MESSAGES * len(shown), "nothing is left of what is not shown"
-        for chat in shown:
-            store.delete_conversation(chat.id)
-        store.organiser.schedule_erase([chat.id for chat in shown])
-    return len(shown)
 
 
 @pytest.mark.slow

@@ -1,0 +1,289 @@
+"""Projects in exports, imports and backups."""
+
+import json
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, image_file
+from rdchat.chat.conversation import NEW_CHAT, Folder, Message, Project
+from rdchat.chat.storage.whole_chat import FullChat
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.rdchat_json import plain_chat, read
+from rdchat.inference.api.messages import Role
+from tests.chat.conftest import OpenStore, StartProcess
+from tests.chat.transfer import tasks
+from tests.chat.transfer.conftest import ImportFiles, ImportJson
+from tests.chat.transfer.full_samples import IMAGE, places
+from tests.chat.transfer.killed_imports import CHATS, KILLS, LONGEST_S, MESSAGES, kill_at
+from tests.processes import moments
+
+WHOLE = Project("Rhyme.", preset="p", model="/models/big", tools=("web",))
+
+
+def text_file(name: str, text: str) -> tuple[AttachedFile, str]:
+    return attached(ReadFile(name, FileKind.TEXT, (text,)), text), text
+
+
+# An import drops control characters and halves of surrogate pairs.
+LETTERS = st.characters(exclude_categories=["Cc", "Cs"])
+FILES = [text_file("a.txt", "Alpha"), image_file(IMAGE, "b.png")]
+ENTRY = {
+    "title": "Work",
+    "folder": ["Work"],
+    "project": True,
+    "system_prompt": "Rhyme always.",
+    "messages": [{"parent": None, "role": "user", "text": "", "files": [
+        {"name": "a.txt", "kind": "text", "text": "Alpha beta", "note": "Two pages", "taken": "page 1"}
+    ]}],
+}  # fmt: skip
+
+
+def fill(store: ConversationStore) -> None:
+    """Two chats of a project, one in a folder within another project, and a project without a chat."""
+    work = store.organiser.create_folder("Work")
+    outer = store.organiser.create_folder("Outer")
+    inner = store.organiser.create_folder("Inner", outer.id)
+    empty = store.organiser.create_folder("Empty", outer.id)
+    store.organiser.set_project(work.id, WHOLE, FILES)
+    store.organiser.set_project(outer.id, Project("Outside."))
+    store.organiser.set_project(empty.id, Project(), FILES[:1])
+    for title, folder in (("One", work), ("Two", work), ("Three", inner), ("Four", None)):
+        chat = store.create_conversation(title)
+        store.add_message(chat.id, None, Role.USER, f"About {title}")
+        store.organiser.move(chat.id, folder.id if folder else None)
+
+
+def empty(store: ConversationStore) -> None:
+    for folder in store.organiser.folders():
+        store.organiser.delete_folder(folder.id)
+        store.organiser.erase_folder(folder.id)
+    for chat in store.conversations():
+        store.delete_conversation(chat.id)
+    assert store.rows("SELECT * FROM file_texts") == []
+    assert store.rows("SELECT * FROM file_images") == []
+
+
+def shared(store: ConversationStore) -> dict[str, Folder]:
+    return {folder.name: folder for folder in store.organiser.folders()}
+
+
+def check_projects(store: ConversationStore) -> None:
+    folders = shared(store)
+    assert folders["Work"].project == Project("Rhyme.")
+    assert [file.name for file in folders["Work"].files] == ["a.txt", "b.png"]
+    assert [store.file_text(file) for file in folders["Work"].files] == [text for _, text in FILES]
+    assert folders["Outer"].project == Project("Outside.")
+    assert not folders["Inner"].is_project
+    assert folders["Empty"].files == (FILES[0][0],)
+    assert [folders[each].parent_id for each in ("Inner", "Empty")] == [folders["Outer"].id] * 2
+    assert {chat.title for chat in store.conversations() if chat.folder_id == folders["Work"].id} == {"Two", "One"}
+    assert len(store.conversations()) == 4
+    # Nothing is left of what stood for a project.
+    assert store.rows("SELECT count(*) FROM conversations WHERE unlisted <> 0") == [(0,)]
+    assert store.rows("SELECT count(*) FROM message_files") == [(0,)]
+
+
+def test_an_export_has_each_project_once_and_an_import_brings_it(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    fill(store)
+    path = tmp_path / "chats.json"
+    tasks.export(store.path, path)
+    entries = json.loads(path.read_text())["chats"]
+    assert sorted(each["folder"] for each in entries if "project" in each) == [["Outer"], ["Outer", "Empty"], ["Work"]]
+    empty(store)
+    report = import_files(path)
+    assert report.is_complete
+    assert len(report.chats) == 4
+    assert report.projects == 3
+    assert report.messages == 4
+    check_projects(store)
+    again = import_files(path)
+    assert again.already_here == 4
+    assert again.is_complete
+    assert not again.projects
+    check_projects(store)
+
+
+def test_an_export_of_some_chats_has_their_projects_alone(store: ConversationStore, tmp_path: Path) -> None:
+    fill(store)
+    path = tmp_path / "chats.json"
+    ids = [chat.id for chat in store.conversations() if chat.title in {"One", "Four"}]
+    tasks.export(store.path, path, chats=ids)
+    titles = [each["title"] for each in json.loads(path.read_text())["chats"] if "title" in each]
+    assert sorted(titles) == ["Four", "One", "Work"]
+
+
+def test_a_database_is_imported_with_its_projects(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.db"
+    with closing(ConversationStore(other)) as filled:
+        fill(filled)
+    assert import_files(other).is_complete
+    check_projects(store)
+
+
+def test_an_import_leaves_another_project_of_that_name_as_it_is_and_says_so(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    fill(store)
+    path = tmp_path / "chats.json"
+    tasks.export(store.path, path)
+    for chat in store.conversations():
+        store.delete_conversation(chat.id)
+    store.organiser.set_project(shared(store)["Work"].id, Project("Mine."), [])
+    report = import_files(path)
+    assert [each.title for each in report.not_taken] == ["Project “Work”"]
+    assert shared(store)["Work"].project == Project("Mine.")
+    assert shared(store)["Work"].files == ()
+
+
+def test_a_backup_brings_projects_back_whole(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    database = data / "conversations.db"
+    with closing(ConversationStore(database)) as store:
+        fill(store)
+    tasks.back_up(database, data / "settings.json", tmp_path / "rdchat.backup")
+    with closing(ConversationStore(database)) as store:
+        empty(store)
+    tasks.prepare(tmp_path / "rdchat.backup", data)
+    (prepared,) = data.rglob("*/conversations.db")
+    with closing(ConversationStore(prepared)) as store:
+        work = shared(store)["Work"]
+        assert work.project == WHOLE
+        assert [store.file_text(file) for file in work.files] == [text for _, text in FILES]
+
+
+def test_markdown_names_the_files_of_the_project_and_has_their_texts_with_details(
+    store: ConversationStore, tmp_path: Path
+) -> None:
+    fill(store)
+    (chat,) = (chat.id for chat in store.conversations() if chat.title == "One")
+    path = tmp_path / "one.md"
+    tasks.export(store.path, path, "markdown", [chat], details=False)
+    assert "## Files of the project\n\n*File: a.txt*\n\n*File: b.png*\n\n## You" in path.read_text()
+    tasks.export(store.path, path, "markdown", [chat], details=True)
+    text = path.read_text()
+    assert "## System prompt\n\nRhyme." in text
+    assert "<summary>File: a.txt</summary>" in text
+    assert "Alpha" in text
+
+
+# What may be wrong in a file
+
+
+def test_an_image_that_does_not_come_is_told(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    fill(store)
+    path = tmp_path / "chats.json"
+    tasks.export(store.path, path)
+    data = json.loads(path.read_text())
+    data["chats"] = [each for each in data["chats"] if "image" not in each]
+    path.write_text(json.dumps(data))
+    empty(store)
+    report = import_files(path)
+    assert [(each.title, each.parts) for each in report.without] == [("Work", "1 damaged image")]
+    assert [file.name for file in shared(store)["Work"].files] == ["a.txt", "b.png"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"folder": []},
+        {"project": 1},
+        {"messages": [*ENTRY["messages"], *ENTRY["messages"]]},
+        {"messages": [{"role": "user", "text": "Words"}]},
+    ],
+    ids=["no folder", "no truth", "two messages", "words"],
+)
+def test_what_is_no_project_stays_a_chat(store: ConversationStore, import_json: ImportJson, change: Any) -> None:
+    report = import_json("chats.json", {"format": "rdchat chats", "version": 1, "chats": [ENTRY | change]})
+    assert report.is_complete
+    assert [chat.title for chat in store.conversations()] == ["Work"]
+    assert not any(folder.is_project for folder in store.organiser.folders())
+
+
+def texts_of(entry: Any) -> str:
+    return json.dumps(plain_chat(read(entry)), ensure_ascii=False)
+
+
+def test_each_text_of_a_project_is_read_or_counted() -> None:
+    entry = ENTRY | {"notes": "Words of a later version"}
+    for path in places(entry):
+        changed = json.loads(json.dumps(entry))
+        *around, last = path
+        inner = changed
+        for key in around:
+            inner = inner[key]
+        if isinstance(inner[last], str) and last not in {"kind", "role"}:
+            inner[last] = "zebra quokka"
+            missing = json.loads(json.dumps(changed))
+            above = missing
+            for key in around:
+                above = above[key]
+            del above[last]
+            counted = Counter(read(changed).without) - Counter(read(missing).without)
+            assert "zebra quokka" in texts_of(changed) or counted, path
+
+
+@pytest.mark.parametrize("damage", [None, 7, "x", {}, [7], [{"name": 1}], [{"kind": "image", "text": "%"}]])
+def test_damaged_files_are_told_and_hide_no_other(damage: Any) -> None:
+    good = ENTRY["messages"][0]["files"]  # type: ignore[index]
+    files = [*good, *damage] if isinstance(damage, list) else damage
+    chat = read(ENTRY | {"messages": [{"parent": None, "role": "user", "text": "", "files": files}]})
+    assert chat.is_project
+    assert chat.about.system_prompt == "Rhyme always."
+    assert [file.name for message in chat.messages for file in message.files] == ["a.txt"] * isinstance(damage, list)
+    assert sum(chat.without.values()) == (damage is not None)
+
+
+@given(
+    st.lists(st.text(LETTERS, min_size=1, max_size=20).filter(str.strip), max_size=2, min_size=1),
+    st.text(LETTERS),
+    st.lists(st.text(LETTERS), max_size=3),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_project_is_read_as_it_was_written(names: list[str], instructions: str, texts: list[str]) -> None:
+    files = [text_file(f"{index}.txt", text) for index, text in enumerate(texts)]
+    about = NEW_CHAT.__class__(0, names[-1], None, None, system_prompt=instructions)
+    messages = (Message(0, 0, None, Role.USER, "", files=tuple(file for file, _ in files)),)
+    chat = FullChat(
+        about, messages, texts={file.digest: text for file, text in files}, folder=tuple(names), is_project=True
+    )
+    again = read(json.loads(json.dumps(plain_chat(chat))))
+    assert again.is_project
+    assert again.folder == chat.folder
+    assert again.about.system_prompt == instructions
+    assert again.messages[0].files == messages[0].files
+    assert again.texts == chat.texts
+
+
+@pytest.mark.slow
+def test_a_killed_import_of_a_project_leaves_nothing_of_it(
+    database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
+) -> None:
+    open_store().close()
+    message = {"role": "user", "text": "Words " * 100}
+    chats = [{"title": f"Chat {number}", "messages": [message] * MESSAGES} for number in range(CHATS)]
+    files = [{"name": f"{number}", "kind": "text", "text": f"{number} " * 40_000} for number in range(9)]
+    entry = ENTRY | {"messages": [{"parent": None, "role": "user", "text": "", "files": files}]}
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps({"format": "rdchat chats", "version": 1, "chats": [entry, *chats]}))
+    for moment_s in moments(KILLS, LONGEST_S, 36):
+        is_whole = kill_at(moment_s, database, path, start_process) == CHATS
+        with closing(ConversationStore(database)) as store:
+            store.organiser.erase().result()
+            assert [len(folder.files) for folder in store.organiser.folders()] == [9] * is_whole
+            assert store.rows("SELECT count(*) FROM file_texts") == [(9 * is_whole,)]
+            for folder in store.organiser.folders():
+                store.organiser.delete_folder(folder.id)
+                store.organiser.erase_folder(folder.id)
