@@ -143,6 +143,16 @@ class Conversation:
 
 NEW_CHAT = Conversation(0, "", None, None)
 """A chat that is not stored yet."""
+LARGEST_ID = 1 << 30
+"""The largest id of a chat or a message in a file. Larger ones are those of temporary chats.
+
+Qt's signals carry ids as 32-bit integers.
+"""
+
+
+def is_temporary(any_id: int | None) -> bool:
+    """Return whether this is the id of a temporary chat or of one of its messages, which nothing may keep."""
+    return any_id is not None and any_id > LARGEST_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,16 @@
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import astuple, replace
+from functools import wraps
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 from rdchat.chat.attachments.attached_file import AttachedFile, image_data
 from rdchat.chat.conversation import (
+    LARGEST_ID,
     NO_THINKING,
     ContextCut,
     Conversation,
@@ -19,6 +23,7 @@ from rdchat.chat.conversation import (
     Notice,
     ReadingPosition,
     Thinking,
+    is_temporary,
 )
 from rdchat.chat.listing import ChatSpans
 from rdchat.chat.organiser import ChatOrganiser
@@ -53,11 +58,15 @@ from rdchat.chat.storage.stored_rows import (
     options_columns,
     text_column,
 )
+from rdchat.chat.storage.whole_chat import insert_in_steps, read_chat
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
+from rdchat.files.atomic_file import temporary_folder
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.work.job import Job
 
+# Chats, messages and their alternatives of one temporary chat; 16,000 of them in a run have ids that differ.
+_IDS_OF_A_CHAT = 1 << 16
 _HERE = "deleted_at IS NULL AND unlisted = 0"
 _NEWEST_FIRST = "updated_at DESC, id DESC"
 
@@ -72,6 +81,19 @@ ENDING = (
 """The fields of a message that change while a reply is written and when it ends."""
 
 
+def _by_id[K: int | Conversation | Message | None, **P, R](
+    method: "Callable[Concatenate[ConversationStore, K, P], R]",
+) -> "Callable[Concatenate[ConversationStore, K, P], R]":
+    """Have a method work on the store that has the chat or message of its first argument, given by id or as a whole."""
+
+    @wraps(method)
+    def call(self: "ConversationStore", key: K, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        held = key if key is None or isinstance(key, int) else key.id
+        return method(self.holder_of(held), key, *args, **kwargs)
+
+    return call
+
+
 class ConversationStore(Database):
     """The file of the chats, with commands for conversations and their messages.
 
@@ -82,10 +104,14 @@ class ConversationStore(Database):
     Messages form a tree: an edited prompt or another reply is a new child of the same parent, and nothing is
     overwritten. The active path of a conversation ends with the message that was added or chosen last.
 
+    A temporary chat is in a store of its own, in memory, which this one has and passes on to. Its ids are above those
+    of files, so a method that gets one finds nothing here once that chat has ended.
+
     Args:
         path: The file; see `Database`.
         clock: Returns seconds since the epoch.
         wait: Whether to wait until the file is open.
+        in_memory: Whether it is the store of a temporary chat.
 
     Attributes:
         organiser: Pins, folders, the archive, the Trash and copies.
@@ -95,13 +121,18 @@ class ConversationStore(Database):
         indexing: Indexes what an earlier version stored; a search reads what is not indexed yet.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, wait: bool = True) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.time, *, wait: bool = True, in_memory: bool = False
+    ) -> None:
         self._clock = clock
+        self._temporary: ConversationStore | None = None
+        self._temporary_folder = ExitStack()
+        self._first_ids = count(LARGEST_ID, _IDS_OF_A_CHAT)
         self.organiser = ChatOrganiser(self, clock)
         self.message_trash = MessageTrash(self, clock)
         self.spans = ChatSpans(self)
         self.reply_tokens = ReplyTokens(self)
-        super().__init__(path, wait=wait)
+        super().__init__(path, wait=wait, in_memory=in_memory)
         self.indexing: Job[None] = self.run_bulk(index_messages(self))
 
     def _tidy_up(self, connection: sqlite3.Connection) -> Notice | None:
@@ -121,6 +152,54 @@ class ConversationStore(Database):
     def _mend(self, connection: sqlite3.Connection) -> None:
         rebuild_search(connection)
 
+    # The temporary chat
+
+    def holder_of(self, any_id: int | None) -> "ConversationStore":
+        """Return the store that has a chat or message: this one, or that of the temporary chat."""
+        return self._temporary if self._temporary is not None and is_temporary(any_id) else self
+
+    def begin_temporary(self, like: Conversation) -> Conversation:
+        """Begin a chat that is in memory only, with the options of another one, and end the one before."""
+        self.end_temporary()
+        folder = self._temporary_folder.enter_context(temporary_folder())
+        temporary = ConversationStore(folder / "chat.db", self._clock, in_memory=True)
+        first = next(self._first_ids)
+        sql = "INSERT INTO sqlite_sequence (name, seq) VALUES ('conversations', ?1), ('messages', ?1)"
+        temporary.execute(sql, first)
+        self._temporary = temporary
+        return temporary.create_conversation("Temporary chat", like=like)
+
+    def end_temporary(self) -> None:
+        """Forget the temporary chat, if there is one. Idempotent."""
+        temporary = self._temporary
+        self._temporary = None
+        if temporary is not None:
+            temporary.close()
+        self._temporary_folder.close()
+
+    def keep_temporary(self, conversation: Conversation, title: str) -> Conversation:
+        """Copy the temporary chat into this store with another title, and list it."""
+        temporary = self.holder_of(conversation.id)
+        chat = temporary.write(lambda connection: read_chat(connection, conversation.id))
+        chat = replace(chat, about=replace(chat.about, title=tidy_title(title)))
+
+        def insert(connection: sqlite3.Connection) -> int:
+            *_, chat_id = insert_in_steps(connection, chat)
+            connection.execute("UPDATE conversations SET unlisted = 0, title_by = 'prompt' WHERE id = ?", (chat_id,))
+            return chat_id
+
+        return self.conversation(self.write(insert))
+
+    def close(self) -> None:
+        """End the temporary chat too; see `Database`."""
+        self.end_temporary()
+        super().close()
+
+    def _holder_of_file(self, file: AttachedFile) -> "ConversationStore":
+        temporary = self._temporary
+        is_there = temporary is not None and temporary.rows("SELECT 1 FROM file_texts WHERE digest = ?", file.digest)
+        return temporary if temporary is not None and is_there else self
+
     # Conversations
 
     def conversations(self, search: str = "") -> list[Conversation]:
@@ -132,6 +211,7 @@ class ConversationStore(Database):
         where = _HERE + (f" AND {condition}" if condition else "")
         return conversations(self.rows, f"{where} ORDER BY {_NEWEST_FIRST}", *parameters)
 
+    @_by_id
     def conversation(self, conversation_id: int) -> Conversation:
         """Return one conversation; StorageError if it does not exist or is deleted."""
         rows = conversations(self.rows, "id = ? AND deleted_at IS NULL", conversation_id)
@@ -185,6 +265,7 @@ class ConversationStore(Database):
             self._set("title = ?, title_by = 'person'", tidy, conversation_id)
         return self.conversation(conversation_id)
 
+    @_by_id
     def set_chat_options(self, like: Conversation) -> Conversation:
         """Store the options of `like`."""
         self.execute(_SET_OPTIONS, *options_columns(like), like.id)
@@ -224,36 +305,43 @@ class ConversationStore(Database):
 
     # Messages
 
+    @_by_id
     def messages(self, conversation_id: int) -> MessagePath:
         """Return the active path, from the root to its last message."""
         leaf = self.rows(LATEST, conversation_id)
         return MessageReader(self, conversation_id).path_to(leaf[0][0]) if leaf else MessagePath()
 
+    @_by_id
     def path_to(self, message_id: int) -> MessagePath:
         """Return the messages from the root to this one; empty if it does not exist."""
         chat = self.rows("SELECT conversation_id FROM messages WHERE id = ?", message_id)
         return MessageReader(self, chat[0][0]).path_to(message_id) if chat else MessagePath()
 
+    @_by_id
     def message(self, message_id: int) -> Message:
         return read_message(self.rows, message_id)
 
     def file_text(self, file: AttachedFile) -> str:
         """Return the text of an attached file; any thread may call this."""
-        text = file_text(self.rows, file.digest)
+        text = file_text(self._holder_of_file(file).rows, file.digest)
         return "(The text of this file is lost.)" if text is None else text
 
     def image_path(self, file: AttachedFile) -> Path:
         """Return a private copy of an image as a file, until the store is closed; any thread may call this."""
-        return self.images.path_of(file.digest, lambda: image_data(self.file_text(file)))
+        images = self._holder_of_file(file).images
+        return images.path_of(file.digest, lambda: image_data(self.file_text(file)))
 
     def set_image_size(self, file: AttachedFile, width: int, height: int) -> Job[object]:
         """Store the size of an image that was stored before it was decoded, without waiting."""
         sql = "UPDATE file_images SET width = ?, height = ? WHERE digest = ?"
-        return self.submit(lambda connection: connection.execute(sql, (width, height, file.digest)))
+        store = self._holder_of_file(file)
+        return store.submit(lambda connection: connection.execute(sql, (width, height, file.digest)))
 
+    @_by_id
     def add_message(
         self,
         conversation_id: int,
+        /,
         parent_id: int | None,
         role: Role,
         text: str,
@@ -276,6 +364,7 @@ class ConversationStore(Database):
         message = Message(0, conversation_id, parent_id, role, text, created_at=self._clock(), **fields)
         return self.message(self.write(lambda connection: self._add(connection, message, files)))
 
+    @_by_id
     def add_results(self, reply: Message, calls: Sequence[ToolCall]) -> list[Message]:
         """Add empty results of calls, all or none, each the child of the one before.
 
@@ -314,20 +403,24 @@ class ConversationStore(Database):
         connection.execute(sql, (message.created_at, message.conversation_id))
         return message_id
 
+    @_by_id
     def save_text(self, message_id: int, text: str, thinking: Thinking = NO_THINKING) -> None:
         """Store the present text of a reply that is being written; a finished reply is not changed."""
         sql, values = assignment(text=text, thinking=thinking)
         self.execute(f"UPDATE messages SET {sql} WHERE id = ? AND status = 'streaming'", *values, message_id)
 
+    @_by_id
     def finish_message(self, message: Message) -> Message:
         """Store the end of a reply: the fields in `ENDING`."""
         return self._change(message.id, **{name: getattr(message, name) for name in ENDING})
 
+    @_by_id
     def attach(self, message_id: int, files: Sequence[tuple[AttachedFile, str]]) -> Message:
         """Add files to a message, each with its text."""
         self.write(lambda connection: add_files(connection, message_id, files))
         return self.message(message_id)
 
+    @_by_id
     def reopen_message(self, message_id: int, made_with: MadeWith | None = None) -> Message:
         """Reopen a reply to continue it; `made_with` None keeps its options."""
         made = {} if made_with is None else {"made_with": made_with}
@@ -347,23 +440,27 @@ class ConversationStore(Database):
         self.write(change)
         return self.message(message_id)
 
+    @_by_id
     def set_context_cut(self, message_id: int, cut: ContextCut | None) -> Message:
         """Hide a message and those before it from the model; None shows them again."""
         sql, values = assignment(context_cut=cut)
         self.execute(f"UPDATE messages SET {sql} WHERE id = ?", *values, message_id)
         return self.message(message_id)
 
+    @_by_id
     def save_trace(self, message_id: int, trace: bytes, *, onward: bool) -> None:
         """Store the trace of a reply (`reply_trace`), unless it is gone; `onward` keeps the stored one before it."""
         before = self.trace(message_id) if onward else None
         sql = "INSERT OR REPLACE INTO message_traces (message_id, trace) SELECT id, ? FROM messages WHERE id = ?"
         self.execute(sql, (before or b"") + trace, message_id)
 
+    @_by_id
     def trace(self, message_id: int) -> bytes | None:
         """Return the trace of a reply; None if it was not recorded."""
         rows = self.rows("SELECT trace FROM message_traces WHERE message_id = ?", message_id)
         return rows[0][0] if rows else None
 
+    @_by_id
     def select_sibling(self, message_id: int, step: int) -> MessagePath:
         """Show the alternative `step` further on, with what was shown last below it; return the active path.
 
@@ -375,10 +472,12 @@ class ConversationStore(Database):
         self.execute(ACTIVATE, leaf)
         return self.path_to(leaf)
 
+    @_by_id
     def alternatives(self, message_id: int) -> list[Message]:
         """Return a message and its alternatives, oldest first; without deleted ones."""
         return [self.message(row[0]) for row in self.rows(SIBLINGS, message_id)]
 
+    @_by_id
     def count_replies(self, prompt_id: int) -> int:
         """Return how many replies a prompt ever had, including deleted ones."""
         sql = "SELECT count(*) FROM messages WHERE parent_id = ? AND role = 'assistant'"
@@ -386,11 +485,13 @@ class ConversationStore(Database):
 
     # Where the person was reading and typing
 
+    @_by_id
     def reading_position(self, conversation_id: int) -> ReadingPosition | None:
         """Return the reading position in a chat; None for its end."""
         rows = self.rows("SELECT message_id, above FROM reading_positions WHERE conversation_id = ?", conversation_id)
         return ReadingPosition(*rows[0]) if rows else None
 
+    @_by_id
     def save_reading_position(self, conversation_id: int, position: ReadingPosition | None) -> None:
         """Store a position; None for the chat's end. Nothing is stored for a message that no longer exists."""
         message_id, above = (position.message_id, position.above) if position else (None, 0)
@@ -402,6 +503,7 @@ class ConversationStore(Database):
 
         self.write(save)
 
+    @_by_id
     def unsent_text(self, conversation_id: int | None, message_id: int | None) -> str:
         """Return a text that was typed and not sent; empty where there is none.
 
@@ -413,6 +515,7 @@ class ConversationStore(Database):
         rows = self.rows(sql, conversation_id, message_id)
         return rows[0][0] if rows else ""
 
+    @_by_id
     def save_unsent_text(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         """Replace the stored text. It is not stored if it is empty, or its chat or message no longer exists."""
         sql = """
@@ -428,11 +531,13 @@ class ConversationStore(Database):
 
         self.write(save)
 
+    @_by_id
     def unsent_files(self, conversation_id: int | None) -> tuple[tuple[AttachedFile, str], ...]:
         """Return the files of a message that was not sent, each with its text; None is the message of a new chat."""
         sql = "SELECT * FROM unsent_files WHERE conversation_id IS ? ORDER BY rowid"
         return tuple((file_from(row), row[-1]) for row in self.rows(sql, conversation_id))
 
+    @_by_id
     def save_unsent_files(self, conversation_id: int | None, files: Sequence[tuple[AttachedFile, str]]) -> None:
         """Replace the stored files, unless the chat no longer exists, without waiting: they may be large."""
         sql = """

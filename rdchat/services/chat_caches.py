@@ -10,7 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import paths
-from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.conversation import Conversation, Folder, is_temporary
 from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
@@ -54,7 +54,7 @@ class DiskCacheControl(QObject):
 
         What the chat shares with others is kept in a folder of its project, if that has files.
         """
-        if not (self._settings.values.keep_caches and chat.own.keep_cache):
+        if is_temporary(chat.id) or not (self._settings.values.keep_caches and chat.own.keep_cache):
             return None
         folder = self._path(chat.id, chat.created_at)
         shared = self._project_path(project) if project is not None and project.files else None
@@ -143,6 +143,12 @@ class MemoryCacheControl(QObject):
         """Set the engine's limit and ask how much memory the caches have; `changed` follows."""
         if self._slot.info is not None:
             self._slot.engine.submit(LimitPrefixCaches(self._limit), self._take)
+
+    def drop_caches(self) -> None:
+        """Drop the caches of all chats: what was computed from one of them must not stay."""
+        if self._slot.info is not None:
+            self._slot.engine.submit(LimitPrefixCaches(0), lambda _event: None)
+            self.ask_for_caches()
 
     def _on_settings(self, settings: Settings) -> None:
         if settings.prefix_cache_bytes != self._limit:

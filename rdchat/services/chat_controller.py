@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import USUAL_OPTIONS, Conversation, Folder, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
-from rdchat.chat.storage.message_tree import DeletedMessage
+from rdchat.chat.storage.message_tree import DeletedMessage, MessageTrash
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
@@ -46,6 +46,7 @@ _REMEMBERED_MS = 2000
 _BEING_WRITTEN = Notice(
     "A reply is being written below it", "Stop the reply or wait until it ends, then delete the message."
 )
+_NO_BRANCH = Notice("A temporary chat has no branches", "Choose Keep This Chat first.")
 _NO_QUESTION = Notice("There is no question to answer", "Type one below, or start a new chat.")
 
 
@@ -128,6 +129,8 @@ class ChatController(QObject):
         self.chat.project_taken.connect(self._show_project)
         self._store.on_notice = self.notice_raised.emit
         self.server.start_failed.connect(self.notice_raised)
+        self.chat.temporary_ended.connect(self.chats.conversation_removed)
+        self.chat.discarded.connect(self.memory_caches.drop_caches)
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
         self.model_slot.loaded.connect(self._show_warning)
@@ -174,11 +177,8 @@ class ChatController(QObject):
         self._next.blockSignals(True)
         self._opened.stop()
         # First the server: its replies end before the engine does.
-        once = (
-            ()
-            if self._closed
-            else (self._remember_chat, self.server.end_server, self.quick.stop_reply, self.calls.stop_calls)
-        )
+        first = (self._remember_chat, self.server.end_server, self.quick.stop_reply, self.calls.stop_calls)
+        once = () if self._closed else (*first, self.chat.discard)
         ends = (
             self.servers.end_servers,
             self.remote.drop_requests,
@@ -205,8 +205,10 @@ class ChatController(QObject):
 
     def _remember_chat(self) -> None:
         """Store which chat is open, for the next start."""
-        if self.settings.values.last_chat != self.chat.id:
-            self.settings.change_values(last_chat=self.chat.id)
+        chat = self.chat.stored_conversation
+        last = chat.id if chat else None
+        if self.settings.values.last_chat != last:
+            self.settings.change_values(last_chat=last)
 
     # Messages
 
@@ -339,19 +341,22 @@ class ChatController(QObject):
                 return
             role = self._store.message(message_id).role
             deleted = self._delete(self.chat.conversation, message_id)
-            self._add_undo(partial(self._store.message_trash.restore, deleted))
+            self._add_undo(partial(self._trash_of(message_id).restore, deleted))
             self.chats.order.undo_offered.emit(_deletion_text(role, deleted.count))
 
     def _delete(self, chat: Conversation, message_id: int) -> DeletedMessage:
-        deleted = self._store.message_trash.delete(message_id)
+        deleted = self._trash_of(message_id).delete(message_id)
         self.disk_caches.remove_chat(chat)
         return deleted
+
+    def _trash_of(self, any_id: int | None) -> MessageTrash:
+        return self._store.holder_of(any_id).message_trash
 
     @property
     def has_deleted(self) -> bool:
         """Whether deleted messages of the open chat can be restored."""
         chat_id = self.chat.id
-        last = self._store.message_trash.last
+        last = self._trash_of(chat_id).last
         return chat_id is not None and self.storage.read_or_default(lambda: last(chat_id), None) is not None
 
     def restore_deleted(self) -> None:
@@ -359,7 +364,7 @@ class ChatController(QObject):
         if self.chat.id is None:
             return
         with self.storage.writing():
-            message_id = self._store.message_trash.restore_last(self.chat.id)
+            message_id = self._trash_of(self.chat.id).restore_last(self.chat.id)
             if message_id is not None:
                 self._add_undo(partial(self._delete, self.chat.conversation, message_id))
 
@@ -380,7 +385,9 @@ class ChatController(QObject):
 
     def branch(self, message_id: int) -> None:
         """Copy the chat up to a message, with its settings and folder, and open the copy."""
-        if (conversation := self.chat.stored_conversation) is not None:
+        if self.chat.temporary:
+            self.notice_raised.emit(_NO_BRANCH)
+        elif (conversation := self.chat.stored_conversation) is not None:
             with self.storage.writing():
                 self.recorder.flush()  # The store makes the copy.
                 self.chats.order.branch(conversation, message_id)

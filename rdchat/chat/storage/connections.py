@@ -59,10 +59,13 @@ _MESSAGES = {
 }
 
 
-def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connection, Notice | None]:
+def open_to_write(
+    path: Path, migrations: Sequence[str], *, in_memory: bool = False
+) -> tuple[sqlite3.Connection, Notice | None]:
     """Open a store for the writer's thread, and migrate it to the newest version.
 
-    A damaged file is moved aside with its companions; then a new one is started, and the notice says so.
+    A damaged file is moved aside with its companions; then a new one is started, and the notice says so. A store in
+    memory has no file: `path` is its name, which all connections of this process share.
 
     Raises:
         StorageError: If the file is of another program or of a later version, which is left as it is.
@@ -70,9 +73,9 @@ def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connec
     notice = None
     if is_special(path):
         raise _not_ours(path, "foreign")
-    connection = connect(path)
+    connection = connect(path, in_memory=in_memory)
     try:
-        if (reason := why_unusable(connection, path, migrations)) is not None:
+        if not in_memory and (reason := why_unusable(connection, path, migrations)) is not None:
             connection.close()
             if reason != "damaged":
                 raise _not_ours(path, reason)
@@ -112,9 +115,12 @@ def _move_aside(path: Path) -> Notice:
     )
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, in_memory: bool = False) -> sqlite3.Connection:
     """Open a file without writing: until `make_writable`, closing leaves the file and its log unchanged."""
-    connection = sqlite3.connect(path, timeout=_BUSY_S, autocommit=True)
+    if in_memory:
+        connection = _connect_in_memory(f"{path.absolute().as_uri()}?vfs=memdb")
+    else:
+        connection = sqlite3.connect(path, timeout=_BUSY_S, autocommit=True)
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
     _make_safe(connection)
     return connection
@@ -124,6 +130,7 @@ def make_writable(connection: sqlite3.Connection) -> None:
     """Prepare the connection to a checked file for the writer's thread."""
     trust(connection)
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, False)
+    # A store in memory keeps its journal there.
     connection.execute("PRAGMA journal_mode = WAL")
     # A crash of the app loses nothing that was committed. A power loss may lose commits since the last checkpoint (a
     # few MB of writing), but never damages the file. Syncing at every commit would cost a disk flush each half second
@@ -136,9 +143,13 @@ def make_writable(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA secure_delete = ON")
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
+def open_reader(path: Path, *, in_memory: bool = False) -> sqlite3.Connection:
     """Open a read-only connection to a store that this process has open and checked; takes under a millisecond."""
-    connection = sqlite3.connect(_read_only(path), uri=True, timeout=_BUSY_S, autocommit=True, check_same_thread=False)
+    address = _read_only(path)
+    if in_memory:
+        connection = _connect_in_memory(f"{address}&vfs=memdb")
+    else:
+        connection = sqlite3.connect(address, uri=True, timeout=_BUSY_S, autocommit=True, check_same_thread=False)
     _make_safe(connection)
     trust(connection)
     return connection
@@ -216,6 +227,15 @@ def add_functions(connection: sqlite3.Connection) -> None:
     connection.create_function(
         "search_text", 1, lambda data: index_text((data or b"").decode("utf-8", "replace")), deterministic=True
     )
+
+
+def _connect_in_memory(address: str) -> sqlite3.Connection:
+    """Open a database that all connections of this process to this address share, and that is on no disk."""
+    # Its readers wait for a writer, since it has no log.
+    connection = sqlite3.connect(address, uri=True, timeout=_APP_BUSY_S, autocommit=True, check_same_thread=False)
+    # Neither is what a large sort would write to a temporary file.
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
 
 
 def _read_only(path: Path) -> str:

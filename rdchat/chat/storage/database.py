@@ -82,6 +82,7 @@ class Database:
             companions; one of a later version or of another program stays as it is, and opening it fails.
         migrations: The migrations that this version knows.
         wait: Whether to wait until the file is open. Otherwise call `wait`, or read, which waits too.
+        in_memory: Whether the tables are in memory only; `path` is then for their lock and images.
 
     Attributes:
         notice: A notice about a file that could not be used, or None.
@@ -103,8 +104,10 @@ class Database:
         migrations: Sequence[str] = MIGRATIONS,
         *,
         wait: bool = True,
+        in_memory: bool = False,
     ) -> None:
         self.path = path
+        self.in_memory = in_memory
         self.notice: Notice | None = None
         self.on_notice: Callable[[Notice], object] = lambda _notice: None
         self.images = ImageFolder(path)
@@ -160,10 +163,10 @@ class Database:
         self._report_notices()
         with storage_errors(self.path):
             if threading.get_ident() != self._owner:
-                with closing(open_reader(self.path)) as reader:
+                with closing(open_reader(self.path, in_memory=self.in_memory)) as reader:
                     return reader.execute(sql, parameters).fetchall()
             if self._reader is None:
-                self._reader = open_reader(self.path)
+                self._reader = open_reader(self.path, in_memory=self.in_memory)
             return self._reader.execute(sql, parameters).fetchall()
 
     def _close_reader(self) -> None:
@@ -281,7 +284,7 @@ class Database:
 
     def _open(self, migrations: Sequence[str]) -> None:
         with storage_errors(self.path):
-            connection, self.notice = open_to_write(self.path, migrations)
+            connection, self.notice = open_to_write(self.path, migrations, in_memory=self.in_memory)
             self._use(connection)
         try:
             notice = self._transact(self._tidy_up)

@@ -16,7 +16,7 @@ from importlib import resources
 from itertools import chain, count
 from pathlib import Path
 
-from rdchat.chat.conversation import Notice
+from rdchat.chat.conversation import LARGEST_ID, Notice
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import flush_to_disk
 
@@ -41,7 +41,6 @@ WRITE_CHECK = """
 """
 LONGEST_VALUE = 64 << 20
 """Largest size of one text or trace, in bytes; SQLite's own limit is 1 GB."""
-_LARGEST_ID = 1 << 30  # Qt's signals carry ids as 32-bit integers
 _LARGEST_COUNTER = 1 << 53
 # SQLITE_ERROR is included because this module's statements are right: where one fails, the file is wrong
 _DAMAGE = {
@@ -52,9 +51,10 @@ _DAMAGE = {
     sqlite3.SQLITE_TOOBIG,
 }
 _NUMBERS_OUT_OF_RANGE = f"""
-    SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {_LARGEST_ID})
-        OR EXISTS (SELECT 1 FROM conversations WHERE id NOT BETWEEN 1 AND {_LARGEST_ID})
-        OR EXISTS (SELECT 1 FROM messages WHERE id < 1) OR EXISTS (SELECT 1 FROM messages WHERE id > {_LARGEST_ID})
+    SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {LARGEST_ID})
+        OR EXISTS (SELECT 1 FROM conversations WHERE id NOT BETWEEN 1 AND {LARGEST_ID})
+        OR EXISTS (SELECT 1 FROM messages WHERE id < 1)
+        OR EXISTS (SELECT 1 FROM messages WHERE id > {LARGEST_ID})
         OR EXISTS (SELECT 1 FROM messages WHERE activated NOT BETWEEN 0 AND {_LARGEST_COUNTER})
 """
 # A value longer than `LONGEST_VALUE`, or an index of an unknown format, fails here instead of later.

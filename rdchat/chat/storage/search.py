@@ -134,10 +134,12 @@ class SearchReader:
 
     Args:
         path: The database of a `ConversationStore` that is open, and so was checked, in this process.
+        in_memory: Whether it is in memory.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, in_memory: bool = False) -> None:
         self._path = path
+        self._in_memory = in_memory
         self._connection: sqlite3.Connection | None = None
 
     def search_chats(self, query: SearchQuery) -> SearchAnswer:
@@ -204,7 +206,7 @@ class SearchReader:
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         """Open the file for each search, since it may have been brought back since the last one."""
-        with closing(open_reader(self._path)) as connection:
+        with closing(open_reader(self._path, in_memory=self._in_memory)) as connection:
             self._connection = connection
             try:
                 yield connection

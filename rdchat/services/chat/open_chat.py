@@ -1,8 +1,9 @@
 """The open chat: its path of messages, its options, the typed draft with its files, and the reply that is written."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
@@ -18,6 +19,7 @@ from rdchat.chat.conversation import (
     MessageStatus,
     ReadingPosition,
     from_cut,
+    is_temporary,
 )
 from rdchat.chat.settings import ChatValues
 from rdchat.chat.store import ConversationStore
@@ -56,6 +58,9 @@ class OpenChat(QObject):
         options_changed: The chat's own options have changed, or those of its project, the settings or the model.
         typed_changed: The message field has another text.
         project_taken: The chat, which has messages, is in the project of this folder now.
+        leaving_asked: A temporary chat with content would be left: has what follows once the person agrees.
+        temporary_ended: A temporary chat, by its id, has ended; what is left of it is forgotten next.
+        discarded: It is forgotten.
     """
 
     opened = Signal()
@@ -67,6 +72,9 @@ class OpenChat(QObject):
     options_changed = Signal()
     typed_changed = Signal()
     project_taken = Signal(Folder)
+    leaving_asked = Signal(object)
+    temporary_ended = Signal(int)
+    discarded = Signal()
 
     def __init__(
         self, store: ConversationStore, storage: StorageWatch, settings: SettingsControl, replies: Replies
@@ -95,8 +103,13 @@ class OpenChat(QObject):
 
     @property
     def stored_conversation(self) -> Conversation | None:
-        """The conversation; None of a new chat that is not stored yet."""
-        return self.conversation if self.conversation.id else None
+        """The conversation; None of a new chat that is not stored yet, and of a temporary one."""
+        return self.conversation if self.conversation.id and not self.temporary else None
+
+    @property
+    def temporary(self) -> bool:
+        """Whether it is a temporary chat."""
+        return is_temporary(self.id)
 
     @property
     def id(self) -> int | None:
@@ -156,6 +169,8 @@ class OpenChat(QObject):
 
     def start_new(self, folder_id: int | None = None) -> None:
         """Open a new chat, perhaps in a folder."""
+        if self.asks_to_leave(partial(self.start_new, folder_id)):
+            return
         self.conversation = replace(NEW_CHAT, folder_id=folder_id)
         self.path = MessagePath()
         self._emit_opened()
@@ -165,14 +180,87 @@ class OpenChat(QObject):
         like = replace(NEW_CHAT, own=self.conversation.own, folder_id=self.conversation.folder_id).with_own(
             self.conversation.own_values
         )
-        self.conversation = replace(like, system_prompt=system_prompt)
+        like = replace(like, system_prompt=system_prompt)
+        if self.temporary:
+            files = self.files.to_send()
+            self.discard()
+            self._begin_temporary(like)
+            self.files.restore_files(files)
+            return
+        self.conversation = like
         self.path = MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
         self._emit_opened()
         self.stored.emit()
 
+    # The temporary chat
+
+    def start_temporary(self) -> None:
+        """Open a temporary chat; where it cannot be made, a new chat is opened."""
+        if not self.asks_to_leave(self.start_temporary):
+            self._begin_temporary(NEW_CHAT)
+
+    def _begin_temporary(self, like: Conversation) -> None:
+        self.conversation = NEW_CHAT
+        self.path = MessagePath()
+        with self._storage.reading():
+            self.conversation = self._store.begin_temporary(like)
+        self._emit_opened()
+
+    def asks_to_leave(self, then: Callable[[], object]) -> bool:
+        """Ask before a temporary chat with content is left, and return True; discard an empty one, and return False."""
+        if not self.temporary:
+            return False
+        if self.path or self.unsent.waiting_in(self.id) or self.typed.strip() or self.files.files:
+            self.leaving_asked.emit(then)
+            return True
+        self.discard()
+        return False
+
+    def discard(self) -> None:
+        """Forget the temporary chat, if one is open; a new one is open then."""
+        if self.temporary:
+            self._end_temporary()
+            self.discarded.emit()
+
+    def _end_temporary(self) -> None:
+        chat = self.conversation.id
+        self.temporary_ended.emit(chat)
+        self.files.remove_files()
+        for message_id in filter(is_temporary, tuple(self.edits)):
+            self.end_edit(message_id)
+        self.conversation = NEW_CHAT
+        self.path = MessagePath()
+        self.replies.forget_chat(chat)
+        self.unsent.forget_chat(chat)
+        self._store.end_temporary()
+
+    def keep_temporary(self) -> None:
+        """Store the temporary chat as a chat, where it goes on: its reply, what waits and what is typed."""
+        before = self.conversation.id
+        typed = self.typed
+        files = self.files.to_send()
+        waiting = self.unsent.waiting_in(before)
+        first = self.path[0] if self.path else None
+        with self._storage.writing():
+            self.replies.recorder.flush()
+            name = (first.text.strip() or first.files[0].name) if first else typed
+            chat = self._store.keep_temporary(self.conversation, title_from_prompt(name))
+            if (reply := self.streaming_id) is not None:
+                last = self._store.reopen_message(self._store.messages(chat.id).ids[-1])
+                self.replies.recorder.continue_reply(reply, last, chat)
+            self._end_temporary()
+            self.unsent.save_text(chat.id, None, typed)
+            for message in waiting:
+                self.unsent.queue_message(replace(message, chat=chat.id))
+            self.open_chat(chat.id)
+            self.files.restore_files(files)
+            self.stored.emit()
+
     def open_chat(self, conversation_id: int) -> None:
+        if self.asks_to_leave(partial(self.open_chat, conversation_id)):
+            return
         with self._storage.reading():
             self.conversation, self.path = self._read(conversation_id)
             self._emit_opened()
@@ -180,6 +268,7 @@ class OpenChat(QObject):
 
     def forget_all(self) -> None:
         """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
+        self.discard()
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
         for message_id in tuple(self.edits):
@@ -375,7 +464,7 @@ class OpenChat(QObject):
         for message_id, files in tuple(self.edits.items()):
             if message_id in self.path.ids:
                 continue
-            is_there = self._store.rows("SELECT 1 FROM messages WHERE id = ?", message_id)
+            is_there = self._store.holder_of(message_id).rows("SELECT 1 FROM messages WHERE id = ?", message_id)
             if not is_there or [each.file for each in files.files] == list(self._store.message(message_id).files):
                 self.end_edit(message_id)
 

@@ -5,7 +5,16 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Message, MessagePath, MessageStatus, Notice, from_cut
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    Conversation,
+    Message,
+    MessagePath,
+    MessageStatus,
+    Notice,
+    from_cut,
+    is_temporary,
+)
 from rdchat.chat.settings import OptionOrder
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
@@ -192,6 +201,18 @@ class Replies(QObject):
                     self._finish(live, None)
         self.state_changed.emit()
 
+    def forget_chat(self, conversation_id: int) -> None:
+        """End the replies of a chat that is gone, and keep nothing of them; the engine stops in its own time."""
+        for live in [each for each in self.recorder.held if each.message.conversation_id == conversation_id]:
+            self.recorder.held.remove(live)
+            if live.request is not None:
+                live.request.cancel()
+            if not live.ended:
+                live.break_off(MessageStatus.INTERRUPTED)
+                self.ended.emit(live.message)
+        self.traces.forget_temporary()
+        self.state_changed.emit()
+
     def new_chat(self, chat: Conversation = NEW_CHAT) -> Conversation:
         """Return a chat before its first message, which may go to the server of the loaded model.
 
@@ -350,7 +371,7 @@ class Replies(QObject):
             live.end_reply(end, self.model.info)
         self.recorder.save_texts()
         is_complete = live.conversation.id and live.message.status is MessageStatus.COMPLETE
-        if end is not None and not live.begins_at and is_complete:
+        if end is not None and not live.begins_at and is_complete and not is_temporary(live.conversation.id):
             # The engine has only the last part of a continued reply.
             self._earlier.add_reply(live.message.id, end.token_ids)
         self.ended.emit(live.message)

@@ -22,6 +22,7 @@ from rdchat.chat.conversation import (
     MessageStatus,
     Notice,
     Thinking,
+    is_temporary,
 )
 from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
@@ -81,8 +82,8 @@ class Reply:
 
     @property
     def missing(self) -> int:
-        """Number of characters that the store does not have; 0 for a reply that is in no chat."""
-        if not self.message.conversation_id:
+        """Number of characters that the store does not have; 0 for a reply that is in no chat, or a temporary one."""
+        if not self.message.conversation_id or is_temporary(self.message.id):
             return 0
         text = self.message.text
         saved = self.saved_text
@@ -390,6 +391,12 @@ class TraceRecorder(QObject):
                 del self._unsaved[0]
         except StorageError as error:
             _LOG.warning("Traces wait to be stored: %s", error)
+
+    def forget_temporary(self) -> None:
+        """Forget the traces of a temporary chat."""
+        for message_id in filter(is_temporary, tuple(self._live)):
+            del self._live[message_id]
+        self._unsaved = [unsaved for unsaved in self._unsaved if not is_temporary(unsaved.message_id)]
 
     def end_traces(self) -> None:
         """Store the remaining traces, and end the thread."""

@@ -147,6 +147,15 @@ class UnsentMemory(QObject):
             store.save_unsent_files(chat, [each for n, each in enumerate(files, 1) if _size(files[:n]) <= _MAX_STORED])
             self._stored_files[chat] = files
 
+    def forget_chat(self, conversation_id: int) -> None:
+        """Forget all texts and files of a chat that is gone, and its waiting messages."""
+        self.waiting = [message for message in self.waiting if message.chat != conversation_id]
+        self._texts = {key: text for key, text in self._texts.items() if key[0] != conversation_id}
+        self._changed &= self._texts.keys()
+        self._files.pop(conversation_id, None)
+        self._stored_files.pop(conversation_id, None)
+        self.waiting_changed.emit()
+
     def begin_anew(self, typed: str) -> None:
         """Forget all texts after the store was replaced, except the one that is typed for a new chat."""
         typed = typed or self._texts.get((None, None), "")

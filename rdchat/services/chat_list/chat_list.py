@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
@@ -28,7 +27,7 @@ class ChatSearch(QObject):
     """Lives on the main thread; the search thread starts with the first search.
 
     Args:
-        path: The database of the store that is open.
+        store: The conversations.
         storage: Reports a search that fails.
         parent: The Qt parent.
 
@@ -40,9 +39,10 @@ class ChatSearch(QObject):
     messages_matched = Signal(MessageMatches)
     models_listed = Signal()
 
-    def __init__(self, path: Path, storage: StorageWatch, parent: QObject) -> None:
+    def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject) -> None:
         super().__init__(parent)
-        self._reader = SearchReader(path)
+        self._store = store
+        self._reader = SearchReader(store.path)
         self._storage = storage
         self._work = BackgroundWork("chat search", self)
         # The newest of each kind.
@@ -55,7 +55,9 @@ class ChatSearch(QObject):
 
     def find_in(self, conversation_id: int, text: str) -> None:
         """Search the messages of one conversation; `messages_matched` follows."""
-        self._ask("messages", partial(self._reader.messages_with, conversation_id, text), self.messages_matched.emit)
+        store = self._store.holder_of(conversation_id)
+        reader = SearchReader(store.path, in_memory=True) if store.in_memory else self._reader
+        self._ask("messages", partial(reader.messages_with, conversation_id, text), self.messages_matched.emit)
 
     def look_for_models(self) -> None:
         """Find the models that wrote replies; `models_listed` follows."""
@@ -147,7 +149,7 @@ class ChatList(QObject):
         self.storage = storage
         self.chat = chat
         self.order = ChatOrder(store, storage)
-        self.finder = ChatSearch(store.path, storage, self)
+        self.finder = ChatSearch(store, storage, self)
         self.location = Location.CHATS
         self.query = SearchQuery()
         self.answer: SearchAnswer | None = None

@@ -211,6 +211,7 @@ class Composer(QWidget):
         self._theme = theme
         self._stop_keys = stop_keys
         self.sends_later = True
+        self._style = Qt.PenStyle.SolidLine
         self._state = EngineState.LOADING
         # Whether a message that is sent now waits for another reply.
         self._waits = False
@@ -254,6 +255,11 @@ class Composer(QWidget):
     @property
     def text(self) -> str:
         return self.field.toPlainText()
+
+    def show_temporary(self, temporary: bool) -> None:
+        """Dash the outline in a temporary chat."""
+        self._style = Qt.PenStyle.DashLine if temporary else Qt.PenStyle.SolidLine
+        self.update()
 
     def add_line(self, line: QWidget) -> None:
         """Show a line below the files."""
@@ -353,5 +359,5 @@ class Composer(QWidget):
         """Paint the rounded outline; in the accent colour while the field has the focus."""
         colors = self._theme.colors
         focused = self.field.hasFocus()
-        line = QPen(colors.accent if focused else colors.border, 1.5 if focused else 1)
+        line = QPen(colors.accent if focused else colors.border, 1.5 if focused else 1, self._style)
         paint_card(self, QRectF(self._frame.geometry()).adjusted(1, 1, -1, -1), colors.surface, line, radius=16)

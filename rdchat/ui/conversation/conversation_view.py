@@ -17,6 +17,7 @@ from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.model_offers import SightLine, WelcomeView
 from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.project_sheet import ProjectLine
+from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import formatting
@@ -114,7 +115,8 @@ class ConversationView(Ground):
         self.stack = QStackedWidget()
         self.stack.addWidget(self.transcript)
         self.stack.addWidget(self.welcome)
-        parts = (self.project, self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer)
+        temporary = TemporaryBar(self._chat, theme)
+        parts = (self.project, temporary, self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer)
         column(*parts, within=self, spacing=0)
         # The speed panel fits beside it in the smallest window.
         self.setMinimumWidth(256)
@@ -145,6 +147,7 @@ class ConversationView(Ground):
         chat.message_changed.connect(self._show_in_find_bar)
         chat.reply_grew.connect(transcript.append_text)
         chat.typed_changed.connect(self._show_typed)
+        chat.opened.connect(lambda: self.composer.show_temporary(chat.temporary))
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.composer.shape.show_shape(chat.values.answer_shape))
         chats.store_replaced.connect(self._forget_messages)

@@ -28,7 +28,7 @@ from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu
 from rdchat.ui.style.labels import message_box
-from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, show_in_front
+from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, show_in_front
 from rdchat.ui.style.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme, app_pixmap
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.palette import Entry
@@ -145,6 +145,26 @@ class Commands(QObject):
             self.parts.sidebar.show_location(Location.CHATS)
         self.parts.conversation.composer.setFocus()
 
+    def new_temporary(self) -> None:
+        """Begin a temporary chat."""
+        self._chats.chat.start_temporary()
+        self.parts.conversation.composer.setFocus()
+
+    def ask_to_leave(self, then: Callable[[], object]) -> None:
+        """Ask whether to discard or to keep the temporary chat before something else is opened."""
+        chat = self._chats.chat
+
+        def leave(end: Callable[[], object]) -> None:
+            end()
+            then()
+
+        detail = "It is not stored: what you discard cannot be brought back."
+        question = "Discard this temporary chat?"
+        box = ask(self._window, question, detail, "Discard", partial(leave, chat.discard), removes=True)
+        keep = box.addButton("Keep This Chat", QMessageBox.ButtonRole.AcceptRole)
+        keep.clicked.connect(partial(leave, chat.keep_temporary))
+        box.finished.connect(self.parts.sidebar.mark_open)
+
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
         self.show_location(Location.CHATS)
@@ -176,7 +196,7 @@ class Commands(QObject):
         front = QApplication.activeWindow()
         if in_chat and isinstance(front, SideWindow) and front.search is not None:
             front.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
-        elif in_chat and self.chat is not None:
+        elif in_chat and self._chats.chat.id is not None:
             show_in_front(self._window)
             self.parts.conversation.find_bar.open_bar()
         else:

@@ -42,13 +42,13 @@ class Header(QToolBar):
         self.setIconSize(QSize(18, 18))
         self.model = model
         popover.setParent(self, popover.windowFlags())
-        self.addActions([actions.sidebar, actions.new_chat])
+        self.addActions([actions.sidebar, actions.new_chat, actions.new_temporary])
         self.addWidget(_spring())
         self.addWidget(self.model)
         self.addWidget(_spring())
         self.addActions([actions.options, actions.panel])
-        buttons = (actions.sidebar, actions.new_chat, actions.options, actions.panel)
-        for action, icon in zip(buttons, ("sidebar", "new", "options", "panel"), strict=True):
+        buttons = (actions.sidebar, actions.new_chat, actions.new_temporary, actions.options, actions.panel)
+        for action, icon in zip(buttons, ("sidebar", "new", "temporary", "options", "panel"), strict=True):
             show_icon(action, icon, theme, "text")
             self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
         show_icon(model, "model", theme)

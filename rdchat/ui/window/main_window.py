@@ -142,6 +142,7 @@ class MainWindow(QMainWindow):
 
     def close_soon(self) -> None:
         """Close on a signal of the system, even if nobody answers a question."""
+        self._controller.chat.discard()
         self._unsaved.answer_within(_ANSWER_MS)
         self.close()
 
@@ -238,7 +239,7 @@ class MainWindow(QMainWindow):
         if event.spontaneous() and (self.leave() or not self.windows.may_quit()):
             event.ignore()
             return
-        if not self._unsaved.may_close():
+        if self._controller.chat.asks_to_leave(self.close) or not self._unsaved.may_close():
             # The question needs its window.
             self.show()
             event.ignore()
@@ -314,6 +315,7 @@ class MainWindow(QMainWindow):
         chat = self._controller.chat
         refresh = self.actions_.refresh_soon
         controller.settings.changed.connect(self._apply_settings)
+        chat.leaving_asked.connect(self.commands.ask_to_leave)
         chat.opened.connect(self.panel.show_last_reply)
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.header.dot.setVisible(chat.conversation.has_own_options))
@@ -404,5 +406,4 @@ class MainWindow(QMainWindow):
         return _ROOM_FOR_BOTH if side is self.panel and sidebar_open else _ROOM_FOR_ONE
 
     def _show_title(self) -> None:
-        conversation = self._controller.chat.stored_conversation
-        self.setWindowTitle(conversation.title if conversation else "New chat")
+        self.setWindowTitle(self._controller.chat.conversation.title or "New chat")

@@ -235,8 +235,13 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
 
 
 def _file(do: Commands) -> list[Command | None]:
+    chat = do.controller.chat
+    can_keep = lambda: chat.temporary and bool(chat.path)  # noqa: E731
+    tip = "A chat that is not stored"
     return [
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, in_front=True),
+        Command("new_temporary", "New Temporary Chat", do.new_temporary, "Ctrl+Alt+N", tip=tip, in_front=True),
+        Command("keep_chat", "Keep This Chat", chat.keep_temporary, when=can_keep, in_front=True),
         Command("new_folder", "New Folder", do.new_folder, "Ctrl+Shift+N", in_front=True),
         Command("attach", "Attach Files…", do.parts.conversation.files.choose_files, "Ctrl+Shift+U", in_front=True),
         None,

@@ -199,8 +199,7 @@ class SideWindows:
 
     def show_tokens(self, message_id: int) -> None:
         """Show the tokens of a reply of the open chat."""
-        chat = self._controller.chat.stored_conversation
-        self._chat_of_tokens = chat.id if chat else None
+        self._chat_of_tokens = self._controller.chat.id
         self.drafts.show_reply(message_id)
 
     def _close_tokens_of(self, conversation_id: int) -> None:

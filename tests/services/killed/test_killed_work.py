@@ -10,12 +10,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish
+from rdchat.files.atomic_file import remove_abandoned
 from rdchat.host import MACOS
 from rdchat.inference.api.messages import Role
 from tests.services.killed import work
@@ -204,7 +206,22 @@ def check_called(folder: Path, told: Told) -> None:
                 assert "<tool_call>" not in message.text
 
 
+def check_temporary(folder: Path, told: Told) -> None:
+    """What a kill leaves of a temporary chat are images in a private folder, which the next start removes."""
+    check_messages(folder, told)
+    for path in folder.rglob("*"):
+        words = path.is_file() and work.SECRET.encode() in path.read_bytes()
+        assert not words or (path.is_relative_to(folder / work.TEMPORARY) and path.read_bytes() == work.IMAGE)
+    with patch("tempfile.tempdir", str(folder / work.TEMPORARY)):
+        remove_abandoned()
+    assert not [*(folder / work.TEMPORARY).iterdir()]
+    with closing(open_again(folder)) as store:
+        assert store.conversations()
+        assert not store.rows("SELECT 1 FROM unsent_texts")
+
+
 CHECKS = {
+    "temporary": check_temporary,
     "tools": check_called,
     "delete": check_deleted,
     "edit": check_edited,

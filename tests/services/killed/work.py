@@ -5,6 +5,7 @@ What is told as done is in the store: a kill must not take it back. Of what is t
 
 import os
 import signal
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from multiprocessing.connection import Connection
@@ -13,6 +14,7 @@ from random import Random
 
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
+from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import ContextCut, Message
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -31,6 +33,9 @@ from tests.services.tool_fakes import ScriptedServers, calling, read
 DATABASE = "conversations.db"
 SETTINGS = "settings.json"
 BACKUP = "backup.zip"
+TEMPORARY = "temporary"
+SECRET = "xylophone-of-a-secret"
+IMAGE = b"\x89PNG\r\n\x1a\n\0" + SECRET.encode() * 99
 _WORDS = tuple(f" word{number}" for number in range(60))
 _REPLY = Reply(("An ", "answer."))
 _LONGEST = 12  # messages on a path before another chat is begun
@@ -47,6 +52,9 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
         pipe: Takes what is told: a pair of `wanted` or `done` and what.
     """
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    os.environ["RDCHAT_CACHE_DIR"] = str(folder / "cache")
+    (folder / TEMPORARY).mkdir()
+    tempfile.tempdir = str(folder / TEMPORARY)
     qt = QCoreApplication([])
     engine = ScriptedEngine([_REPLY])
     engine.context_length = 400 if kind == "summarise" else 10**6
@@ -234,6 +242,24 @@ class Work:
         self._tell_message(chat.path[-2])
         self._tell_message(chat.path[-1])
 
+    def write_temporary(self) -> None:
+        """Write a temporary chat with an image and what is typed; leave it in some way, or write on."""
+        chat = self._controller.chat
+        if not chat.temporary:
+            chat.start_temporary()
+        chat.files.restore_files([image_file(IMAGE, "secret.png")])
+        self.wait(lambda: not chat.files.reason_to_wait())
+        self._controller.send(f"{SECRET} {self._draw.random()}")
+        self.wait(lambda: self._controller.replies.state is EngineState.IDLE and chat.streaming_id is None)
+        self._store.image_path(chat.path[-2].files[0])
+        chat.set_typed(f"{SECRET} {self._draw.random()}")
+        chat.unsent.store()
+        self._pipe.send(("done", ("written", chat.path.ids[-1])))
+        if self._draw.random() < 0.3:
+            chat.discard()
+            chat.start_new()
+            self.ask()
+
     def _state(self) -> frozenset[tuple[int, str]]:
         rows = self._store.rows("SELECT id, text FROM messages")
         return frozenset((row[0], row[1]) for row in rows)
@@ -245,4 +271,5 @@ KINDS: dict[str, Callable[[Work], None]] = {
     "summarise": Work.summarise,
     "restore": Work.restore,
     "tools": Work.tools,
+    "temporary": Work.write_temporary,
 }

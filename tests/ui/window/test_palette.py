@@ -131,7 +131,7 @@ def test_the_keys_of_the_list_move_in_it_and_a_reader_hears_the_entry(chat: Chat
     press_key(palette.field, "Tab")
     assert palette.field.hasFocus()
     assert palette.list.currentIndex().row() == 1
-    assert palette.field.accessibleDescription().startswith("New Folder, File")
+    assert palette.field.accessibleDescription().startswith("New Temporary Chat, File")
     palette.open()
     window.resize(500, 420)
     palette = _opened(window)

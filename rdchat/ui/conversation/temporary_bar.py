@@ -1,0 +1,31 @@
+"""The strip above a temporary chat."""
+
+from rdchat.services.chat.open_chat import OpenChat
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import Ground, ThemedLabel
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import LARGE, SMALL, Theme
+
+_KEPT = (
+    "rdchat stores nothing of it. Tools and servers that it uses may keep what they are sent, and the system may write "
+    "memory to its swap file."
+)
+
+
+class TemporaryBar(Ground):
+    """Says what may keep something of the chat, with a button that makes it a chat; hidden above other chats."""
+
+    def __init__(self, chat: OpenChat, theme: Theme) -> None:
+        super().__init__(theme, "raised")
+        self._chat = chat
+        self.keep = push_button("Keep This Chat", "Store it as a chat, and list it", chat.keep_temporary)
+        text = ThemedLabel(theme, _KEPT, "muted", -1, wraps=True)
+        texts = column(ThemedLabel(theme, "Temporary chat", bold=True), text, spacing=2)
+        row((texts, 1), self.keep, within=self, margins=(LARGE, SMALL) * 2)
+        for changed in (chat.opened, chat.path_changed, chat.message_added):
+            changed.connect(self._show_state)
+        self.hide()
+
+    def _show_state(self) -> None:
+        self.setVisible(self._chat.temporary)
+        self.keep.setEnabled(bool(self._chat.path))

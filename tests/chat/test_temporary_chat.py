@@ -1,0 +1,130 @@
+"""A temporary chat: in memory, beside the file of the others, and on no disk."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.attachments.attached_file import image_file
+from rdchat.chat.conversation import NEW_CHAT, MessageStatus, is_temporary
+from rdchat.chat.storage.search import SearchReader
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.files.atomic_file import remove_abandoned
+from rdchat.inference.api.messages import Role
+
+PNG = b"\x89PNG\r\n\x1a\n\0" + bytes(range(256)) * 4
+WORDS = "xylophone-of-a-secret"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConversationStore]:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    (tmp_path / "data").mkdir()
+    with closing(ConversationStore(tmp_path / "data" / "chats.db")) as opened:
+        yield opened
+
+
+def holders(folder: Path, words: bytes) -> list[Path]:
+    """Return the files below a folder that have the words."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if words in path.read_bytes()]
+
+
+def written(store: ConversationStore) -> int:
+    """Write a temporary chat with a question, an answer, an unsent text and a trace; return its id."""
+    chat = store.begin_temporary(NEW_CHAT)
+    question = store.add_message(chat.id, None, Role.USER, WORDS)
+    reply = store.add_message(chat.id, question.id, Role.ASSISTANT, WORDS, status=MessageStatus.STREAMING)
+    store.save_text(reply.id, f"{WORDS} on")
+    store.save_trace(reply.id, WORDS.encode(), onward=False)
+    store.save_unsent_text(chat.id, None, WORDS)
+    return chat.id
+
+
+def test_has_all_that_a_chat_has(store: ConversationStore) -> None:
+    chat = written(store)
+    path = store.messages(chat)
+    assert [each.text for each in path] == [WORDS, f"{WORDS} on"]
+    assert store.trace(path.ids[-1]) == WORDS.encode()
+    assert store.unsent_text(chat, None) == WORDS
+    store.finish_message(replace(path[-1], status=MessageStatus.COMPLETE))
+    reader = SearchReader(store.holder_of(chat).path, in_memory=True)
+    assert reader.messages_with(chat, "xylophone").ids == path.ids
+    deleted = store.holder_of(path.ids[-1]).message_trash.delete(path.ids[-1])
+    assert len(store.messages(chat)) == 1
+    store.holder_of(path.ids[-1]).message_trash.restore(deleted)
+    assert len(store.messages(chat)) == 2
+
+
+def test_is_on_no_disk(store: ConversationStore, tmp_path: Path) -> None:
+    written(store)
+    assert store.conversations() == []
+    assert not holders(tmp_path, WORDS.encode())
+
+
+def test_its_images_end_with_it(store: ConversationStore, tmp_path: Path) -> None:
+    chat = store.begin_temporary(NEW_CHAT)
+    (image,) = store.add_message(chat.id, None, Role.USER, "", files=[image_file(PNG, "a.png")]).files
+    path = store.image_path(image)
+    assert path.read_bytes() == PNG
+    assert path.is_relative_to(tmp_path / "temporary")
+    store.end_temporary()
+    assert not holders(tmp_path, PNG)
+    assert not [*(tmp_path / "temporary").iterdir()]
+
+
+def test_nothing_takes_what_is_written_after_its_end(store: ConversationStore, tmp_path: Path) -> None:
+    chat = written(store)
+    question, reply = store.messages(chat)
+    store.end_temporary()
+    store.save_text(reply.id, WORDS)
+    store.save_trace(reply.id, WORDS.encode(), onward=False)
+    store.save_unsent_text(chat, None, WORDS)
+    store.save_reading_position(chat, None)
+    for write in (
+        lambda: store.add_message(chat, None, Role.USER, WORDS),
+        lambda: store.finish_message(reply),
+        lambda: store.messages(chat)[0].text and store.message(question.id),
+    ):
+        with pytest.raises((StorageError, IndexError)):
+            write()
+    assert not holders(tmp_path, WORDS.encode())
+
+
+def test_ids_of_two_differ(store: ConversationStore) -> None:
+    first = written(store)
+    ids = store.messages(first).ids
+    second = written(store)
+    assert second != first
+    assert not {*ids} & {*store.messages(second).ids}
+    assert all(map(is_temporary, (first, second, *ids)))
+
+
+def test_becomes_a_chat(store: ConversationStore) -> None:
+    chat = store.conversation(written(store))
+    kept = store.keep_temporary(chat, f"{WORDS}\n")
+    store.end_temporary()
+    assert [each.id for each in store.conversations()] == [kept.id]
+    assert (kept.title, is_temporary(kept.id)) == (WORDS, False)
+    assert [each.text for each in store.messages(kept.id)] == [WORDS, f"{WORDS} on"]
+    assert store.trace(store.messages(kept.id).ids[-1]) == WORDS.encode()
+
+
+def test_a_large_sort_stays_in_memory(store: ConversationStore, tmp_path: Path) -> None:
+    chat = store.begin_temporary(NEW_CHAT)
+    temporary = store.holder_of(chat.id)
+    assert temporary.rows("PRAGMA temp_store") == [(2,)]
+    assert temporary.write(lambda connection: connection.execute("PRAGMA temp_store").fetchone()) == (2,)
+    assert temporary.write(lambda connection: connection.execute("PRAGMA journal_mode").fetchone()) == ("memory",)
+
+
+def test_a_folder_of_a_killed_process_is_removed(store: ConversationStore, tmp_path: Path) -> None:
+    store.begin_temporary(NEW_CHAT)
+    remove_abandoned()
+    assert [*(tmp_path / "temporary").iterdir()]  # this process still has it

@@ -1,0 +1,195 @@
+"""The temporary chat in the window: it looks different, is left after one question, and leaves no word behind."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMessageBox, QWidget
+
+from rdchat.chat.conversation import is_temporary
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.conversation.temporary_bar import TemporaryBar
+from rdchat.ui.window.main_window import MainWindow
+from tests.listed_chats import listed
+from tests.ui.conftest import Chat
+
+WORDS = "xylophone of a secret"
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of temporary files that a test can look through."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def holders(folder: Path) -> list[Path]:
+    """Return the files below a folder that have the words."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if WORDS.encode() in path.read_bytes()]
+
+
+def begin(window: MainWindow, chat: Chat) -> None:
+    """Begin a temporary chat, by its menu."""
+    chat.start()
+    window.actions_.new_temporary.trigger()
+    assert chat.open.temporary
+
+
+def question_of(window: MainWindow) -> QMessageBox | None:
+    return next((box for box in window.findChildren(QMessageBox) if box.isVisible()), None)
+
+
+def answer(window: MainWindow, text: str) -> None:
+    """Press a button of the question, as a person who has read it."""
+    box = question_of(window)
+    assert box is not None
+    next(each for each in box.buttons() if each.text() == text).click()
+
+
+def bar_of(window: MainWindow) -> QWidget:
+    (bar,) = window.findChildren(TemporaryBar)
+    return bar
+
+
+def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
+    begin(window, chat)
+    assert bar_of(window).isVisible()
+    assert window.windowTitle() == "Temporary chat"
+    chat.say(WORDS)
+    assert chat.path[0].text == WORDS
+    assert listed(chat.controller.chats) == []
+    assert not window.actions_.delete.isEnabled()
+    assert not window.actions_.export_chat.isEnabled()
+    assert not holders(tmp_path)
+
+
+def test_an_empty_one_ends_without_a_question(window: MainWindow, chat: Chat, temporary: Path) -> None:
+    begin(window, chat)
+    assert [*temporary.iterdir()]
+    window.actions_.new_chat.trigger()
+    assert question_of(window) is None
+    assert not chat.open.temporary
+    assert not bar_of(window).isVisible()
+    assert window.windowTitle() == "New chat"
+    assert not [*temporary.iterdir()]
+
+
+@pytest.mark.parametrize("leave", ["new_chat", "new_temporary"])
+def test_it_is_left_after_one_question(window: MainWindow, chat: Chat, tmp_path: Path, leave: str) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    before = chat.open.id
+    getattr(window.actions_, leave).trigger()
+    answer(window, "Cancel")
+    assert chat.open.id == before
+    getattr(window.actions_, leave).trigger()
+    answer(window, "Discard")
+    assert chat.open.id != before
+    assert not chat.path
+    assert not holders(tmp_path)
+    assert listed(chat.controller.chats) == []
+
+
+def test_a_row_is_opened_after_the_question(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.say("Another one")
+    (row,) = listed(chat.controller.chats)
+    window.actions_.new_temporary.trigger()
+    chat.say(WORDS)
+    window.sidebar.row_actions.open_row(row.id)
+    answer(window, "Cancel")
+    assert chat.open.temporary
+    assert window.sidebar.list.current_row is None
+    window.sidebar.row_actions.open_row(row.id)
+    answer(window, "Keep This Chat")
+    assert chat.open.id == row.id
+    assert {each.title for each in listed(chat.controller.chats)} == {WORDS, "Another one"}
+
+
+def test_it_becomes_a_chat(window: MainWindow, chat: Chat, temporary: Path) -> None:
+    begin(window, chat)
+    assert not window.actions_.keep_chat.isEnabled()
+    chat.say(WORDS)
+    texts = [each.text for each in chat.path]
+    window.conversation.composer.set_text("and what is typed")
+    window.actions_.keep_chat.trigger()
+    assert (chat.open.temporary, is_temporary(chat.path.ids[-1])) == (False, False)
+    assert [each.text for each in chat.path] == texts
+    assert window.windowTitle() == WORDS
+    assert window.conversation.composer.text == "and what is typed"
+    assert not [*temporary.iterdir()]
+
+
+def test_what_is_typed_is_asked_about_and_not_stored(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
+    begin(window, chat)
+    window.conversation.composer.set_text(WORDS)
+    chat.open.unsent.store()
+    assert not holders(tmp_path)
+    window.actions_.new_chat.trigger()
+    answer(window, "Discard")
+    chat.open.unsent.store()
+    assert window.conversation.composer.text == ""
+    assert not holders(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [lambda window: window.close(), lambda window: window.close_soon()])
+def test_quitting_leaves_nothing(
+    window: MainWindow, chat: Chat, tmp_path: Path, cut: Callable[[MainWindow], object]
+) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    window.conversation.composer.set_text(WORDS)
+    cut(window)
+    if question_of(window) is not None:
+        answer(window, "Discard")
+    assert not window.isVisible()
+    chat.controller.shut_down()
+    chat.store.close()
+    assert not holders(tmp_path)
+    assert chat.controller.settings.values.last_chat is None
+
+
+def test_its_reply_ends_with_it(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
+    begin(window, chat)
+    chat.hold_reply(WORDS)
+    chat.wait_for(EngineState.PREFILL)
+    window.actions_.new_chat.trigger()
+    answer(window, "Discard")
+    assert not chat.controller.recorder.held
+    chat.finish_reply()
+    chat.say("The next one")
+    assert [each.title for each in listed(chat.controller.chats)] == ["The next one"]
+    assert not holders(tmp_path)
+
+
+def test_its_reply_goes_on_in_the_chat_that_it_becomes(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.hold_reply(WORDS)
+    chat.wait_for(EngineState.PREFILL)
+    window.actions_.keep_chat.trigger()
+    chat.finish_reply()
+    assert not chat.open.temporary
+    reply = chat.store.message(chat.path.ids[-1])
+    assert (reply.text, reply.status) == (chat.path[-1].text, "complete")
+    assert reply.text
+
+
+def test_it_can_be_searched(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    window.actions_.find.trigger()
+    bar = window.conversation.find_bar
+    assert bar.isVisible()
+    bar.field.setText("xylophone")
+    chat.qtbot.waitUntil(lambda: bar.count.text().startswith("Message 1 of"))
+
+
+def test_it_is_begun_by_its_keys(window: MainWindow, chat: Chat) -> None:
+    chat.start()
+    chat.qtbot.keyClick(window, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
+    assert chat.open.temporary
