@@ -15,7 +15,7 @@ from typing import Any
 from rdchat import host, paths
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project
-from rdchat.chat.presets import Preset, SavedPrompt
+from rdchat.chat.presets import STARTER_PROMPTS, Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
@@ -176,7 +176,7 @@ class Settings:
     window_state: str = ""
     side_windows: tuple[WindowGeometry, ...] = ()
     presets: tuple[Preset, ...] = ()
-    prompts: tuple[SavedPrompt, ...] = ()
+    prompts: tuple[SavedPrompt, ...] = STARTER_PROMPTS
     palette_recent: tuple[str, ...] = ()
     keep_caches: bool = True
     kept_caches_gb: int = 10

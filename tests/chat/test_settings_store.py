@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rdchat.chat.presets import PLACEHOLDER
 from rdchat.chat.settings import MAX_TEXT_SIZE, Appearance, Settings, SettingsStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
@@ -233,3 +234,12 @@ def test_the_persons_sampling_wins_over_the_models_value_by_value() -> None:
     assert settings.sampling_for(model).temperature == 0.7, "chosen, though it is the usual value"
     assert settings.sampling_for(SamplingDefaults()) == SamplingParams(max_tokens=64)
     assert replace(settings, sampling=SamplingParams(), sampling_chosen=()).sampling_for(model) == model.params
+
+
+def test_a_new_library_has_prompts_and_deleted_ones_do_not_come_back(tmp_path: Path) -> None:
+    store = SettingsStore(tmp_path / "settings.json")
+    assert len(store.settings.prompts) == 10
+    assert all(PLACEHOLDER.search(each.text) for each in store.settings.prompts)
+    for left in (store.settings.prompts[1:], ()):
+        store.save_settings(replace(store.settings, prompts=left))
+        assert SettingsStore(tmp_path / "settings.json").settings.prompts == left

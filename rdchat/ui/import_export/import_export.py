@@ -203,6 +203,7 @@ class ImportExport(QObject):
         self._theme = theme
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
+        window.sidebar.row_actions.export = lambda chat: self._show_export(chat.title, [chat.id])
         actions.export_all.triggered.connect(lambda: self._show_export(None, None))
         actions.import_chats.triggered.connect(self._ask_import)
         actions.back_up.triggered.connect(self._ask_backup)

@@ -38,6 +38,7 @@ class RowActions:
     Attributes:
         order: The folders.
         activity: Returns whether a chat is being written.
+        export: Asks how to export a chat.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class RowActions:
         self._edit_project = edit_project
         self._parent = parent
         self.activity = chats.activity
+        self.export: Callable[[Conversation], object] = lambda _chat: None
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
@@ -66,6 +68,7 @@ class RowActions:
             "rename": ("Rename{}", lambda: self._rename(("chat", chat.id))),
             "pin": ("Unpin{}" if pinned else "Pin{}", lambda: order.set_pinned(chat, not pinned)),
             "duplicate": ("Duplicate{}", lambda: order.duplicate(chat)),
+            "export": ("Export{}…", lambda: self.export(chat)),
             "archive": archive,
             "delete": ("Delete{}", lambda: chats.delete_conversation(chat.id)),
         }

@@ -1,5 +1,6 @@
 """One message of the transcript: the parts that prompts and replies have in common."""
 
+from dataclasses import replace
 from functools import partial
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, SignalInstance
@@ -11,13 +12,27 @@ from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.files.chips import SentFiles
-from rdchat.ui.style.buttons import pop_up
+from rdchat.ui.style.buttons import add_action, pop_up
+from rdchat.ui.style.labels import cut
 from rdchat.ui.style.layouts import discard, keep_room
-from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
+from rdchat.ui.style.opening import ask_to_save_content
+from rdchat.ui.transcript.markdown.blocks import Block
+from rdchat.ui.transcript.markdown.copying import (
+    CopyForm,
+    as_markdown,
+    as_plain,
+    blocks_of,
+    csv_of,
+    forms_of,
+    put_on_clipboard,
+)
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
 from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea, MessageEditor, height_of
+
+# Of a table's name in the menu, in characters.
+_NAME_LENGTH = 30
 
 
 class MessageWidget(QWidget):
@@ -274,6 +289,9 @@ class MessageWidget(QWidget):
         forms.setEnabled(bool(self.written_text))
         for form in CopyForm:
             forms.addAction(form.value, partial(self.copy_as, form))
+        for table in self.body.tables:
+            name = cut(as_plain([replace(table, rows=table.rows[:1])]).replace("\t", ", "), _NAME_LENGTH)
+            add_action(menu, f"Save Table “{name}” as CSV…", partial(self._save_table, table))
         if not self.area.has_actions:
             return
         self._add_actions(menu)
@@ -282,6 +300,9 @@ class MessageWidget(QWidget):
         self._add(menu, "Compare Versions", self.area.compare_requested).setVisible(several)
         self._add(menu, "Branch into New Chat", self.area.branch_requested).setEnabled(not self.is_busy)
         self._add(menu, "Delete Message", self.area.delete_requested).setEnabled(not self.is_busy)
+
+    def _save_table(self, table: Block) -> None:
+        ask_to_save_content(self.window(), "Save Table", "table.csv", ["CSV (*.csv)"], partial(csv_of, table))
 
     def _add(self, menu: QMenu, text: str, signal: SignalInstance) -> QAction:
         """Add an action that emits a signal of the area with the message's id."""

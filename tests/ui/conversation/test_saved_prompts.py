@@ -173,6 +173,7 @@ def test_the_typed_text_is_saved_as_a_prompt(qtbot: QtBot, chat: Chat, typed: Ma
 
 def test_without_prompts_a_slash_offers_a_new_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
+    chat.controller.settings.change_values(prompts=())
     field = window.conversation.composer.field
     field.setFocus()
     qtbot.keyClicks(field, "/")

@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QRadioButton
 
+from rdchat.chat.listing import ChatRow
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedChat
 from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
 from rdchat.ui.style.theme import Theme
@@ -38,6 +39,15 @@ def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
     menu.qtbot.waitUntil((tmp_path / "bread.json").exists, timeout=WAIT_MS)
     menu.qtbot.waitUntil(lambda: not menu.desk.busy)
     assert json.loads((tmp_path / "bread.json").read_text())["chats"][0]["title"] == "Bread"
+
+
+def test_a_chat_is_exported_from_its_row(menu: Menu, chat: Chat):
+    (bread,) = listed(chat.controller.chats)
+    chat.open.start_new()
+    row = menu.window.sidebar.row_actions.menu_for(ChatRow(bread))
+    next(action for action in row.actions() if action.text() == "Export…").trigger()
+    assert menu.title == "Export “Bread”"
+    menu.sheet.close()
 
 
 @pytest.mark.slow

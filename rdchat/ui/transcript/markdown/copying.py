@@ -4,6 +4,8 @@ Rich text is HTML for word processors and mail programs, which keep their own fo
 style sheets do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
 """
 
+import csv
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -168,6 +170,18 @@ def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
         if parser and index == 0 and not block.joined:
             rules = {"left": ":--", "center": ":-:", "right": "--:"}
             yield f"| {' | '.join(rules.get(each, '---') for each in block.alignments)} |"
+
+
+# The beginning of a cell that a spreadsheet would compute: not of a number.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\s*[\d.,]+\s*%?$)")
+
+
+def csv_of(table: Block) -> bytes:
+    """Return a table as CSV in UTF-8, with the mark that Excel needs. No cell can become a formula of a spreadsheet."""
+    text = io.StringIO()
+    rows = ([_cell(cell, None) for cell in row] for row in table.rows)
+    csv.writer(text).writerows([f"'{cell}" if _FORMULA.match(cell) else cell for cell in row] for row in rows)
+    return text.getvalue().encode("utf-8-sig")
 
 
 def _cell(runs: Cell, parser: MarkdownParser | None) -> str:

@@ -5,6 +5,7 @@ Marks the words of a search in a text that is shown.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import IntEnum
 from functools import partial
 
@@ -202,6 +203,17 @@ class TextBody(OfflineBrowser):
     def is_empty(self) -> bool:
         """Whether there is no text."""
         return not self._source
+
+    @property
+    def tables(self) -> list[Block]:
+        """The tables that are drawn, each as one block."""
+        tables = list[Block]()
+        for block in (self._writer.blocks[index] for index in self._writer.tables):
+            if block.joined and tables:
+                tables[-1] = replace(tables[-1], rows=(*tables[-1].rows, *block.rows))
+            else:
+                tables.append(block)
+        return tables
 
     @property
     def hidden_characters(self) -> int:
