@@ -169,6 +169,11 @@ class ConversationStore(Database):
         self._temporary = temporary
         return temporary.create_conversation("Temporary chat", like=like)
 
+    def delete_temporary_images(self) -> None:
+        """Delete the files of the temporary chat's images, which nothing reads now."""
+        if self._temporary is not None:
+            self._temporary.images.delete_files()
+
     def end_temporary(self) -> None:
         """Forget the temporary chat, if there is one. Idempotent."""
         temporary = self._temporary

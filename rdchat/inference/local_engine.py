@@ -85,6 +85,8 @@ class LocalEngine:
             self._cache_bytes = limit_bytes
         if self._session is None:
             return PrefixCacheFacts(0, 0, self._cache_bytes)
+        if limit_bytes == 0:
+            self._session.drop_caches()
         self._session.caches.limit(self._cache_bytes)
         return self._session.caches.facts
 

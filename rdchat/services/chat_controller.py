@@ -130,6 +130,9 @@ class ChatController(QObject):
         self._store.on_notice = self.notice_raised.emit
         self.server.start_failed.connect(self.notice_raised)
         self.chat.temporary_ended.connect(self.chats.conversation_removed)
+        # A restore replaces the history.
+        forget = lambda chat_id: self.chats.order.history.forget_chat(chat_id)  # noqa: E731, PLW0108
+        self.chat.temporary_ended.connect(forget)
         self.chat.discarded.connect(self.memory_caches.drop_caches)
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
@@ -380,7 +383,7 @@ class ChatController(QObject):
             else:
                 self.chat.open_chat(chat_id)
 
-        self.chats.order.history.add_step(undo)
+        self.chats.order.history.add_step(undo, chat_id)
         self.chat.read_path()
 
     def branch(self, message_id: int) -> None:

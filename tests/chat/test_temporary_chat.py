@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.attachments.attached_file import image_file
+from rdchat.chat.attachments.attached_file import image_data, image_file
 from rdchat.chat.conversation import NEW_CHAT, MessageStatus, is_temporary
 from rdchat.chat.storage.search import SearchReader
 from rdchat.chat.store import ConversationStore
@@ -114,6 +114,15 @@ def test_becomes_a_chat(store: ConversationStore) -> None:
     assert (kept.title, is_temporary(kept.id)) == (WORDS, False)
     assert [each.text for each in store.messages(kept.id)] == [WORDS, f"{WORDS} on"]
     assert store.trace(store.messages(kept.id).ids[-1]) == WORDS.encode()
+
+
+def test_its_images_become_those_of_the_chat(store: ConversationStore, tmp_path: Path) -> None:
+    chat = store.begin_temporary(NEW_CHAT)
+    store.add_message(chat.id, None, Role.USER, WORDS, files=[image_file(PNG, "a.png")])
+    kept = store.keep_temporary(chat, WORDS)
+    store.end_temporary()
+    (image,) = store.messages(kept.id)[0].files
+    assert image_data(store.file_text(image)) == PNG
 
 
 def test_a_large_sort_stays_in_memory(store: ConversationStore, tmp_path: Path) -> None:

@@ -134,9 +134,9 @@ class PrefixCaches:
             self._drop(self._limit_bytes, keep=1)
 
     def limit(self, limit_bytes: int) -> None:
-        """Keep less or more memory from now on; 0 drops also the last one."""
+        """Keep less or more memory from now on."""
         self._limit_bytes = limit_bytes
-        self._drop(limit_bytes, keep=min(limit_bytes, 1))
+        self._drop(limit_bytes, keep=1)
 
     def drop_caches(self) -> None:
         """Drop all caches that no reply has taken."""

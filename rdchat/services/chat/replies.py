@@ -54,7 +54,7 @@ class Replies(QObject):
         borrowed: Loads another model for one of them.
         tools: The argument.
         file_text: Reads the text of a file in a prompt.
-        image_of: Reads an image in a prompt; not on the main thread.
+        image_of: Gives an image in a prompt as a file; not on the main thread.
 
     Signals:
         grew: It has gained this text.
@@ -254,12 +254,17 @@ class Replies(QObject):
         request = partial(GenerationRequest, tools=tools, image_cap=cap)
         return lambda messages: count(request(tuple(messages)) if messages else messages)
 
-    def complete(self, prompt: ChatPrompt, count: Count, check: Callable[[], None]) -> ChatPrompt:
-        """Return a prompt with the files of its messages and of its project; not on the main thread."""
+    def complete(
+        self, prompt: ChatPrompt, count: Count, check: Callable[[], None], *, counted: bool = True
+    ) -> ChatPrompt:
+        """Return a prompt with the files of its messages and of its project; not on the main thread.
+
+        See `PromptImages.image` for `counted`.
+        """
         model = self.model.info
         if prompt.files and model is not None:
             prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
-        return prompt.with_files(self.file_text, check, image_of=self.image_of)
+        return prompt.with_files(self.file_text, check, image_of=partial(self.image_of, counted=counted))
 
     @property
     def _image_cap(self) -> ImageCap:
@@ -304,7 +309,7 @@ class Replies(QObject):
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
 
         def read(check: Callable[[], None]) -> GenerationRequest:
-            complete = self.complete(prompt, count, check)
+            complete = self.complete(prompt, count, check, counted=False)
             return GenerationRequest(
                 complete.turns(check),
                 sampling=sampling,
@@ -327,6 +332,8 @@ class Replies(QObject):
     def _on_event(self, live: Reply, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd | Failure):
             self.drafting.note_reply(live.request, event)
+            if all(each is live for each in self.live):
+                self._store.delete_temporary_images()
         if live.ended:
             return
         match event:

@@ -37,15 +37,20 @@ class UndoHistory:
     """The undo steps since the app was started."""
 
     def __init__(self) -> None:
-        self._steps: deque[Step] = deque(maxlen=_MAX_STEPS)
+        self._steps: deque[tuple[Step, int | None]] = deque(maxlen=_MAX_STEPS)
 
     @property
     def last(self) -> Step | None:
         """The next step to undo."""
-        return self._steps[-1] if self._steps else None
+        return self._steps[-1][0] if self._steps else None
 
-    def add_step(self, undo: Step) -> None:
-        self._steps.append(undo)
+    def add_step(self, undo: Step, chat_id: int | None = None) -> None:
+        """Add a step; with a chat it is forgotten with that (`forget_chat`)."""
+        self._steps.append((undo, chat_id))
+
+    def forget_chat(self, chat_id: int) -> None:
+        """Forget the steps of a chat that is gone."""
+        self._steps = deque((each for each in self._steps if each[1] != chat_id), _MAX_STEPS)
 
     def undo(self) -> None:
         """Undo the last step. If the disk is full or the store locked, the step is kept for another try.
@@ -56,7 +61,7 @@ class UndoHistory:
         if self._steps:
             step = self._steps.pop()
             try:
-                step()
+                step[0]()
             except (StorageFullError, StorageLockedError):
                 self._steps.append(step)
                 raise

@@ -58,11 +58,14 @@ class PromptImages:
         # By digest: the sizes found here; one that is not positive is that of an image that cannot be read.
         self._sizes: dict[str, tuple[int, int]] = {}
 
-    def image(self, file: AttachedFile, waiting: Callable[[], None]) -> ChatImage | None:
-        """Return an image for a prompt; None if it cannot be read. `waiting` may raise to end the work."""
+    def image(self, file: AttachedFile, waiting: Callable[[], None], *, counted: bool = False) -> ChatImage | None:
+        """Return an image for a prompt; None if it cannot be read. `waiting` may raise to end the work.
+
+        Where tokens are only `counted`, an image whose size is known is not written as a file.
+        """
         size = self._sizes.get(file.digest) or (file.width, file.height)
         try:
-            path = self._store.image_path(file)
+            path = Path() if counted and size != (0, 0) else self._store.image_path(file)
             if size == (0, 0):
                 size = self._look(file, path, waiting)
         except (StorageError, ValueError):

@@ -302,9 +302,8 @@ class SpeedPanel(QScrollArea):
 
     def _writes_elsewhere(self) -> bool:
         """Return whether the reply that is being written is in another chat than the open one."""
-        chat = self._controller.chat.stored_conversation
         live = self._controller.replies.live
-        return not live or chat is None or live[-1].message.conversation_id != chat.id
+        return not live or live[-1].message.conversation_id != self._controller.chat.id
 
     def _owner(self, busy: bool, has_figures: bool) -> str:
         """Return a text that names the reply of the figures, such as `Last reply · Auto`."""

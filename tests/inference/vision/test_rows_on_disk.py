@@ -9,8 +9,9 @@ import pytest
 from rdchat.files.cache_folders import used_bytes
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
-from rdchat.inference.api.requests import CacheFolder, GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.loading import load_model
+from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.vision.image_rows import ImageRows
 from tests.inference.caches_on_disk.kept import PLENTY
@@ -100,3 +101,16 @@ def test_nothing_is_kept(why: str, tmp_path: Path, chat: Path, runs: Counter[str
     reply(folder, request)
     assert runs.total() == 2
     assert not [path for path in chat.parent.rglob("*") if path.is_file()]
+
+
+def test_an_engine_that_keeps_nothing_forgets_them(tmp_path: Path, runs: Counter[str]) -> None:
+    engine = LocalEngine()
+    engine.load(str(seeing_folder(tmp_path / "model", "qwen3_vl")), Dtype.AUTO, lambda _: None)
+    request = asked(None, "what?", picture(tmp_path, 40, 24))
+    list(engine.generate(request))
+    engine.prefix_caches(1)
+    list(engine.generate(request))
+    assert runs.total() == 1
+    assert engine.prefix_caches(0).count == 0
+    list(engine.generate(request))
+    assert runs.total() == 2

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QMessageBox, QWidget
+from PySide6.QtWidgets import QLabel, QMessageBox, QWidget
 
+from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.temporary_bar import TemporaryBar
@@ -16,6 +17,7 @@ from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 
 WORDS = "xylophone of a secret"
+IMAGE = b"\x89PNG\r\n\x1a\n\0" + bytes(range(256)) * 4
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +169,28 @@ def test_its_reply_ends_with_it(window: MainWindow, chat: Chat, tmp_path: Path) 
     assert not holders(tmp_path)
 
 
+def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    chat.controller.delete_message(chat.path.ids[-1])
+    assert chat.controller.chats.order.history.last is not None
+    chat.hold_reply("And now?")
+    chat.wait_for(EngineState.PREFILL)
+    window.actions_.new_chat.trigger()
+    answer(window, "Discard")
+    chat.finish_reply()
+    assert not chat.controller.chats.new_replies
+    assert chat.controller.chats.order.history.last is None
+
+
+def test_the_panel_says_that_the_reply_is_this_one(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.hold_reply(WORDS)
+    chat.wait_for(EngineState.PREFILL)
+    assert "This reply" in [label.text().split(" · ")[0] for label in window.panel.findChildren(QLabel)]
+    chat.finish_reply()
+
+
 def test_its_reply_goes_on_in_the_chat_that_it_becomes(window: MainWindow, chat: Chat) -> None:
     begin(window, chat)
     chat.hold_reply(WORDS)
@@ -177,6 +201,30 @@ def test_its_reply_goes_on_in_the_chat_that_it_becomes(window: MainWindow, chat:
     reply = chat.store.message(chat.path.ids[-1])
     assert (reply.text, reply.status) == (chat.path[-1].text, "complete")
     assert reply.text
+
+
+def test_its_images_are_files_while_a_reply_reads_them(window: MainWindow, chat: Chat, temporary: Path) -> None:
+    begin(window, chat)
+    chat.open.files.restore_files([image_file(IMAGE, "a.png", width=8, height=8)])
+    chat.qtbot.waitUntil(lambda: not chat.open.files.reason_to_wait())
+    chat.hold_reply(WORDS)
+    files = lambda: {path.name: path.read_bytes() for path in temporary.rglob("*") if path.is_file()}  # noqa: E731
+    chat.qtbot.waitUntil(lambda: IMAGE in files().values())
+    chat.finish_reply()
+    chat.qtbot.waitUntil(lambda: chat.controller.context.meter.current)
+    (image,) = chat.engine.requests[-1].messages[-1].images
+    assert image.path.is_relative_to(temporary)
+    # A file to draw the image from ends soon.
+    chat.qtbot.waitUntil(lambda: files().keys() == {"lock", "chat.db.lock"})
+
+
+def test_its_caches_are_on_no_disk_until_it_is_kept(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    assert chat.engine.requests[-1].keep is None
+    window.actions_.keep_chat.trigger()
+    chat.say("And now?")
+    assert chat.engine.requests[-1].keep is not None
 
 
 def test_it_can_be_searched(window: MainWindow, chat: Chat) -> None:
