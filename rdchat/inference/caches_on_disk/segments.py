@@ -29,9 +29,9 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import (
     AttentionRows,
     RoundArraysCache,
-    RoundKVCache,
     RowBuffer,
     UnsupportedCacheError,
+    has_all_rows,
     leaves,
 )
 
@@ -111,8 +111,8 @@ class CacheLayout:
             raise UnsupportedCacheError("its caches are not of a known type")
         states = [leaf.cache if isinstance(leaf, RoundArraysCache) else leaf.state for leaf in self._sample]
         self._arrays = [[*map(_spec, arrays)] for arrays in states]
-        self.has_state = not all(map(_has_all_rows, self._sample))
-        self.row_arrays = sum(len(specs) for leaf, specs in self._parts() if _has_all_rows(leaf))
+        self.has_state = not all(map(has_all_rows, self._sample))
+        self.row_arrays = sum(len(specs) for leaf, specs in self._parts() if has_all_rows(leaf))
         kinds = [(type(leaf).__name__, vars(leaf).get("_window"), specs) for leaf, specs in self._parts()]
         self.key = hashlib.blake2b(repr((facts, kinds)).encode(), digest_size=16).hexdigest()
         # Only their kinds and windows are needed any more.
@@ -128,7 +128,7 @@ class CacheLayout:
         rows = list[StoredTensor]()
         state = list[StoredTensor]()
         for leaf, specs in self._parts():
-            if _has_all_rows(leaf):
+            if has_all_rows(leaf):
                 rows += [_with_rows(each, segment.end - segment.start) for each in specs if each]
             elif segment.is_end and isinstance(leaf, AttentionRows):
                 state += [_with_rows(each, segment.end - leaf.first_needed(segment.end)) for each in specs if each]
@@ -138,7 +138,7 @@ class CacheLayout:
 
     def copy_rows(self, cache: KVCache, segment: Segment) -> list[mx.array]:
         """Return a copy of a segment's rows, of the layers that have all of them."""
-        each = [leaf.copy_from(segment.start, segment.end) for leaf in leaves(cache.layers) if _has_all_rows(leaf)]
+        each = [leaf.copy_from(segment.start, segment.end) for leaf in leaves(cache.layers) if has_all_rows(leaf)]
         return [array for arrays in each for array in arrays]
 
     def copy_state(self, cache: KVCache) -> list[mx.array]:
@@ -149,7 +149,7 @@ class CacheLayout:
             if isinstance(leaf, RoundArraysCache):
                 # Models replace these arrays, so they need no copy.
                 state += [array for array in leaf.cache if array is not None]
-            elif not _has_all_rows(leaf):
+            elif not has_all_rows(leaf):
                 state += leaf.copy_from(leaf.first_needed(position))
         return state
 
@@ -157,14 +157,14 @@ class CacheLayout:
         """Append rows, as of `copy_rows`, to the layers that have all of them, and wait until they are there."""
         remaining = iter(rows)
         for leaf, specs in self._parts(cache):
-            if _has_all_rows(leaf):
+            if has_all_rows(leaf):
                 leaf.append([next(remaining) for _ in specs])
-        mx.eval([leaf.state for leaf in leaves(cache.layers) if _has_all_rows(leaf)])
+        mx.eval([leaf.state for leaf in leaves(cache.layers) if has_all_rows(leaf)])
 
     def cut(self, cache: KVCache) -> None:
         """Drop rows that `append_rows` added behind the cache's tokens."""
         for leaf in leaves(cache.layers):
-            if _has_all_rows(leaf):
+            if has_all_rows(leaf):
                 leaf.trim(leaf.length - len(cache.tokens))
 
     def set_state(self, cache: KVCache, state: list[mx.array], position: int) -> None:
@@ -173,7 +173,7 @@ class CacheLayout:
         for leaf, specs in self._parts(cache):
             if isinstance(leaf, RoundArraysCache):
                 leaf.cache = [each and next(remaining) for each in specs]
-            elif not _has_all_rows(leaf):
+            elif not has_all_rows(leaf):
                 leaf.replace_rows([next(remaining) for _ in specs], position)
 
     # Files
@@ -231,7 +231,3 @@ def _with_rows(tensor: StoredTensor, rows: int) -> StoredTensor:
     """Return the entry of an array with another number of rows, (1, heads, rows, width)."""
     shape = (*tensor.shape[:2], rows, tensor.shape[3])
     return replace(tensor, shape=shape, stored_bytes=tensor.stored_bytes // tensor.shape[2] * rows)
-
-
-def _has_all_rows(leaf: Any) -> bool:
-    return type(leaf) is RoundKVCache and leaf.holds_all

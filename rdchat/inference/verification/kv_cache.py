@@ -22,6 +22,7 @@ from rdchat.inference.verification.round_cache import (
     RoundKVCache,
     RoundRows,
     UnsupportedCacheError,
+    has_all_rows,
     leaves,
     round_cache,
     take_waits,
@@ -70,7 +71,7 @@ class KVCache:
 
     def mark_prompt(self) -> None:
         """Remember the state after the present tokens, so that `trim_to` can go back. After `evaluate`."""
-        kinds = [isinstance(each, RoundArraysCache) or _has_all_rows(each) for each in self._leaves]
+        kinds = [isinstance(each, RoundArraysCache) or has_all_rows(each) for each in self._leaves]
         if self.has_state and not self._mirror and all(kinds):
             states = [list(each.cache) for each in self._leaves if isinstance(each, RoundArraysCache)]
             self._mark = len(self.tokens), states
@@ -134,7 +135,7 @@ class KVCache:
 
         Nor can a layer whose rows are on other ranks.
         """
-        if self._mirror or not all(map(_has_all_rows, self._leaves)):
+        if self._mirror or not all(map(has_all_rows, self._leaves)):
             return None
         return [cache.copy_from(start) for cache in self._leaves]
 
@@ -328,10 +329,6 @@ def shared_prefix(tokens: list[int], prompt: list[int]) -> int:
     if tokens[:limit] == prompt[:limit]:
         return limit
     return next(i for i, (ours, theirs) in enumerate(zip(tokens, prompt, strict=False)) if ours != theirs)
-
-
-def _has_all_rows(cache: Any) -> bool:
-    return type(cache) is RoundKVCache and cache.holds_all
 
 
 def _can_trim(cache: Any, count: int) -> bool:

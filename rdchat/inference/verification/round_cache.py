@@ -439,6 +439,11 @@ def round_cache(cache: Any) -> Any:
     raise UnsupportedCacheError(f"its cache type {type(cache).__name__} does not support removing rejected drafts")
 
 
+def has_all_rows(cache: Any) -> bool:
+    """Return whether a cache is one of rows, and has those of all positions."""
+    return type(cache) is RoundKVCache and cache.holds_all
+
+
 def leaves(caches: Sequence[Any]) -> list[Any]:
     """Return the caches of all layers, with those inside a `CacheList` one by one."""
     return [
