@@ -35,6 +35,7 @@ _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2
 _PREFIX = "rdchat-private-"
 _LOCK = "lock"
+_FILES = "files"
 
 
 def flush_to_disk(path: Path) -> None:
@@ -308,11 +309,18 @@ def temporary_folder() -> Iterator[Path]:
         with FileLock(new):
             # It is held before `remove_abandoned` can find it.
             new.rename(folder / _LOCK)
-            yield folder
+            files = folder / _FILES
+            files.mkdir(0o700)
+            try:
+                yield files
+            finally:
+                # Before the lock, without which the next start would not find them.
+                shutil.rmtree(files, ignore_errors=True)
 
 
 def remove_abandoned() -> None:
     """Remove the temporary folders whose processes have ended."""
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         with suppress(StorageError), FileLock(lock):
+            shutil.rmtree(lock.with_name(_FILES), ignore_errors=True)
             shutil.rmtree(lock.parent, ignore_errors=True)

@@ -46,7 +46,7 @@ _REMEMBERED_MS = 2000
 _BEING_WRITTEN = Notice(
     "A reply is being written below it", "Stop the reply or wait until it ends, then delete the message."
 )
-_NO_BRANCH = Notice("A temporary chat has no branches", "Choose Keep This Chat first.")
+NOT_KEPT = Notice("This chat is temporary", "Choose Keep This Chat first. Then it can be branched and exported.")
 _NO_QUESTION = Notice("There is no question to answer", "Type one below, or start a new chat.")
 
 
@@ -389,7 +389,7 @@ class ChatController(QObject):
     def branch(self, message_id: int) -> None:
         """Copy the chat up to a message, with its settings and folder, and open the copy."""
         if self.chat.temporary:
-            self.notice_raised.emit(_NO_BRANCH)
+            self.notice_raised.emit(NOT_KEPT)
         elif (conversation := self.chat.stored_conversation) is not None:
             with self.storage.writing():
                 self.recorder.flush()  # The store makes the copy.

@@ -1,5 +1,7 @@
 """A temporary chat: in memory, beside the file of the others, and on no disk."""
 
+import hashlib
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,14 +9,36 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
 
-from rdchat.chat.attachments.attached_file import image_data, image_file
-from rdchat.chat.conversation import NEW_CHAT, MessageStatus, is_temporary
+from rdchat.chat.attachments.attached_file import (
+    AttachedFile,
+    FileKind,
+    ReadFile,
+    attached,
+    full_text,
+    image_data,
+    image_file,
+)
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    ContextCut,
+    Conversation,
+    MessagePath,
+    MessageStatus,
+    Thinking,
+    from_cut,
+    is_temporary,
+)
 from rdchat.chat.storage.search import SearchReader
+from rdchat.chat.storage.whole_chat import read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import remove_abandoned
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
+from rdchat.inference.api.thoughts import Part
+from rdchat.services.chat.chat_prompt import ChatPrompt
 
 PNG = b"\x89PNG\r\n\x1a\n\0" + bytes(range(256)) * 4
 WORDS = "xylophone-of-a-secret"
@@ -123,6 +147,89 @@ def test_its_images_become_those_of_the_chat(store: ConversationStore, tmp_path:
     store.end_temporary()
     (image,) = store.messages(kept.id)[0].files
     assert image_data(store.file_text(image)) == PNG
+
+
+ACTS = ("ask", "answer", "edit", "cut", "delete", "restore", "step")
+
+
+class Writer:
+    """Carries out the same acts in chats of the two kinds."""
+
+    def __init__(self, store: ConversationStore, chat: Conversation) -> None:
+        self.store = store
+        self.chat = chat.id
+
+    @property
+    def path(self) -> MessagePath:
+        return self.store.messages(self.chat)
+
+    def act(self, act: str, number: int) -> None:
+        store = self.store
+        last = self.path.ids[-1] if self.path else None
+        chosen = self.path[number % len(self.path)] if self.path else None
+        trash = store.holder_of(self.chat).message_trash
+        data = PNG + bytes([number])
+        read = ReadFile(f"{number}.txt", FileKind.TEXT, (f"file {number}",))
+        files = (
+            image_file(data, f"{number}.png", width=8, height=9),
+            (attached(read, full_text(read)), full_text(read)),
+        )
+        match act:
+            case "ask":
+                store.add_message(self.chat, last, Role.USER, f"text {number}", files=files[: number % 3])
+            case "answer":
+                thinking = Thinking(begun=True, ms=number, paired=True, parts=(Part(0, 4, is_thought=True),))
+                reply = store.add_message(self.chat, last, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+                store.save_text(reply.id, f"text {number}", thinking)
+                status = MessageStatus.COMPLETE if number % 2 else MessageStatus.FAILED
+                store.finish_message(replace(store.message(reply.id), status=status, error="" if number % 2 else "It"))
+                store.save_trace(reply.id, bytes([number]), onward=False)
+            case "edit" if chosen is not None:
+                store.add_message(self.chat, chosen.parent_id, chosen.role, f"other {number}", edited=True)
+            case "cut" if chosen is not None:
+                store.set_context_cut(chosen.id, ContextCut(f"summary {number}", "tiny") if number % 3 else None)
+            case "delete" if chosen is not None:
+                trash.delete(chosen.id)
+            case "restore":
+                trash.restore_last(self.chat)
+            case "step" if chosen is not None:
+                store.select_sibling(chosen.id, number % 3 - 1)
+
+    def prompt(self) -> tuple[ChatMessage, ...]:
+        """Return what the model would get."""
+
+        def seen(file: AttachedFile, _check: object) -> ChatImage:
+            data = self.store.image_path(file).read_bytes()
+            return ChatImage(Path(), hashlib.sha256(data).hexdigest(), file.width, file.height)
+
+        prompt = ChatPrompt(from_cut(self.path), "Be short.", "And now?")
+        return prompt.with_files(self.store.file_text, lambda: None, image_of=seen).turns()
+
+    def all(self) -> list[tuple[object, ...]]:
+        """Return the messages with their traces and files, without ids and dates."""
+
+        def read(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
+            chat = read_chat(connection, self.chat)
+            plain = (replace(each, created_at=0.0, activated=0, conversation_id=0) for each in chat.messages)
+            files = ([chat.texts[file.digest] for file in each.files] for each in chat.messages)
+            return [(*each, chat.traces.get(n)) for n, each in enumerate(zip(plain, files, strict=True))]
+
+        return self.store.holder_of(self.chat).write(read)
+
+
+@given(some.lists(some.tuples(some.sampled_from(ACTS), some.integers(0, 99)), max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_it_is_as_another_chat_also_once_it_is_kept(store: ConversationStore, acts: list[tuple[str, int]]) -> None:
+    usual = Writer(store, store.create_conversation("Usual"))
+    temporary = Writer(store, store.begin_temporary(NEW_CHAT))
+    for act, number in acts:
+        for writer in (usual, temporary):
+            writer.act(act, number)
+    assert temporary.prompt() == usual.prompt()
+    kept = Writer(store, store.keep_temporary(store.conversation(temporary.chat), "Kept"))
+    store.end_temporary()
+    assert kept.prompt() == usual.prompt()
+    assert kept.all() == usual.all()
 
 
 def test_a_large_sort_stays_in_memory(store: ConversationStore, tmp_path: Path) -> None:

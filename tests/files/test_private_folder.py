@@ -1,9 +1,11 @@
 """Temporary folders: gone with their block, or with the next start after their process was killed."""
 
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +53,20 @@ def test_a_link_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "rdchat-private-x").symlink_to(victim)
     remove_abandoned()
     assert (victim / "lock").exists()
+
+
+def test_the_lock_is_removed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the next start would not find what a kill leaves in the midst of the removal."""
+    removed = list[str]()
+    unlink = os.unlink
+
+    def note(path: str | Path, **options: Any) -> None:
+        removed.append(Path(path).name)
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", note)
+    with temporary_folder() as folder:
+        (folder / "a").write_bytes(b"x")
+        (folder / "z").write_bytes(b"x")
+    assert sorted(removed[:-1]) == ["a", "z"]
+    assert removed[-1] == "lock"

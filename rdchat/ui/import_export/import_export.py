@@ -14,7 +14,7 @@ from rdchat.chat.transfer.chat_import import ExportReport, ImportReport, Progres
 from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress
 from rdchat.errors import RdchatError, StorageError
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.chat_controller import NOT_KEPT, ChatController
 from rdchat.services.transfers import Transfers
 from rdchat.ui.style.buttons import Action
 from rdchat.ui.style.formatting import listed
@@ -216,6 +216,8 @@ class ImportExport(QObject):
     def _ask_export(self) -> None:
         if (chat := self._controller.chat.stored_conversation) is not None:
             self._show_export(chat.title, [chat.id])
+        elif self._controller.chat.temporary:
+            self._controller.notice_raised.emit(NOT_KEPT)
 
     def _show_export(self, title: str | None, chats: list[int] | None) -> None:
         def choose(kind: str, details: bool) -> None:

@@ -237,6 +237,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
 def _file(do: Commands) -> list[Command | None]:
     chat = do.controller.chat
     can_keep = lambda: chat.temporary and bool(chat.path)  # noqa: E731
+    is_stored = lambda: chat.id is not None  # noqa: E731
     tip = "A chat that is not stored"
     return [
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, in_front=True),
@@ -255,7 +256,7 @@ def _file(do: Commands) -> list[Command | None]:
         ),
         None,
         Command("import_chats", "Import Chats…"),
-        Command("export_chat", "Export Chat…", None, "Ctrl+Shift+E", when=do.has_chat),
+        Command("export_chat", "Export Chat…", None, "Ctrl+Shift+E", when=is_stored),
         Command("export_all", "Export All Chats…"),
         None,
         Command("back_up", "Back Up…"),

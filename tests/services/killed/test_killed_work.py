@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
+from rdchat.chat.attachments.attached_file import image_data
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish
@@ -207,17 +208,34 @@ def check_called(folder: Path, told: Told) -> None:
 
 
 def check_temporary(folder: Path, told: Told) -> None:
-    """What a kill leaves of a temporary chat are images in a private folder, which the next start removes."""
-    check_messages(folder, told)
+    """What a kill leaves of a temporary chat are images in a private folder, which the next start removes.
+
+    One that was to be kept is there whole and once, or not at all.
+    """
+    kept = told.each("kept")
+    wanted = [told.wanted[1:]] if told.wanted else []
     for path in folder.rglob("*"):
-        words = path.is_file() and work.SECRET.encode() in path.read_bytes()
-        assert not words or (path.is_relative_to(folder / work.TEMPORARY) and path.read_bytes() == work.IMAGE)
+        if path.is_file() and work.SECRET.encode() in path.read_bytes():
+            is_image = path.is_relative_to(folder / work.TEMPORARY) and path.read_bytes() == work.IMAGE
+            assert is_image or (path.name.startswith(work.DATABASE) and (kept or wanted))
+    check_messages(folder, told)
+    with closing(open_again(folder)) as store:
+        chats = [tuple(each.text for each in store.messages(chat.id)) for chat in store.conversations()]
+        found = [(texts,) for texts in chats if any(work.SECRET in text for text in texts)]
+        assert sorted(found) in (sorted(kept), sorted([*kept, *wanted]))
+        # Edited questions keep their earlier text.
+        texts = [row[0] for row in store.rows("SELECT text FROM messages WHERE text GLOB ?", f"*{work.SECRET}*")]
+        assert len({*texts}) == len(texts)
+        images = [file for chat in store.conversations() for each in store.messages(chat.id) for file in each.files]
+        assert len(images) == sum(work.SECRET in text for (path,) in found for text in path)
+        assert all(image_data(store.file_text(file)) == work.IMAGE for file in images)
     with patch("tempfile.tempdir", str(folder / work.TEMPORARY)):
         remove_abandoned()
-    assert not [*(folder / work.TEMPORARY).iterdir()]
+    # An empty folder may be left.
+    assert not [path for path in (folder / work.TEMPORARY).rglob("*") if path.is_file() and path.stat().st_size]
     with closing(open_again(folder)) as store:
         assert store.conversations()
-        assert not store.rows("SELECT 1 FROM unsent_texts")
+        assert len(store.rows("SELECT 1 FROM unsent_texts")) <= len(found)
 
 
 CHECKS = {

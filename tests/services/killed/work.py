@@ -107,6 +107,7 @@ class Work:
         self._transfer = Transfers(controller, store, folder / SETTINGS)
         self._backed_up = False
         self.servers = ScriptedServers()
+        self._step: Callable[[], None] | None = None
 
     def kill_after(self, steps: int) -> None:
         """Kill this process in the midst of whatever the store does then."""
@@ -116,7 +117,12 @@ class Work:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        self._store.write(lambda connection: connection.set_progress_handler(step, 1))
+        self._step = step
+        self._count_steps(self._store)
+
+    def _count_steps(self, store: ConversationStore) -> None:
+        if (step := self._step) is not None:
+            store.write(lambda connection: connection.set_progress_handler(step, 1))
 
     def wait(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -129,10 +135,13 @@ class Work:
         self._controller.send(f"Question {self._draw.random()}")
         self._wait_for_reply()
 
-    def _wait_for_reply(self) -> None:
+    def _wait_for_idle(self) -> None:
         self.wait(
             lambda: self._controller.replies.state is EngineState.IDLE and self._controller.chat.streaming_id is None
         )
+
+    def _wait_for_reply(self) -> None:
+        self._wait_for_idle()
         for message in self._controller.chat.path[-2:]:
             self._tell_message(message)
 
@@ -243,22 +252,41 @@ class Work:
         self._tell_message(chat.path[-1])
 
     def write_temporary(self) -> None:
-        """Write a temporary chat with an image and what is typed; leave it in some way, or write on."""
-        chat = self._controller.chat
+        """Write a temporary chat with an image and what is typed; change it, discard it or keep it, or write on."""
+        controller = self._controller
+        chat = controller.chat
         if not chat.temporary:
             chat.start_temporary()
+            self._count_steps(self._store.holder_of(chat.id))
         chat.files.restore_files([image_file(IMAGE, "secret.png")])
         self.wait(lambda: not chat.files.reason_to_wait())
-        self._controller.send(f"{SECRET} {self._draw.random()}")
-        self.wait(lambda: self._controller.replies.state is EngineState.IDLE and chat.streaming_id is None)
-        self._store.image_path(chat.path[-2].files[0])
+        controller.send(f"{SECRET} {self._draw.random()}")
+        for _ in range(self._draw.randrange(30)):
+            self._qt.processEvents()
+        end = self._draw.choice(("edit", "regenerate", "delete", "discard", "keep", "write on"))
+        if end != "discard":
+            self._wait_for_idle()
         chat.set_typed(f"{SECRET} {self._draw.random()}")
         chat.unsent.store()
         self._pipe.send(("done", ("written", chat.path.ids[-1])))
-        if self._draw.random() < 0.3:
-            chat.discard()
-            chat.start_new()
-            self.ask()
+        match end:
+            case "edit":
+                controller.edit_message(chat.path.ids[-2], f"{SECRET} {self._draw.random()}")
+            case "regenerate":
+                controller.regenerate(chat.path.ids[-1])
+            case "delete":
+                controller.delete_message(chat.path.ids[-2])
+            case "discard":
+                chat.discard()
+                chat.start_new()
+                self.ask()
+            case "keep":
+                texts = tuple(message.text for message in chat.path)
+                self._pipe.send(("wanted", ("kept", texts)))
+                chat.keep_temporary()
+                assert not chat.temporary
+                self._pipe.send(("done", ("kept", texts)))
+        self._wait_for_idle()
 
     def _state(self) -> frozenset[tuple[int, str]]:
         rows = self._store.rows("SELECT id, text FROM messages")

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QRadioButton
 
 from rdchat.chat.listing import ChatRow
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedChat
+from rdchat.services.chat_controller import NOT_KEPT
 from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
 from rdchat.ui.style.theme import Theme
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
@@ -48,6 +49,13 @@ def test_a_chat_is_exported_from_its_row(menu: Menu, chat: Chat):
     next(action for action in row.actions() if action.text() == "Export…").trigger()
     assert menu.title == "Export “Bread”"
     menu.sheet.close()
+
+
+def test_a_temporary_chat_says_why_it_is_not_exported(menu: Menu, chat: Chat):
+    menu.actions.new_temporary.trigger()
+    with chat.qtbot.waitSignal(chat.controller.notice_raised) as notice:
+        menu.actions.export_chat.trigger()
+    assert notice.args == [NOT_KEPT]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QLabel, QMessageBox, QWidget
 
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
+from rdchat.services.chat_controller import NOT_KEPT
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from rdchat.ui.window.main_window import MainWindow
@@ -66,8 +67,15 @@ def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_p
     assert chat.path[0].text == WORDS
     assert listed(chat.controller.chats) == []
     assert not window.actions_.delete.isEnabled()
-    assert not window.actions_.export_chat.isEnabled()
     assert not holders(tmp_path)
+
+
+def test_it_says_why_it_has_no_branch(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    with chat.qtbot.waitSignal(chat.controller.notice_raised) as notice:
+        chat.controller.branch(chat.path.ids[0])
+    assert notice.args == [NOT_KEPT]
 
 
 def test_an_empty_one_ends_without_a_question(window: MainWindow, chat: Chat, temporary: Path) -> None:
