@@ -132,7 +132,7 @@ class Endpoints:
                 watch.cancel()
                 self._queue.stop_request(job, DisconnectedError())
 
-    async def _read_for_count(self, read_images: Callable[[], ReplyRequest], receive: Receive) -> ReplyRequest:
+    async def _read_for_count(self, read_images: Callable[[], ReplyRequest | None], receive: Receive) -> ReplyRequest:
         """Read the images of a request whose tokens are counted, until its client leaves."""
         reading = asyncio.ensure_future(self._queue.read_images(read_images))
         watch = asyncio.ensure_future(_wait_for_disconnect(receive))

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, RdchatError, one_line
-from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import (
+    FinishReason,
+    GenerationEvent,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+    TokenEvent,
+)
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.interfaces.reply_request import Part, ReplyParts, ReplyRequest
 from rdchat.server.served_models import ServedModels, ServerEngine, Stop, no_model
@@ -21,6 +28,9 @@ _REPORT_INTERVAL_S = 0.1
 _LONGEST_WAIT_S = 60
 _STOPPED = "The person at the machine stopped this request."
 
+ReadImages = Callable[[], ReplyRequest | None]
+"""Reads another image of a request, on any thread; returns the request once there is none left."""
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -32,7 +42,10 @@ class Job:
         parts: The parts of the reply for its handler; an exception is the error of the request, and None its end.
         stopped: Whether it was stopped here.
         stop: Stops the engine's work for it.
-        read_images: Returns the request with its images, on any thread; None if there are none, or they are read.
+        read_images: See `RequestQueue.submit`; None if there are no images, or they are read.
+        images_read: Calls of `read_images`.
+        is_seeing: Whether an image is computed that is not the last one.
+        task: Carries it out.
     """
 
     client: str
@@ -42,7 +55,10 @@ class Job:
     parts: asyncio.Queue[Part | Exception | None] = field(default_factory=asyncio.Queue)
     stopped: bool = False
     stop: Stop = lambda: None
-    read_images: Callable[[], ReplyRequest] | None = None
+    read_images: ReadImages | None = None
+    images_read: int = 0
+    is_seeing: bool = False
+    task: asyncio.Task[None] | None = None
     _began: float = 0.0
     _tokens: int = 0
     _drafted: int = 0
@@ -82,7 +98,8 @@ class RequestQueue:
     """The requests of all clients; everything here runs on the server's event loop.
 
     The client whose last turn is the longest ago is next; each keeps the order of its requests. With `a1 a2 b1 c1`
-    waiting behind a request of `a`, the order is `b1 c1 a1 a2`.
+    waiting behind a request of `a`, the order is `b1 c1 a1 a2`. While several images of a request are seen, each
+    other client gets one turn for a request without images: the engine makes its reply between two images.
 
     Args:
         settings: The server's settings.
@@ -102,8 +119,8 @@ class RequestQueue:
         self._settings = settings
         self._on_change = on_change
         self._waiting: list[Job] = []
-        self._running: Job | None = None
-        self._task: asyncio.Task[None] | None = None
+        # The last one is carried out; one before it waits for its end between two images.
+        self._running: list[Job] = []
         self._turns = 0
         # Number of each client's last turn; forgotten once no client waits.
         self._last_turns: dict[str, int] = {}
@@ -116,7 +133,7 @@ class RequestQueue:
         self._closed = False
         # The process that counts also makes the tokens of the next reply's prompt.
         self._counting = asyncio.Lock()
-        # The images of one request are read at a time, while the engine answers others.
+        # One image is read at a time, while the engine answers others.
         self._reading = asyncio.Lock()
         self._reading_task: asyncio.Task[None] | None = None
 
@@ -126,11 +143,11 @@ class RequestQueue:
         path: str,
         user_agent: str,
         request: ReplyRequest,
-        read_images: Callable[[], ReplyRequest] | None = None,
+        read_images: ReadImages | None = None,
     ) -> Job:
         """Queue a request; its parts come one by one.
 
-        Its turn at the engine comes once its images are read; those of other clients do not wait for it.
+        Its turn at the engine comes once its images are read: one at a call, in turns with those of other requests.
 
         Raises:
             ApiError: If too many requests wait.
@@ -147,26 +164,34 @@ class RequestQueue:
         self._waiting.append(job)
         if read_images is not None and self._reading_task is None:
             self._reading_task = asyncio.get_running_loop().create_task(self._read_waiting())
-        if self._running is None:
-            self._begin_next()
+        self._begin_next()
         self._publish()
         return job
 
-    async def read_images(self, read: Callable[[], ReplyRequest]) -> ReplyRequest:
-        """Read the images of a request, after those of others that are being read."""
+    async def read_images(self, read: ReadImages) -> ReplyRequest:
+        """Read the images of a request, in turns with those of others."""
+        while (request := await self._read_image(read)) is None:
+            pass
+        return request
+
+    async def _read_image(self, read: ReadImages) -> ReplyRequest | None:
         async with self._reading:
             return await asyncio.to_thread(read)
 
     async def _read_waiting(self) -> None:
-        """Read the images of the waiting requests, in the order of their turns."""
-        while job := next((each for each in self._in_turn() if each.read_images), None):
+        """Read the images of the waiting requests, one of each in the order of their turns."""
+        while unread := [each for each in self._in_turn() if each.read_images]:
+            job = min(unread, key=lambda each: each.images_read)
             assert job.read_images is not None
+            job.images_read += 1
             try:
-                job.request = await self.read_images(job.read_images)
-                job.read_images = None
+                request = await self._read_image(job.read_images)
             except Exception as error:
                 self.stop_request(job, error)
-            if self._running is None:
+                continue
+            if request is not None:
+                job.request = request
+                job.read_images = None
                 self._begin_next()
                 self._publish()
         self._reading_task = None
@@ -190,10 +215,9 @@ class RequestQueue:
         if job in self._waiting:
             self._waiting.remove(job)
             self._answered += 1
-            if self._running is None:
-                self._begin_next()
+            self._begin_next()
             self._publish()
-        elif job is self._running and not job.stopped:
+        elif job in self._running and not job.stopped:
             job.stopped = True
             job.stop()
         # What was not sent is of no use, and may be long.
@@ -214,7 +238,7 @@ class RequestQueue:
             self.stop_request(job, _closing())
 
     def _jobs(self) -> list[Job]:
-        return [*self._waiting, *([self._running] if self._running else [])]
+        return [*self._waiting, *self._running]
 
     def _in_turn(self) -> Iterator[Job]:
         """Yield the waiting requests in the order of their turns."""
@@ -227,26 +251,33 @@ class RequestQueue:
             yield job
 
     def _next_ready(self) -> Job | None:
-        """Return the next request whose images are read; each client's requests keep their order."""
+        """Return the next request that may begin; each client's requests keep their order."""
         behind = set[str]()
         for job in self._in_turn():
-            if job.read_images is not None:
+            if job.read_images is not None or not all(self._may_pause(each, job) for each in self._running):
                 behind.add(job.client)
             elif job.client not in behind:
                 return job
         return None
 
+    def _may_pause(self, running: Job, job: Job) -> bool:
+        """Return whether a request may be answered between two images of one that runs."""
+        is_next = self._last_turns.get(job.client, 0) < self._last_turns[running.client]
+        loads = self._settings.may_load_models and job.request.model != running.request.model
+        return running.is_seeing and is_next and not job.request.images and not loads
+
     def _begin_next(self) -> None:
+        """Begin the next request, if one may begin."""
+        if not self._jobs():
+            self._last_turns.clear()
         job = self._next_ready()
-        self._running = job
         if job is None:
-            if not self._waiting:
-                self._last_turns.clear()
             return
         self._waiting.remove(job)
         self._turns += 1
         self._last_turns[job.client] = self._turns
-        self._task = asyncio.get_running_loop().create_task(self._run(job))
+        self._running.append(job)
+        job.task = asyncio.get_running_loop().create_task(self._run(job))
 
     async def _run(self, job: Job) -> None:
         """Carry out a request, then begin the next one."""
@@ -259,6 +290,7 @@ class RequestQueue:
                 job.parts.put_nowait(error)
         self._mean_s += (time.monotonic() - began - self._mean_s) / 4
         self._answered += 1
+        self._running.remove(job)
         self._begin_next()
         self._publish()
 
@@ -276,6 +308,9 @@ class RequestQueue:
             job.begin_reply()
             async with aclosing(self._events(job, partial(self.engine.generate, generation))) as batches:
                 async for batch in batches:
+                    job.is_seeing = isinstance(batch[-1], PrefillProgress) and batch[-1].images > 1
+                    if job.is_seeing:
+                        self._begin_next()
                     if job.stopped:
                         continue
                     if tokens := [event for event in batch if isinstance(event, TokenEvent)]:
@@ -333,10 +368,9 @@ class RequestQueue:
         if self._report is not None:
             self._report.cancel()
             self._report = None
-        running = self._running.facts if self._running else None
-        self.facts = ServerFacts(
-            self.facts.address, running, tuple(job.facts for job in self._in_turn()), self._answered
-        )
+        running = self._running[-1].facts if self._running else None
+        waiting = tuple(job.facts for job in (*self._running[:-1], *self._in_turn()))
+        self.facts = ServerFacts(self.facts.address, running, waiting, self._answered)
         self._on_change(self.facts)
 
     def _publish_soon(self) -> None:

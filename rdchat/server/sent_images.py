@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,21 +30,22 @@ class SentImages:
         self._sizes: dict[str, tuple[int, int]] = {}
 
     @asynccontextmanager
-    async def reader(self, request: ReplyRequest) -> AsyncGenerator[Callable[[], ReplyRequest]]:
-        """Give a function that reads a request's images, and returns it with images that are files of known sizes.
+    async def reader(self, request: ReplyRequest) -> AsyncGenerator[Callable[[], ReplyRequest | None]]:
+        """Give a function that reads a request's images.
 
-        The function blocks, and ends when the block does. An old image that cannot be read is a placeholder, as other
+        Each call reads one; the call after the last one returns the request with images that are files of known sizes.
+        A call blocks, and ends when the block does. An old image that cannot be read is a placeholder, as other
         parts without text are. So are the oldest ones where a message or the conversation has too many. A new one that
         cannot be read is an ApiError.
         """
         ended = threading.Event()
         with temporary_folder() as folder:
             try:
-                yield partial(self._request, request, folder, partial(_check, ended))
+                yield partial(next, self._steps(request, folder, partial(_check, ended)))
             finally:
                 ended.set()
 
-    def _request(self, request: ReplyRequest, folder: Path, waiting: Waiting) -> ReplyRequest:
+    def _steps(self, request: ReplyRequest, folder: Path, waiting: Waiting) -> Iterator[ReplyRequest | None]:
         (prompt,) = request.prompts
         room = MAX_IMAGES
         left_out = set[str]()
@@ -56,10 +57,13 @@ class SentImages:
             room -= newest
             oldest = len(sent) - newest
             left_out |= {image.field for image in sent[:oldest]}
-            seen = [_UNSEEN] * oldest + [self._seen(image, folder, waiting) for image in sent[oldest:]]
+            seen: list[ChatImage | str] = [_UNSEEN] * oldest
+            for image in sent[oldest:]:
+                seen.append(self._seen(image, folder, waiting))
+                yield None
             messages.append(message.with_lines(seen))
         ignored = (*request.ignored, *sorted(left_out))
-        return replace(request, prompts=(replace(prompt, messages=tuple(reversed(messages))),), ignored=ignored)
+        yield replace(request, prompts=(replace(prompt, messages=tuple(reversed(messages))),), ignored=ignored)
 
     def _seen(self, image: SentImage, folder: Path, waiting: Waiting) -> ChatImage | str:
         """Return an image as a file, or the line in its place."""

@@ -2,24 +2,33 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.server.interfaces.fields import ApiError
+from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import Job, RequestQueue
+from rdchat.server.served_models import Stop
 from rdchat.server.server_settings import ServerSettings
-from tests.server.fakes import KEY, ScriptedGate
+from tests.server.fakes import KEY, MODEL, ScriptedGate
 
 
-def run(gate: ScriptedGate, use: Callable[[RequestQueue], Awaitable[None]], max_waiting: int = 100) -> None:
+def run(
+    gate: ScriptedGate, use: Callable[[RequestQueue], Awaitable[None]], max_waiting: int = 100, *, loads: bool = False
+) -> None:
     """Use a queue on an event loop, with an engine that writes nothing yet."""
 
     async def use_queue() -> None:
         gate.gate.shut()
-        await use(RequestQueue(ServerSettings(KEY, queue_length=max_waiting), gate, lambda _facts: None))
+        settings = ServerSettings(KEY, queue_length=max_waiting, may_load_models=loads)
+        await use(RequestQueue(settings, gate, lambda _facts: None))
 
     asyncio.run(use_queue())
 
@@ -176,3 +185,151 @@ def test_requests_with_images_are_among_those_that_may_wait(gate: ScriptedGate) 
         assert [await end_of(first), await end_of(second)] == [None, None]
 
     run(gate, use, max_waiting=2)
+
+
+class PausingGate(ScriptedGate):
+    """An engine whose events come when the test says so: the last reply that began pauses the one before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = list[tuple[str, Callable[[GenerationEvent | ApiError], object]]]()
+        self.begun = list[str]()
+
+    def generate(self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object]) -> Stop:
+        name = request.messages[0].content
+        self.begun.append(name)
+        self.running.append((name, on_event))
+        return lambda: None
+
+    async def go_on(self, images: int | None = None) -> str:
+        """Let the last reply end, or see an image with so many left; return which one it was."""
+        name, take = self.running[-1]
+        if images is not None:
+            take(PrefillProgress(0, 2, 8, 2, images=images))
+        else:
+            self.running.pop()
+            take(ReplyEnd(0, "", (), "", FinishReason.EOS, Statistics()))
+        await settled()
+        return name
+
+
+async def settled() -> None:
+    """Let the tasks of a queue do what they can do now."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def submit_seen(queue: RequestQueue, name: str, images: int = 3, model: str = "") -> Job:
+    """Submit a request with images that are read."""
+    seen = tuple(SentImage(Path("none"), str(number), 8, 8) for number in range(images))
+    prompt = Prompt((ChatMessage(Role.USER, name, images=seen),))
+    return queue.submit(name[0], "/v1/messages", name, ReplyRequest(model, (prompt,), {}, seed=1))
+
+
+@pytest.fixture
+def pausing() -> Iterator[PausingGate]:
+    gate = PausingGate()
+    yield gate
+    gate.close()
+
+
+def test_replies_without_images_come_between_the_images_of_another_client(pausing: PausingGate) -> None:
+    """A text waited for the decoding and the tower of all images before it."""
+
+    async def use(queue: RequestQueue) -> None:
+        submit_seen(queue, "a0")
+        for name in ("a1", "c0", "c1"):
+            submit(queue, name)
+        submit_seen(queue, "b0")
+        await settled()
+        assert pausing.begun == ["a0"], "its first image may be its last one"
+        await pausing.go_on(3)
+        assert pausing.begun == ["a0", "c0"]
+        while queue.facts.running is None or queue.facts.running.user_agent != "c0":
+            await asyncio.sleep(0.01)
+        assert waiting(queue) == ["a0", "b0", "a1", "c1"]
+        assert await pausing.go_on() == "c0"
+        assert await pausing.go_on(3) == "a0"
+        assert pausing.begun == ["a0", "c0"], "each other client has one turn"
+        other = submit(queue, "d0")
+        await settled()
+        assert await pausing.go_on() == "d0"
+        assert await end_of(other) is None
+        assert await pausing.go_on(1) == "a0"
+        submit(queue, "e0")
+        await settled()
+        assert [await pausing.go_on() for _ in range(5)] == ["a0", "b0", "e0", "a1", "c1"]
+        assert not waiting(queue)
+
+    run(pausing, use)
+
+
+@pytest.mark.parametrize("other", ["images", "another model"])
+def test_what_cannot_come_between_images_waits_for_the_reply(other: str, pausing: PausingGate) -> None:
+    async def use(queue: RequestQueue) -> None:
+        submit_seen(queue, "a0")
+        submit_seen(queue, "b0", other == "images", MODEL.name if other == "another model" else "")
+        await settled()
+        await pausing.go_on(3)
+        assert pausing.begun == ["a0"]
+        assert await pausing.go_on() == "a0"
+        assert pausing.begun == ["a0", "b0"]
+        queue.close_queue()
+
+    run(pausing, use, loads=True)
+
+
+def test_other_name_is_no_other_model_where_none_is_loaded(pausing: PausingGate) -> None:
+    async def use(queue: RequestQueue) -> None:
+        submit_seen(queue, "a0")
+        submit_seen(queue, "b0", 0, MODEL.name)
+        await settled()
+        await pausing.go_on(3)
+        assert pausing.begun == ["a0", "b0"]
+        queue.close_queue()
+
+    run(pausing, use)
+
+
+def test_paused_request_can_be_stopped(pausing: PausingGate) -> None:
+    async def use(queue: RequestQueue) -> None:
+        first = submit_seen(queue, "a0")
+        second = submit(queue, "b0")
+        await settled()
+        await pausing.go_on(3)
+        queue.cancel_request(first.facts.request_id)
+        assert isinstance(await end_of(first), ApiError)
+        assert await pausing.go_on() == "b0"
+        assert await end_of(second) is None
+        assert await pausing.go_on() == "a0"
+        assert not waiting(queue)
+
+    run(pausing, use)
+
+
+def test_images_of_requests_are_read_in_turns(gate: ScriptedGate) -> None:
+    """One image waited for the hundred of a request before it."""
+    read = list[str]()
+
+    def submit_unread(queue: RequestQueue, name: str, images: int) -> Job:
+        request = ReplyRequest("", (Prompt((ChatMessage(Role.USER, name),)),), {}, seed=1)
+        left = [None] * images
+
+        def step() -> ReplyRequest | None:
+            if not left:
+                return request
+            read.append(name)
+            return left.pop()
+
+        return queue.submit(name[0], "/v1/messages", name, request, step)
+
+    async def use(queue: RequestQueue) -> None:
+        gate.gate.open()
+        many = submit_unread(queue, "a0", 9)
+        one = submit_unread(queue, "b0", 1)
+        assert await end_of(one) is None
+        assert read[:2] == ["a0", "b0"]
+        assert await end_of(many) is None
+        assert read.count("a0") == 9
+
+    run(gate, use)

@@ -140,7 +140,7 @@ class RoundTree:
 class PrefillProgress:
     """Prompt tokens processed so far, cached ones included, of `total`.
 
-    `in_thought`: the prompt opens a thought, which the reply begins with.
+    `in_thought`: the prompt opens a thought, which the reply begins with. `images`: so many are to be seen first.
     """
 
     request_id: int
@@ -148,6 +148,7 @@ class PrefillProgress:
     total: int
     cached: int
     in_thought: bool = False
+    images: int = 0
 
 
 @dataclass(frozen=True, slots=True)

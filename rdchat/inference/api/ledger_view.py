@@ -27,8 +27,8 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the rows of each.
 
     The times of each level add up to those of the level above. A row of one stage has that stage's calls. A row of
-    several counts what it is a part of: replies in seeing and reading, rounds in drafting and checking, plain steps in
-    writing without a draft, and both of these elsewhere; 0 where these are unknown.
+    several counts what it is a part of: images in seeing, replies in reading, rounds in drafting and checking, plain
+    steps in writing without a draft, and both of these elsewhere; 0 where these are unknown.
 
     Args:
         entries: As recorded, of one ledger or of several.

@@ -69,7 +69,7 @@ def score_gap(
     prompt, images = model.encode_seen(request)
     feed = None
     if images and (image_input := model.image_input):
-        feed = image_input.see(prompt, images, request, lambda: None, start=0)
+        *_, (_, feed) = image_input.see(prompt, images, request, lambda: None, start=0)
     tokens = [*prompt, *plain[:index]]
     before = tokens[:-_TOGETHER]
     last = tokens[-_TOGETHER:]

@@ -278,14 +278,9 @@ class ReplyIterator:
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
         stops = self._shared, max(self._marked_position(), cached)
+        feed = yield from self._see()
         for done in prefill(
-            self._model,
-            self._cache,
-            self._prompt,
-            self._cancel.is_set,
-            self._ledger,
-            feed=self._see(),
-            stops=stops,
+            self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger, feed=feed, stops=stops
         ):
             self._pass_prompt(read, done)
             read = done
@@ -309,23 +304,28 @@ class ReplyIterator:
         ends = self._model.end_tokens
         return next((i + 1 for i in range(last - 1, -1, -1) if self._prompt[i] in ends), last)
 
-    def _see(self) -> Feed | None:
-        """Compute the rows of images that are not in the cache; None if all are."""
+    def _see(self) -> Generator[PrefillProgress, None, Feed | None]:
+        """Compute the rows of images that are not in the cache; None if all are. It yields before each."""
         images = self._cache.images
         image_input = self._model.image_input
         start = len(self._cache.tokens)
         if image_input is None or all(image.end <= start for image in images):
             return None
-        with self._ledger.stage(Stage.SEE), suppress(StoppedError):
-            return image_input.see(
-                self._prompt,
-                images,
-                self._reply.request,
-                self._check_cancelled,
-                start=start,
-                stage=self._ledger.stage,
-            )
-        return None
+        steps = image_input.see(
+            self._prompt,
+            images,
+            self._reply.request,
+            self._check_cancelled,
+            start=start,
+            stage=self._ledger.stage,
+        )
+        left, feed = next(steps)
+        while left and not self._cancel.is_set():
+            yield PrefillProgress(self._reply.request.request_id, start, len(self._prompt), start, images=left)
+            # No stage is open while the reader has an event.
+            with self._ledger.stage(Stage.SEE), suppress(StoppedError):
+                left, feed = next(steps)
+        return feed
 
     def _check_cancelled(self) -> None:
         if self._cancel.is_set():

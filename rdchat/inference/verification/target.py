@@ -1,7 +1,7 @@
 """The target: an unmodified mlx-lm model with its tokenizer, its token embeddings, and the pace of reading a prompt."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -222,8 +222,10 @@ class ImageInput(Protocol):
         *,
         start: int,
         stage: StageTimer = untimed,
-    ) -> Feed:
-        """Compute the rows of a prompt's images, unless they are kept, and return what feeds the prompt.
+    ) -> Iterator[tuple[int, Feed | None]]:
+        """Compute the rows of a prompt's images, unless they are kept; yield the number of those that are left.
+
+        That comes before each image. Behind the last one come 0, and what feeds the prompt.
 
         Args:
             ids: The prompt, as `place` returned it.

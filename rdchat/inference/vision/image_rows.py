@@ -398,23 +398,27 @@ class TowerInput:
         *,
         start: int,
         stage: StageTimer = untimed,
-    ) -> Feed:
+    ) -> Iterator[tuple[int, Feed | None]]:
         """See `ImageInput`."""
         images = self._images(request)
         cap = request.image_cap
         pixels = [index for index, token in enumerate(ids) if token < 0]
         # Those that are not fed count as text.
         fed = list(ids)
-        seen = list[SeenImage]()
+        new = list[tuple[ChatImage, int]]()
         for image in images:
             count = self.prompts.tokens(image, cap)
             own = pixels[:count]
             pixels = pixels[count:]
             if own[-1] >= start:
-                seen.append(self._see(image, count, request, waiting, stage))
+                new.append((image, count))
             else:
                 for index in own:
                     fed[index] = 0
+        seen = list[SeenImage]()
+        for image, count in new:
+            yield len(new) - len(seen), None
+            seen.append(self._see(image, count, request, waiting, stage))
         if sum(len(each.rows) for each in seen) != sum(token < 0 for token in fed):
             raise ModelError("An image of this chat has changed on the disk.", "Attach it again.")
         prompt = self._rows.prompt(fed, spans, seen)
@@ -430,7 +434,7 @@ class TowerInput:
             with self._hooks.rows_for_call(rows), seeing:
                 self._network(tokens, cache=cache.layers, input_embeddings=rows.embeddings)
 
-        return feed
+        yield 0, feed
 
     def _see(
         self, image: ChatImage, count: int, request: GenerationRequest, waiting: Waiting, stage: StageTimer

@@ -257,7 +257,8 @@ class ReplyParts:
 
     def take_events(self, batch: Sequence[GenerationEvent]) -> list[Part]:
         """Return what a client gets for some events."""
-        read = [event for event in batch if isinstance(event, PrefillProgress)]
+        # Nothing is sent before an image that may be refused.
+        read = [event for event in batch if isinstance(event, PrefillProgress) and not event.images]
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._request.top_log_probs is not None:
             self._choice.tokens += tokens

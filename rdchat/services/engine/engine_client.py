@@ -173,6 +173,7 @@ class EngineClient(QObject):
             direct: For the server. May be called from any thread. `on_event` is called on the engine thread at once, so
                 it must be quick; `FINAL` events come also after `cancel`, for every kind of command. Loading a model
                 for the server cancels nothing but the background. A `Failure` ends a reply whose model is unloaded.
+                A reply that comes during another direct one pauses that, as a reply for a person does.
         """
         request = EngineRequest(command, on_event, background, direct)
         # On the main thread this acts at once; from another thread it is queued.

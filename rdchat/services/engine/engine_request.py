@@ -192,7 +192,7 @@ class EngineRequest:
     @property
     def is_urgent(self) -> bool:
         """Whether a direct reply that runs pauses for it. A model is changed only after the reply has ended."""
-        return not (self.direct or self.background or isinstance(self.command, LoadModel | UnloadModel))
+        return not (self.background or isinstance(self.command, LoadModel | UnloadModel))
 
     def check_cancelled(self) -> None:
         """Raise StoppedError once it is cancelled."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.events import PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.caches_on_disk import disk_caches, segments
@@ -63,8 +63,10 @@ def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: M
     between = ids_of(model, other)
     session = ready_session(model, model)
     end = None
+    starts = 0
     running = session.generate(asked)
     for event in running:
+        starts += isinstance(event, PrefillProgress) and event.images > 0
         if isinstance(event, ReplyEnd):
             end = event
             continue
@@ -74,6 +76,7 @@ def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: M
         assert list(inner.token_ids) == between
     assert end is not None
     assert list(end.token_ids) == expected
+    assert starts == 2, "another chat comes before each image"
 
 
 @pytest.mark.slow

@@ -97,12 +97,11 @@ def test_events_come_on_the_engine_thread_for_a_request_of_any_thread(client: Cl
     assert [len(event.tokens) for event in tokens] == [1] * 4, "none is merged with another"
 
 
-def test_a_reply_for_the_person_goes_first_and_the_servers_goes_on_after_it(
-    client: Client, engine: ScriptedEngine
-) -> None:
+def test_a_later_reply_goes_first_and_the_servers_goes_on_after_it(client: Client, engine: ScriptedEngine) -> None:
+    """The server's queue begins another reply only where the first one should wait for it."""
     begin_reply(client, engine)
-    client.submit("server 2", ask(2))
     client.submit("window", ask(3), direct=False)
+    client.submit("server 2", ask(2))
     engine.gate.open()
     for name in ("server", "window", "server 2"):
         end = client.end(name)
