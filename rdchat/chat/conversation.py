@@ -202,10 +202,14 @@ class Folder:
     @property
     def description(self) -> str:
         """What its chats share, for people: `instructions, model, 2 files`."""
-        parts = {"instructions": self.project.instructions.strip(), "preset": self.project.preset}
-        parts |= {"model": self.project.model, "tools": ", ".join(self.project.tools)}
-        names = [name for name, value in parts.items() if value]
-        return ", ".join(names + ([counted(len(self.files), "file")] if self.files else []))
+        parts: dict[str, Any] = {
+            "instructions": self.project.instructions.strip(),
+            "preset": self.project.preset,
+            "model": self.project.model,
+            "tools": self.project.tools,
+            counted(len(self.files), "file"): self.files,
+        }
+        return ", ".join(name for name, value in parts.items() if value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ def export_chats(
 
             def text_of(chat: FullChat, images: Path) -> str:
                 shared = order.project_files(chat.about)
-                drawn = _draw_images(chat, shared, images, job)
+                drawn = _draw_images(chat, images, job)
                 values = order.effective_values(chat.about)
                 return text_column(as_markdown(chat, values, drawn, details=details, shared=shared))
 
@@ -321,13 +321,12 @@ def _with_projects(
         yield from (read_project(connection, folder) for folder in left.values())
 
 
-def _draw_images(chat: FullChat, shared: Sequence[AttachedFile], folder: Path, job: Job[Any]) -> dict[str, str]:
-    """Write the images of a project and a visible path to a new folder; return their addresses by digest.
+def _draw_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
+    """Write the images of a visible path to a new folder, as PNG without metadata; return their addresses by digest.
 
-    They are PNG without metadata. An image that cannot be read has no address.
+    An image that cannot be read has none.
     """
-    files = {file.digest: file for file in shared}
-    files |= {file.digest: file for message in _display_path(chat.messages) for file in message.files}
+    files = {file.digest: file for message in _display_path(chat.messages) for file in message.files}
     drawn = dict[str, str]()
     for file in files.values():
         if file.kind is not FileKind.IMAGE:

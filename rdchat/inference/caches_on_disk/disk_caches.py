@@ -58,8 +58,8 @@ class _Work:
 
     def path_of(self, segment: Segment) -> Path:
         """Return the folder of a segment, which has one for each model."""
-        is_shared = self.folder.shared is not None and segment.end <= self.shared
-        return self.folder.shared if is_shared and self.folder.shared else self.folder.path
+        shared = self.folder.shared
+        return shared if shared is not None and segment.end <= self.shared else self.folder.path
 
 
 class DiskCaches:

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Notice, uncut
-from rdchat.errors import PromptTooLongError, RdchatError
+from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams, ThinkingChoice
@@ -65,10 +65,10 @@ class ContextUse:
         last_id: Id of the last message; None for a new chat.
         turns: Messages in the prompt.
         answered: Whether the chat ends with a reply: the next message is another question.
-        images: Images of the messages in the prompt.
+        images: Images of the project and of the messages in the prompt.
         longest: See `ModelInfo.longest_count`; 0 for the model's context.
         left_out: The images that the prompt does not have.
-        project: Tokens of the project's files that are whole, without images.
+        project: Tokens that the project's files add.
     """
 
     tokens: int | None
@@ -170,10 +170,16 @@ class ContextMeter(QObject):
 
         def count(job: Job[ContextUse]) -> ContextUse:
             complete = replies.complete(prompt, count_tokens, job.check_cancelled)
-            images = sum(map(len, complete.images.values()))
-            use = ContextUse(None, *facts, images, longest, complete.left_out, complete.files_tokens)
+            images = len(complete.opening.images) + sum(map(len, complete.images.values()))
+            use = ContextUse(None, *facts, images, longest, complete.left_out)
             with suppress(PromptTooLongError):
-                return replace(use, tokens=count_tokens(complete.turns(job.check_cancelled)))
+                tokens = count_tokens(complete.turns(job.check_cancelled))
+                use = replace(use, tokens=tokens)
+                if prompt.files:
+                    without = replies.complete(replace(prompt, files=()), count_tokens, job.check_cancelled)
+                    # Some templates refuse a chat without a question.
+                    with suppress(ModelError):
+                        use = replace(use, project=tokens - count_tokens(without.turns(job.check_cancelled)))
             return use
 
         job = self._thread.run_job(count, lambda outcome: self._take(job, outcome))

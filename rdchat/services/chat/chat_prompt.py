@@ -51,7 +51,6 @@ class ChatPrompt:
         left_out: The oldest images of many, in whose place a line stands.
         files: The files of the project.
         opening: What stands before the first question: the files that are whole; `with_project` makes it.
-        files_tokens: Tokens of the text of these.
     """
 
     path: Sequence[Message]
@@ -62,7 +61,6 @@ class ChatPrompt:
     left_out: LeftOut = field(default_factory=dict)
     files: Sequence[AttachedFile] = ()
     opening: ChatMessage = _NO_OPENING
-    files_tokens: int = 0
 
     @property
     def asks(self) -> bool:
@@ -85,7 +83,6 @@ class ChatPrompt:
         whole: Sequence[AttachedFile],
         passages: Callable[[str], Sequence[str]],
         text_of: FileText,
-        tokens: int,
         check: Callable[[], None],
     ) -> "ChatPrompt":
         """Return the prompt with its project's files.
@@ -94,7 +91,6 @@ class ChatPrompt:
             whole: Those that are whole; `with_files` adds the images among them.
             passages: Returns the blocks of the others that stand before a question.
             text_of: Reads the text of a file.
-            tokens: The tokens of those that are whole.
             check: Called before each message; what it raises ends the work.
         """
         blocks = [block_of(file, text_of(file)) for file in whole if file.kind is not FileKind.IMAGE]
@@ -107,7 +103,7 @@ class ChatPrompt:
         typed = "\n\n".join([*filter(None, passages(self.typed)), self.typed]) if self.typed.strip() else self.typed
         images = [file for file in whole if file.kind is FileKind.IMAGE]
         opening = ChatMessage(Role.USER, "\n\n".join(blocks))
-        return replace(self, path=path, typed=typed, files=images, opening=opening, files_tokens=tokens)
+        return replace(self, path=path, typed=typed, files=images, opening=opening)
 
     def with_files(
         self,

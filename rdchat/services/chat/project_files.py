@@ -68,7 +68,7 @@ class ProjectFiles:
             taken += tokens if fits else 0
         number = min(_MOST_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
         passages = lambda question: [self._passages(file, question, max(number, 1)) for file in parts]  # noqa: E731
-        return prompt.with_project(whole, passages, self._text_of, taken, check)
+        return prompt.with_project(whole, passages, self._text_of, check)
 
     def _tokens_of(self, file: AttachedFile, model: str, count: Count) -> int:
         key = (model, file)

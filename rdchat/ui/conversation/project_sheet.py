@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QWidget
 
 from rdchat.chat.attachments.attached_file import too_large
@@ -14,6 +15,7 @@ from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.tools.built_in import server_title
 from rdchat.ui.conversation.regenerate_sheet import ModelChoice
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
+from rdchat.ui.files.file_drops import local_files
 from rdchat.ui.style.buttons import Action, TextButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, button_text, small_text, visible_text
 from rdchat.ui.style.layouts import Sheet, choice_box, column, fill_box, form_layout, nothing, row, text_field
@@ -64,7 +66,6 @@ class ProjectSheet(Sheet):
         self.preset = choice_box("Preset of the project", "Options that you saved under a name.", letters=16)
         fill_box(self.preset, [("Model's default", None), *presets], project.preset)
         self.model = choice_box("Model of the project", _MODEL_TIP, letters=16)
-        self._chosen_model = project.model
         self.offer_models()
         self.tools = {each.name: QCheckBox(button_text(server_title(each.name))) for each in controller.servers.usable}
         for name, box in self.tools.items():
@@ -90,7 +91,11 @@ class ProjectSheet(Sheet):
         question = self.instructions.toPlainText
         attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=question)
         attacher.noted.connect(self._show_problem)
+        self.attach_files = attacher.attach_files
         self.add.clicked.connect(attacher.choose_files)
+        self.setAcceptDrops(True)
+        # A file that is dropped on it would become the text of its address.
+        self.instructions.setAcceptDrops(False)
         self.chips.height_changed.connect(self.fit)
         self.files.changed.connect(self._show_files)
         self.finished.connect(self._end_files)
@@ -98,9 +103,15 @@ class ProjectSheet(Sheet):
         self.files.restore_files([(file, text_of(file)) for file in folder.files])
         self._show_files()
 
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        event.setAccepted(bool(local_files(event.mimeData())))
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self.attach_files(local_files(event.mimeData()))
+
     def offer_models(self) -> None:
         """Offer the models that a search found; the choice stays."""
-        chosen = self.model.currentData() if self.model.count() else self._chosen_model
+        chosen = self.model.currentData() if self.model.count() else self._folder.project.model
         choices = [choice for choice in self._models() if choice[1] is not None]
         unknown = [] if chosen is None or chosen in {each for _, each in choices} else [(chosen, chosen)]
         fill_box(self.model, [("The one that is loaded", None), *choices, *unknown], chosen)
@@ -135,6 +146,10 @@ class ProjectSheet(Sheet):
         else:
             text = _TOO_LONG
         self.note.show_text(problem or text)
+        # Chips are made after the buttons, and stand before them.
+        for chip in self.chips.row.chips[-1:]:
+            QWidget.setTabOrder(chip.remove or chip, self.buttons[0])
+            QWidget.setTabOrder(*self.buttons)
         self.buttons[-1].setEnabled(not problem and all(each.file for each in self.files.files))
         self.fit()
 

@@ -160,7 +160,7 @@ def import_text(report: ImportReport) -> str:
     parts = []
     if report.chats:
         parts.append(f"{counted(report.messages, 'message')} from {sources}.")
-    if report.chats and report.projects:
+    if report.projects:
         parts.append(f"{counted(report.projects, 'project')} with instructions or files.")
     if report.already_here:
         were = "was" if report.already_here == 1 else "were"

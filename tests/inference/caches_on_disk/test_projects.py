@@ -1,6 +1,7 @@
 """What the chats of a project begin with is read once, by whichever chat comes first, and kept with the project."""
 
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,3 +93,38 @@ def test_a_chat_outside_of_projects_keeps_all_of_its_own(chat_folder: Path) -> N
     session.disk.finish_writing(60)
     assert files(chat_folder.parent / "project") == []
     assert ends(chat_folder.parent / "chat0")[0] == 16
+
+
+@pytest.mark.parametrize("name", ["llama", "recurrent state", "a sliding window"])
+def test_a_kill_while_the_project_is_kept_loses_and_doubles_nothing(name: str, chat_folder: Path) -> None:
+    """Files are whole or missing (`test_kills`), so a kill leaves the first ones, and one under another name."""
+    model = MODELS[name]()
+    chats = chat_folder.parent
+    first = project_request(model, chats, 0)
+    length = shared_length(model, first)
+    counts = list[int]()
+    for written in range(20):
+        shutil.rmtree(chats / "project")
+        session = ChatSession(model, cache_bytes=PLENTY)
+        list(session.generate(project_request(model, chats, 0)))
+        step = 0
+        while step < written and (session.disk.write_next() or step == 0):
+            while session.disk._writer.has_more:
+                time.sleep(0.001)
+            step += 1
+        session.disk._work = []
+        session.disk._writer.wait_for_jobs(60)
+        for folder in (chats / "project").glob("*"):
+            (folder / "part-of a file").write_bytes(b"half")
+        shutil.rmtree(chats / "chat0")
+        counts.append(reply(model, project_request(model, chats, 1)).statistics.disk_prompt_tokens)
+        assert ends(chats / "project")[-1] == length
+        names = [path.name for folder in (chats / "project", chats / "chat1") for path in files(folder)]
+        assert len(whole_names := [each for each in names if Segment.named(each)]) == len(set(whole_names))
+        shutil.rmtree(chats / "chat1")
+        counted = reply(model, project_request(model, chats, 0)).statistics.disk_prompt_tokens
+        assert length <= counted < length + 3
+        shutil.rmtree(chats / "chat0")
+    assert counts[0] == 0
+    assert sorted(counts) == counts
+    assert counts[-1] >= length

@@ -11,8 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from transformers import AutoTokenizer
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.verification.kv_cache import shared_prefix
 from tests.cases.outcomes import INPUTS
 from tests.inference.prompts.folders import assistant, user
 from tests.inference.prompts.thinking_templates import DEEPSEEK, QWEN
@@ -150,6 +151,25 @@ def test_no_text_of_a_chat_is_lost_by_its_template(
 @given(messages=some.lists(_MESSAGE, min_size=1, max_size=8))
 def test_no_text_of_many_chats_is_lost(prompts: ModelPrompts, tokenizer: Any, messages: list[ChatMessage]) -> None:
     _check(prompts, tokenizer, messages)
+
+
+@pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
+@settings(max_examples=8)
+@given(messages=some.lists(_MESSAGE, max_size=4), question=_TEXT, has_system=some.booleans())
+@example(messages=[], question="@", has_system=True)
+def test_the_chats_of_a_project_share_its_files_and_nothing_of_their_own(
+    prompts: ModelPrompts, tokenizer: Any, messages: list[ChatMessage], question: str, has_system: bool
+) -> None:
+    """What a prompt has in common with that of the instructions and files alone is kept for all chats."""
+    shared = [*([ChatMessage(Role.SYSTEM, "@")] if has_system else []), user("<file>@ and @</file>")]
+    numbered = _numbered([*shared, user(question), *messages])
+    beginning = numbered[: len(shared)]
+    chat = join_neighbours(numbered)
+    alone, prompt = (prompts.encode(each, None, 100_000) for each in (beginning, chat))
+    common = _words(tokenizer.decode(prompt[: shared_prefix(alone, prompt)]))
+    assert common == [word for each in beginning for word in _words(each.content) if word in common]
+    if not any(each.role is Role.SYSTEM for each in messages):
+        assert set(_words(beginning[-1].content)) <= set(common)
 
 
 def _encoded(prompts: ModelPrompts, tokenizer: Any, *messages: ChatMessage) -> str:

@@ -8,13 +8,14 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, image_file
 from rdchat.chat.conversation import ContextCut, Conversation, Folder, Message, Project
 from rdchat.chat.presets import Preset
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineState
+from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
 
@@ -201,11 +202,40 @@ def test_a_file_that_does_not_fit_gives_the_passages_of_each_question(window: Wi
     assert "about wine" in messages[2].content
 
 
-def test_the_ring_counts_the_files(window: Window) -> None:
-    folder = add_files(window, make_project(window, Project()), text_file("a.txt", "Alpha beta gamma"))
+def test_the_ring_counts_what_the_files_add(window: Window, engine: ScriptedEngine) -> None:
+    """Whole files, passages and images; the fake model counts words, and one token more for each message."""
+    picture = image_file(encoded(photo(), "PNG"), "fox.png")
+    folder = add_files(window, make_project(window, RHYME), text_file("a.txt", "Alpha beta gamma"), picture)
     window.controller.chat.start_new(folder.id)
     meter = window.controller.context.meter
-    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None and meter.use.project > 0)
+    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None)
+    use = meter.use
+    assert use is not None
+    # <file name="a.txt">, three words, </file>, and the message.
+    assert use.project == 7
+    assert use.tokens == 7 + 2
+    assert use.images == 1
+    window.controller.chat.set_typed("one two")
+    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == "one two")
+    assert meter.use is not None
+    # The question is a part of the first message.
+    assert meter.use.project == 6
+    assert meter.use.tokens == 2 + 7 + 2
+
+
+def test_images_of_the_project_stand_before_the_first_question(window: Window, engine: ScriptedEngine) -> None:
+    pictures = [image_file(encoded(photo(37, height), "PNG"), f"{height}.png") for height in (23, 29)]
+    folder = add_files(window, make_project(window, Project()), pictures[0], text_file("a.txt", "Alpha"), pictures[1])
+    window.controller.chat.start_new(folder.id)
+    window.ask("One")
+    window.ask("Two")
+    first, _, second = engine.requests[-1].messages
+    assert [image.digest for image in first.images] == [file.digest for file, _ in pictures]
+    assert first.content == '<file name="a.txt">\nAlpha\n</file>\n\nOne'
+    assert not any(first.image_places)
+    assert second.images == ()
+    (opening,) = engine.requests[-1].shared
+    assert opening.images == first.images
 
 
 def test_texts_are_stored_once_and_go_with_their_last_use(window: Window) -> None:
@@ -284,7 +314,7 @@ def test_no_text_of_a_project_is_lost_or_doubled(
     by_file = dict(files)
     prompt = ChatPrompt(path, system, typed, files=[file for file, _ in files])
     complete = prompt.with_project(
-        prompt.files, lambda question: [f"[{part}|{question}]" for part in parts], by_file.__getitem__, 0, lambda: None
+        prompt.files, lambda question: [f"[{part}|{question}]" for part in parts], by_file.__getitem__, lambda: None
     ).with_files(by_file.__getitem__)
     turns = complete.turns()
     said = "\n\n".join(turn.content for turn in turns if turn.role is not Role.SYSTEM)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
+from rdchat.chat.conversation import MessageStatus, Project
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
@@ -103,6 +104,46 @@ def test_a_first_prompt_that_is_answered_again_or_edited_asks(
         wait_for_question(window, asked, 2)
         window.controller.stop_reply()
     assert len(engine.requests) == 1
+
+
+def test_files_of_a_project_go_to_a_server_only_after_a_question_that_counts_them(
+    window: Window, engine: ScriptedEngine, asked: list[Waiting]
+) -> None:
+    """Also a new chat asks, where one without files does not; other files ask again, and so does another chat."""
+    order = window.controller.chats.order
+    files = [(attached(ReadFile(name, FileKind.TEXT, (name,)), name), name) for name in ("Alpha", "Beta")]
+    folder = order.create_folder("Work")
+    assert folder is not None
+    order.set_project(folder, Project(), files[:1])
+    load(window, REMOTE)
+    chat = window.controller.chat
+
+    def ask(number: int, words: str) -> None:
+        sent = len(engine.requests)
+        window.controller.send(words)
+        question = wait_for_question(window, asked, number)
+        assert len(engine.requests) == sent
+        assert [file.name for file in question.prompt.files] == [file.name for file in order.folders[0].files]
+        window.controller.replies.agree(question, "https://studio.local")
+        window.wait_for(EngineState.IDLE)
+        assert all(file.name in engine.requests[-1].messages[0].content for file in order.folders[0].files)
+
+    chat.start_new(folder.id)
+    ask(1, "One")
+    window.ask("Two")
+    assert len(asked) == 1
+    order.set_project(order.folders[0], Project(), files)
+    ask(2, "Three")
+    chat.start_new(folder.id)
+    ask(3, "One")
+    # A chat that may go there, and is moved into the project.
+    chat.start_new()
+    window.ask("Plain")
+    assert len(asked) == 3
+    stored = chat.stored_conversation
+    assert stored is not None
+    order.move(stored, folder.id)
+    ask(4, "Now with files")
 
 
 def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(

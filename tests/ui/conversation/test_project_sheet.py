@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import QMimeData, Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
@@ -15,6 +16,7 @@ from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
+from tests.ui.files.dropping import drag_over, drop, files_data
 
 MODELS = [("tiny", None), ("Big", "/models/big")]
 SHORT = Preset("Short", "short")
@@ -111,6 +113,40 @@ def test_files_are_added_shown_and_saved(qtbot: QtBot, chat: Chat, sheet: Projec
     assert chat.store.file_text(folder_of(chat).files[0]) == "Alpha beta"
     chat.controller.chats.undo()
     assert folder_of(chat).files == ()
+
+
+def test_files_are_dropped_anywhere_on_the_sheet(qtbot: QtBot, chat: Chat, sheet: ProjectSheet, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Alpha beta")
+    assert not sheet.instructions.acceptDrops()
+    text = QMimeData()
+    text.setText("Words")
+    assert not drag_over(sheet, text)
+    assert drop(sheet, files_data(path, tmp_path / "gone.txt"))
+    qtbot.waitUntil(sheet.buttons[-1].isEnabled)
+    assert [file.name for file in sheet.files.files] == ["notes.txt"]
+    assert "gone.txt" in sheet.problem.text()
+    sheet.buttons[-1].click()
+    assert [file.name for file in folder_of(chat).files] == ["notes.txt"]
+
+
+def test_tab_goes_through_the_sheet_from_top_to_bottom(qtbot: QtBot, sheet: ProjectSheet, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Alpha")
+    sheet.attach_files([str(tmp_path / "a.txt")])
+    qtbot.waitUntil(sheet.buttons[-1].isEnabled)
+    sheet.instructions.setFocus()
+    names = list[str]()
+    while "Save" not in names:
+        focused = sheet.focusWidget()
+        assert focused is not None
+        names.append(focused.accessibleName() or str(focused.property("text")))
+        qtbot.keyClick(focused, Qt.Key.Key_Tab)
+    options = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
+    *chips, remove, cancel, save = names[len(options) :]
+    assert names[: len(options)] == options
+    assert chips[0] == "Add Files…"
+    assert chips[-1].startswith("a.txt, 4 tokens")
+    assert [remove, cancel, save] == ["Remove a.txt", "Cancel", "Save"]
 
 
 def test_files_that_are_there_are_shown_and_removed(theme: Theme, window: MainWindow, chat: Chat) -> None:

@@ -1,0 +1,54 @@
+"""A project is stored with its files in one step, or not."""
+
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rdchat.chat.store import ConversationStore
+from tests.chat.conftest import StartProcess
+from tests.chat.storage.project_texts import NAMES, files_named
+from tests.processes import moments
+
+KILLED = """
+import sys
+from pathlib import Path
+from rdchat.chat.conversation import Project
+from rdchat.chat.store import ConversationStore
+from tests.chat.storage.project_texts import NAMES, files_named
+
+store = ConversationStore(Path(sys.argv[1]))
+print("begun", flush=True)
+for number in range(10**6):
+    names = NAMES[number % 2]
+    store.organiser.set_project(1, Project(names), files_named(names))
+"""
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.slow)])
+def test_a_kill_while_files_are_stored_leaves_those_of_before_or_after(
+    tmp_path: Path, start_process: StartProcess, kills: int
+) -> None:
+    """Whole, with the instructions that came with them, and no text without a file."""
+    database = tmp_path / "chats.db"
+    with closing(ConversationStore(database)) as store:
+        store.organiser.create_folder("Work")
+    seen = set[str]()
+    for moment_s in moments(kills, 0.4, 76):
+        process = start_process(KILLED, database)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(moment_s)  # the moment itself is what is tried, not something that is waited for
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with closing(ConversationStore(database)) as store:
+            assert store.notice is None
+            (folder,) = store.organiser.folders()
+            names = folder.project.instructions
+            seen.add(names)
+            assert [(file, store.file_text(file)) for file in folder.files] == files_named(names)
+            stored = {text for (text,) in store.rows("SELECT text FROM file_texts")}
+            assert stored == {text for _, text in files_named(names)}
+    assert seen - {""} <= set(NAMES)
