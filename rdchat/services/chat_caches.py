@@ -17,6 +17,7 @@ from rdchat.errors import RdchatError
 from rdchat.files import cache_folders
 from rdchat.inference.api.events import PrefixCacheFacts
 from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
@@ -146,6 +147,7 @@ class MemoryCacheControl(QObject):
 
     def drop_caches(self) -> None:
         """Drop the caches of all chats: what was computed from one of them must not stay."""
+        shared_images().forget_images()
         if self._slot.info is not None:
             self._slot.engine.submit(LimitPrefixCaches(0), lambda _event: None)
             self.ask_for_caches()

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.inference.vision.image_process import shared_images
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS, Window
 
@@ -29,3 +31,10 @@ def test_the_limit_of_the_settings_holds_from_the_start(
     unstarted.controller.open_last_chat()
     qtbot.waitUntil(lambda: unstarted.controller.memory_caches.facts is not None, timeout=WAIT_MS)
     assert engine.cache_bytes == 7_000_000
+
+
+def test_chat_that_is_discarded_leaves_no_pixels_behind(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = list[bool]()
+    monkeypatch.setattr(shared_images(), "forget_images", lambda: forgotten.append(True))
+    window.controller.chat.discarded.emit()
+    assert len(forgotten) == 1

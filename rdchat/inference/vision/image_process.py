@@ -160,6 +160,11 @@ class ImageProcess:
         """
         return self._request("draw", path, name, waiting, lambda _, out: out.read_bytes(), size=size)
 
+    def forget_images(self) -> None:
+        """Let the child forget the images that it keeps for a second use."""
+        if self._child.pid is not None:
+            self._child.submit("forget", {})
+
     def end_child(self) -> None:
         """End the child. Idempotent; the next image starts another one."""
         self._child.close()

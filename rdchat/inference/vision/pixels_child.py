@@ -3,14 +3,16 @@
 Only pixels leave the child: no EXIF, which may name a place, and no other metadata.
 """
 
+import hashlib
 import io
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import lru_cache
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageCms, ImageOps
 
 from rdchat import host, mac_desktop
@@ -25,6 +27,8 @@ from rdchat.work.served import serve
 MAX_BYTES = 50_000_000
 MAX_PIXELS = 100_000_000
 _MAX_CONVERTED_BYTES = 4 * MAX_PIXELS
+# Each image is looked at, drawn and prepared, and decoding takes up to 5 s: the pixels of the latest ones are kept.
+_KEPT_BYTES = 3 * MAX_PIXELS
 # Pillow reads more, but some of these run programs: EPS starts Ghostscript. HEIC it does not read.
 _NAMES = {each.name.upper(): each.name for each in FORMATS if each is not HEIC}
 _KINDS = " or ".join(", ".join(_NAMES.values()).rsplit(", ", 1))
@@ -34,6 +38,19 @@ _SAVE_SMALLER = "Save a smaller copy of it."
 # What a profile calls its colours, and Pillow's mode of them.
 _SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK"}
 _WHOLE_RANGES = (1.0, 255.0, 65535.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """A decoded image: its pixels, (height, width, 3), its format, and the note for the person."""
+
+    pixels: npt.NDArray[np.uint8]
+    format: str
+    note: str
+
+
+# By the hash of the file.
+_kept = OrderedDict[bytes, _Picture]()
 
 
 def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:  # noqa: ARG001  all calls have it
@@ -47,12 +64,9 @@ def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:  # n
     Raises:
         ImageRefusedError: If it cannot be read.
     """
-    data, kind = _read(Path(path), name)
-    width, height = decoded(data, name).size
-    opened = _opened(data, name)
-    # MPO is JPEG with more pictures.
-    kind = kind or _NAMES.get(str(opened.format), "JPEG")
-    return {"width": width, "height": height, "format": kind, "note": _note(opened)}
+    picture = _picture(Path(path), name)
+    height, width, _ = picture.pixels.shape
+    return {"width": width, "height": height, "format": picture.format, "note": picture.note}
 
 
 def prepare(
@@ -80,8 +94,7 @@ def prepare(
         ImageRefusedError: If it cannot be read.
         ModelError: If the settings are invalid.
     """
-    data, _ = _read(Path(path), name)
-    prepared = PROCESSORS[processor].prepare(np.asarray(decoded(data, name)), settings, max_tokens)
+    prepared = PROCESSORS[processor].prepare(_picture(Path(path), name).pixels, settings, max_tokens)
     with Path(out).open("wb") as file:
         np.save(file, prepared.patches, allow_pickle=False)
     return asdict(prepared.layout)
@@ -93,31 +106,48 @@ def draw(_job: Job[Any], path: str, name: str, out: str, size: Sequence[int]) ->
     Raises:
         ImageRefusedError: If it cannot be read.
     """
-    data, _ = _read(Path(path), name)
-    image = decoded(data, name)
+    image = Image.fromarray(_picture(Path(path), name).pixels)
     image.thumbnail((size[0], size[1]), Image.Resampling.LANCZOS)
-    image.info.clear()
     image.save(out, "PNG")
     return {}
 
 
-def _read(path: Path, name: str) -> tuple[bytes, str]:
-    """Return an image's data, and HEIC if the system had to convert it."""
+def forget(_job: Job[Any]) -> dict[str, Any]:
+    """Forget the images that are kept."""
+    _kept.clear()
+    return {}
+
+
+def _picture(path: Path, name: str) -> _Picture:
+    """Decode an image, unless it is kept."""
     try:
         data = read_bytes(path, _CHOOSE, MAX_BYTES)
     except ModelError as error:
         raise ImageRefusedError(error.message.replace(str(path), name), error.hint) from error
-    if format_of(data) is not HEIC:
-        return data, ""
-    try:
-        return _converted(data), "HEIC"
-    except (OSError, ModelError) as error:
-        reader = "this Mac cannot read" if host.MACOS else "rdchat reads only on a Mac"
-        raise ImageRefusedError(f"{name} is a HEIC image, which {reader}.", _SAVE_AGAIN) from error
+    key = hashlib.sha256(data).digest()
+    picture = _kept.pop(key, None) or _decode(data, name)
+    _kept[key] = picture
+    while sum(each.pixels.nbytes for each in _kept.values()) > _KEPT_BYTES:
+        _kept.popitem(last=False)
+    return picture
 
 
-# Each image is looked at, drawn and prepared, and a conversion takes a second or two.
-@lru_cache(maxsize=1)
+def _decode(data: bytes, name: str) -> _Picture:
+    kind = ""
+    if format_of(data) is HEIC:
+        try:
+            data = _converted(data)
+        except (OSError, ModelError) as error:
+            reader = "this Mac cannot read" if host.MACOS else "rdchat reads only on a Mac"
+            raise ImageRefusedError(f"{name} is a HEIC image, which {reader}.", _SAVE_AGAIN) from error
+        kind = "HEIC"
+    pixels = np.asarray(decoded(data, name))
+    opened = _opened(data, name)
+    # MPO is JPEG with more pictures.
+    kind = kind or _NAMES.get(str(opened.format), "JPEG")
+    return _Picture(pixels, kind, _note(opened))
+
+
 def _converted(data: bytes) -> bytes:
     """Return an image that only the system can read as TIFF.
 
@@ -251,4 +281,4 @@ def main() -> int:
     """Answer requests until the parent ends."""
     # The limit is ours: a warning or an error of Pillow's own would come first.
     Image.MAX_IMAGE_PIXELS = None
-    return serve({"look": look, "prepare": prepare, "draw": draw}, prepare=Image.init)
+    return serve({"look": look, "prepare": prepare, "draw": draw, "forget": forget}, prepare=Image.init)

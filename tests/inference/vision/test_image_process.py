@@ -7,6 +7,7 @@ import re
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import zlib
 from collections.abc import Iterator
@@ -144,8 +145,10 @@ def test_heic_of_each_brand_is_converted_once_by_the_system(
 ) -> None:
     """Another program stands here for the one of a Mac; it keeps the turn and the colours in the TIFF."""
     path = tmp_path / "a.heic"
+    other = tmp_path / "b.heic"
     converted = list[bytes]()
     path.write_bytes(b"\0\0\0\x10ftyp" + brand + bytes(99))
+    other.write_bytes(path.read_bytes() + bytes(9))
     assert is_image(path), "it can be attached"
 
     def convert(image: Path, tiff: Path) -> bool:
@@ -157,14 +160,95 @@ def test_heic_of_each_brand_is_converted_once_by_the_system(
         return True
 
     monkeypatch.setattr(mac_desktop, "convert_to_tiff", convert)
-    pixels_child._converted.cache_clear()
+    pixels_child._kept.clear()
     facts = pixels_child.look(Job(), str(path), "a.heic", str(tmp_path / "out"))
     assert facts == {"width": 23, "height": 37, "format": "HEIC", "note": ""}
+    pixels_child.look(Job(), str(other), "b.heic", str(tmp_path / "out"))
     for size in ((10, 10), (100, 100)):
         pixels_child.draw(Job(), str(path), "a.heic", str(tmp_path / "out"), size)
     with Image.open(tmp_path / "out") as whole:
         assert whole.size == (23, 37)
-    assert converted == [path.read_bytes()]
+    assert converted == [path.read_bytes(), other.read_bytes()]
+
+
+@pytest.fixture
+def decodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """Return the data of each image that this process decodes."""
+    found = list[bytes]()
+    real = pixels_child.decoded
+
+    def count(data: bytes, name: str) -> Image.Image:
+        found.append(data)
+        return real(data, name)
+
+    monkeypatch.setattr(pixels_child, "decoded", count)
+    pixels_child._kept.clear()
+    yield found
+    pixels_child._kept.clear()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_that_is_looked_at_drawn_and_prepared_is_decoded_once(
+    kind: str, decodings: list[bytes], tmp_path: Path
+) -> None:
+    """A chat's file is a copy of the one that was looked at."""
+    path = stored(tmp_path, photo(90, 60), kind)
+    copy = tmp_path / "copy"
+    copy.write_bytes(path.read_bytes())
+    out = tmp_path / "out"
+    pixels_child.look(Job(), str(path), "a", str(out))
+    pixels_child.draw(Job(), str(copy), "b", str(out), (20, 20))
+    pixels_child.prepare(Job(), str(copy), "b", str(out), processor="qwen", settings=SETTINGS, max_tokens=64)
+    assert decodings == [path.read_bytes()]
+    expected = PROCESSORS["qwen"].prepare(pixels_of(path.read_bytes()), SETTINGS, 64).patches
+    assert np.array_equal(np.load(out), expected)
+    pixels_child.forget(Job())
+    assert not pixels_child._kept
+
+
+@given(some.lists(some.integers(0, 5), max_size=30))
+def test_pixels_of_the_latest_images_are_kept_within_a_limit(uses: list[int]) -> None:
+    sizes = [(10 + 10 * number, 10) for number in range(6)]
+    latest = list[int]()
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as place:
+        patch.setattr(pixels_child, "_KEPT_BYTES", 3 * 600)
+        pixels_child._kept.clear()
+        paths = [Path(place) / str(number) for number, _ in enumerate(sizes)]
+        for path, size in zip(paths, sizes, strict=True):
+            path.write_bytes(encoded(photo(*size), "PNG"))
+        for used in uses:
+            assert pixels_child._picture(paths[used], "a").pixels.shape[:2] == sizes[used][::-1]
+            latest = [used, *(each for each in latest if each != used)]
+            while sum(10 * sizes[each][0] for each in latest) > 600:
+                latest.pop()
+            assert [each.pixels.shape[1] for each in pixels_child._kept.values()] == [
+                sizes[each][0] for each in reversed(latest)
+            ]
+        pixels_child._kept.clear()
+
+
+def test_a_damaged_image_is_not_kept(decodings: list[bytes], tmp_path: Path) -> None:
+    whole = encoded(photo(64, 64), "PNG")
+    (tmp_path / "a").write_bytes(whole[: len(whole) // 2])
+    for _ in range(2):
+        with pytest.raises(ImageRefusedError):
+            pixels_child.look(Job(), str(tmp_path / "a"), "a", "")
+    assert len(decodings) == 2
+    assert not pixels_child._kept
+
+
+def test_no_process_starts_to_forget_images() -> None:
+    process = ImageProcess()
+    process.forget_images()
+    assert process._child.starts == 0
+
+
+def test_process_goes_on_after_it_forgot_its_images(images: ImageProcess, tmp_path: Path) -> None:
+    path = stored(tmp_path, photo())
+    first = images.check_image(path)
+    assert images._child.submit("forget", {}).result() == {}
+    images.forget_images()
+    assert images.check_image(path) == first
 
 
 def test_a_film_is_no_image_and_an_image_whose_own_brand_is_unknown_is_one() -> None:
