@@ -116,6 +116,8 @@ class ConversationView(Ground):
         self.stack.addWidget(self.transcript)
         self.stack.addWidget(self.welcome)
         temporary = TemporaryBar(self._chat, theme)
+        # Its button goes with the focus.
+        temporary.keep.clicked.connect(self.composer.setFocus)
         parts = (self.project, temporary, self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer)
         column(*parts, within=self, spacing=0)
         # The speed panel fits beside it in the smallest window.

@@ -19,7 +19,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat.reply_recorder import Reply
-from rdchat.services.chat_controller import ChatController
+from rdchat.services.chat_controller import NOT_KEPT, ChatController
 from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.files.part_choice import TokenCount
@@ -187,6 +187,7 @@ class Notices(QObject):
         controller.borrowed.changed.connect(self._show_borrowed)
         controller.chats.order.undo_offered.connect(self._offer_undo)
         controller.chats.conversations_changed.connect(self._end_offer)
+        controller.chat.opened.connect(self._on_opened)
         controller.context.changed.connect(self._show_outgrown)
         controller.context.summary_progressed.connect(self._show_summary_progress)
         controller.chat.files.changed.connect(self._show_outgrown)
@@ -321,6 +322,11 @@ class Notices(QObject):
         """Offer no longer to undo what something else was done after: the button would take that back."""
         if self._controller.chats.order.history.last is not self._offered:
             self.area.close_banner("undo")
+
+    def _on_opened(self) -> None:
+        """Close what is true of a temporary chat alone, which may have ended."""
+        self._end_offer()
+        self.area.close_banner(f"notice {NOT_KEPT.title}")
 
     # A chat that is too long
 

@@ -3,7 +3,6 @@
 The pause before a question takes an answer.
 """
 
-import logging
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -41,7 +40,6 @@ _APPEARED = (
 )
 _CLICKS = (QEvent.Type.MouseButtonPress, QEvent.Type.MouseButtonDblClick)
 _KEYS = (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space, Qt.Key.Key_Select)
-_LOG = logging.getLogger(__name__)
 FileMode = QFileDialog.FileMode
 SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"
 """Text of the button that calls `show_folder`."""
@@ -290,7 +288,7 @@ def ask_to_save_content(
                 written = content()
                 Path(path).write_bytes(written.encode() if isinstance(written, str) else written)
         except StorageError as error:
-            _LOG.warning("%s", error.message)
+            # Not logged: the person chose the name.
             message_box(QMessageBox.Icon.Warning, error.message, error.hint, title=title, parent=parent).open()
 
     return ask_to_save(parent, title, name, filters, write)

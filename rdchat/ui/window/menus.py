@@ -238,7 +238,7 @@ def _file(do: Commands) -> list[Command | None]:
     chat = do.controller.chat
     can_keep = lambda: chat.temporary and bool(chat.path)  # noqa: E731
     is_stored = lambda: chat.id is not None  # noqa: E731
-    tip = "A chat that is not stored"
+    tip = "New temporary chat: rdchat stores nothing of it"
     return [
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, in_front=True),
         Command("new_temporary", "New Temporary Chat", do.new_temporary, "Ctrl+Alt+N", tip=tip, in_front=True),

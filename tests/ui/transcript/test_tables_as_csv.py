@@ -2,9 +2,10 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QMenu
+from PySide6.QtWidgets import QFileDialog, QMenu
 
 from rdchat.ui.transcript.markdown.copying import blocks_of, csv_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
@@ -41,6 +42,18 @@ def test_the_menu_names_each_table(show: Show) -> None:
     widget.fill_menu(menu)
     names = [action.text() for action in menu.actions() if "CSV" in action.text()]
     assert names == ["Save Table “Wax, Colour” as CSV…", "Save Table “Ink, Colour” as CSV…"]
+
+
+def test_a_table_is_saved(show: Show, tmp_path: Path) -> None:
+    widget = widget_of(show(answered(TABLE)), 2)
+    menu = QMenu(widget)
+    widget.fill_menu(menu)
+    next(action for action in menu.actions() if "CSV" in action.text()).trigger()
+    (dialog,) = widget.window().findChildren(QFileDialog)
+    assert Path(dialog.selectedFiles()[0]).name == "table.csv"
+    dialog.fileSelected.emit(str(tmp_path / "wax.csv"))
+    dialog.close()
+    assert rows((tmp_path / "wax.csv").read_bytes())[0] == ["Wax", "Colour"]
 
 
 def test_a_long_table_is_one(show: Show) -> None:

@@ -1,7 +1,8 @@
 """The temporary chat in the window: it looks different, is left after one question, and leaves no word behind."""
 
+import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
 from rdchat.services.chat_controller import NOT_KEPT
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
@@ -22,12 +24,14 @@ IMAGE = b"\x89PNG\r\n\x1a\n\0" + bytes(range(256)) * 4
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of temporary files that a test can look through."""
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[Path]:
+    """A folder of temporary files that a test can look through; no word may be logged."""
+    caplog.set_level(logging.DEBUG, "rdchat")
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+    yield folder
+    assert WORDS not in caplog.text
 
 
 def holders(folder: Path) -> list[Path]:
@@ -59,6 +63,18 @@ def bar_of(window: MainWindow) -> QWidget:
     return bar
 
 
+def banners_of(window: MainWindow) -> list[str]:
+    return [banner.accessibleName() for banner in window.findChildren(Banner) if banner.isVisible()]
+
+
+def test_the_button_of_the_bar_keeps_it_and_leaves_the_focus_to_the_field(window: MainWindow, chat: Chat) -> None:
+    begin(window, chat)
+    chat.say(WORDS)
+    chat.qtbot.mouseClick(window.findChildren(TemporaryBar)[0].keep, Qt.MouseButton.LeftButton)
+    assert not chat.open.temporary
+    assert window.conversation.composer.field.hasFocus()
+
+
 def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
     begin(window, chat)
     assert bar_of(window).isVisible()
@@ -76,6 +92,9 @@ def test_it_says_why_it_has_no_branch(window: MainWindow, chat: Chat) -> None:
     with chat.qtbot.waitSignal(chat.controller.notice_raised) as notice:
         chat.controller.branch(chat.path.ids[0])
     assert notice.args == [NOT_KEPT]
+    assert banners_of(window) == [f"{NOT_KEPT.title} {NOT_KEPT.detail}"]
+    window.actions_.keep_chat.trigger()
+    assert not banners_of(window)
 
 
 def test_an_empty_one_ends_without_a_question(window: MainWindow, chat: Chat, temporary: Path) -> None:
@@ -182,6 +201,7 @@ def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
     chat.say(WORDS)
     chat.controller.delete_message(chat.path.ids[-1])
     assert chat.controller.chats.order.history.last is not None
+    assert banners_of(window) == ["Deleted the reply"]
     chat.hold_reply("And now?")
     chat.wait_for(EngineState.PREFILL)
     window.actions_.new_chat.trigger()
@@ -189,6 +209,7 @@ def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
     chat.finish_reply()
     assert not chat.controller.chats.new_replies
     assert chat.controller.chats.order.history.last is None
+    assert not banners_of(window)
 
 
 def test_the_panel_says_that_the_reply_is_this_one(window: MainWindow, chat: Chat) -> None:
