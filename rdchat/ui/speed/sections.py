@@ -404,6 +404,9 @@ class StatusLine(QWidget):
         self._show(formatting.load_text(progress), progress.fraction)
 
     def show_prefill(self, progress: PrefillProgress) -> None:
+        if progress.images:
+            self._show(formatting.prefill_text(progress), None)
+            return
         text = f"Reading the prompt: {progress.processed:,} of {progress.total:,}"
         self._show(text, progress.processed / max(progress.total, 1))
 

@@ -117,7 +117,9 @@ def load_text(progress: LoadProgress) -> str:
 
 
 def prefill_text(progress: PrefillProgress) -> str:
-    """Return `Reading the prompt: 512 of 2,048 tokens`, with the number of cached tokens."""
+    """Return `Seeing images: 2 left`, or `Reading the prompt: 512 of 2,048 tokens` with the number of cached tokens."""
+    if progress.images:
+        return f"Seeing images: {progress.images} left"
     cached = f", {progress.cached:,} from memory" if progress.cached else ""
     return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{cached}"
 

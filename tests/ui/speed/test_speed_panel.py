@@ -97,6 +97,9 @@ def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
     chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 512, 2048, 0))
     assert panel.status.state.text() == "Reading the prompt: 512 of 2,048"
     assert (panel.status.progress.value(), panel.status.progress.maximum()) == (250, 1000)
+    chat.controller.replies.prefill_progressed.emit(PrefillProgress(1, 0, 2048, 0, images=2))
+    assert panel.status.state.text() == "Seeing images: 2 left"
+    assert panel.status.progress.maximum() == 0, "nobody knows how long that takes"
 
 
 def test_figures_of_a_reply(panel: SpeedPanel, show: Show) -> None:

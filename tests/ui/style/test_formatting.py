@@ -41,6 +41,7 @@ def test_states_in_words() -> None:
     )
     assert formatting.load_text(LoadProgress("Warming up...", None)) == "Warming up…"
     assert formatting.prefill_text(PrefillProgress(1, 512, 2048, 0)) == "Reading the prompt: 512 of 2,048 tokens"
+    assert formatting.prefill_text(PrefillProgress(1, 0, 2048, 0, images=2)) == "Seeing images: 2 left"
 
 
 @pytest.mark.parametrize(
