@@ -51,6 +51,7 @@ class OwnOptions:
             has "tools".
         tools_off: Full names of tools of these that are switched off.
         sent_to: Addresses of the remote servers that it may be sent to.
+        notes: Whether it has notes, and proposes some.
     """
 
     preset: str | None = None
@@ -61,6 +62,7 @@ class OwnOptions:
     tools: tuple[str, ...] = ()
     tools_off: tuple[str, ...] = ()
     sent_to: tuple[str, ...] = ()
+    notes: bool = True
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)

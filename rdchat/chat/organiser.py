@@ -1,4 +1,4 @@
-"""Organises the list of chats: pins, folders, the archive, the Trash and copies."""
+"""Organises the list of chats: pins, folders with their notes, the archive, the Trash and copies."""
 
 import sqlite3
 from collections.abc import Callable, Generator, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation, Folder, Project
+from rdchat.chat.notes import Note, tidy_note
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
 from rdchat.chat.storage.stored_messages import folders_listed, set_folder_files, store_project
@@ -25,6 +26,37 @@ from rdchat.work.job import Job
 _WITHOUT_TITLE = """
     SELECT id FROM conversations WHERE title_by = 'prompt' AND deleted_at IS NULL AND unlisted = 0
     ORDER BY updated_at DESC LIMIT 20
+"""
+
+# A reply that was begun here has a drafting once it has ended.
+_NOTE_SOURCE = """
+    SELECT coalesce(group_concat(name, ' or '), '') FROM (
+        SELECT 'a file' AS name WHERE EXISTS (SELECT 1 FROM message_files WHERE conversation_id = ?1)
+            OR EXISTS (SELECT 1 FROM folder_files WHERE folder_id = ?2)
+        UNION ALL SELECT 'a result of a tool' WHERE EXISTS (
+            SELECT 1 FROM messages WHERE conversation_id = ?1 AND role = 'tool')
+        UNION ALL SELECT 'a remote or imported reply' WHERE EXISTS (
+            SELECT 1 FROM messages
+            WHERE conversation_id = ?1 AND role = 'assistant' AND status = 'complete' AND text <> '' AND NOT edited
+                AND coalesce(iif(json_valid(drafting), json_extract(drafting, '$.server'), NULL), '?') <> '')
+        UNION ALL SELECT 'an earlier note' WHERE EXISTS (
+            SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '')
+    )
+"""
+_ALL_NOTES = """
+    SELECT n.text, n.folder_id, n.conversation_id, n.source,
+        coalesce('the project “' || substr(f.name, 1, 1000) || '”', 'all chats'),
+        coalesce(date(n.created_at, 'unixepoch', 'localtime'), 'an unknown day'),
+        coalesce('the chat “' || substr(c.title, 1, 1000) || '”', 'a deleted chat'), n.id
+    FROM notes n
+    LEFT JOIN folders f ON f.id = n.folder_id
+    LEFT JOIN conversations c ON c.id = n.conversation_id AND c.deleted_at IS NULL AND c.unlisted = 0
+    ORDER BY n.id
+"""
+_KEEP_NOTE = """
+    INSERT INTO notes (folder_id, conversation_id, created_at, source, text)
+    SELECT ?1, (SELECT id FROM conversations WHERE id = ?2), ?3, ?4, ?5
+    WHERE ?5 <> '' AND NOT EXISTS (SELECT 1 FROM notes WHERE folder_id IS ?1 AND text = ?5)
 """
 
 
@@ -231,6 +263,27 @@ class ChatOrganiser:
     def erase_folder(self, folder_id: int) -> None:
         """Delete a folder in the Trash for good; its former chats stay outside of folders."""
         self._database.execute("DELETE FROM folders WHERE id = ? AND deleted_at IS NOT NULL", folder_id)
+
+    # Notes
+
+    def notes(self) -> list[Note]:
+        """Return all notes, the newest last."""
+        return [Note(*row) for row in self._database.rows(_ALL_NOTES)]
+
+    def keep_note(self, note: Note) -> None:
+        """Store a note with the time of now, once for its project, unless it is blank."""
+        values = (note.folder_id, note.chat_id, self._clock(), note.source, text_column(tidy_note(note.text)))
+        self._database.execute(_KEEP_NOTE, *values)
+
+    def change_note(self, note_id: int, text: str) -> None:
+        """Replace a note's text; a blank one deletes the note."""
+        tidy = text_column(tidy_note(text))
+        sql = "UPDATE notes SET text = ?1 WHERE id = ?2" if tidy else "DELETE FROM notes WHERE ?1 = '' AND id = ?2"
+        self._database.execute(sql, tidy, note_id)
+
+    def note_source(self, chat_id: int, folder_id: int | None) -> str:
+        """Return the source of a note that a model makes in a chat, perhaps of the project of a folder."""
+        return str(self._database.rows(_NOTE_SOURCE, chat_id, folder_id)[0][0])
 
     def _set(self, assignment: str, *parameters: object) -> None:
         self._database.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", *parameters)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rdchat import host, paths
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project, is_temporary
 from rdchat.chat.presets import STARTER_PROMPTS, Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
@@ -133,6 +133,8 @@ class Settings:
         remote_servers: Servers whose models can be chosen.
         hosts: Macs that can run a model together with this one.
         image_cap: How many tokens of the context an image may take.
+        notes_everywhere: Whether chats outside of projects have notes, which all chats share.
+        notes_tokens: The most tokens of the notes in a prompt.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -185,6 +187,8 @@ class Settings:
     remote_servers: tuple[RemoteServer, ...] = ()
     hosts: tuple[Host, ...] = ()
     image_cap: ImageCap = ImageCap.MEDIUM
+    notes_everywhere: bool = False
+    notes_tokens: int = 1000
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
@@ -356,6 +360,13 @@ class OptionOrder:
         """What a chat shares with the others of its project; nothing outside of projects."""
         folder = self.project_folder(chat)
         return folder.project if folder else Project()
+
+    def note_folders(self, chat: Conversation) -> tuple[int | None, ...]:
+        """Return the folders whose notes a chat has, that of its own notes last; None stands for all chats."""
+        folder = self.project_folder(chat)
+        shared = (None,) if self.settings.notes_everywhere else ()
+        has_notes = chat.own.notes and not is_temporary(chat.id)
+        return () if not has_notes else (*shared, folder.id) if folder else shared
 
     def project_files(self, chat: Conversation) -> tuple[AttachedFile, ...]:
         """The files that a chat shares with the others of its project."""

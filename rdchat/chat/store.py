@@ -114,7 +114,7 @@ class ConversationStore(Database):
         in_memory: Whether it is the store of a temporary chat.
 
     Attributes:
-        organiser: Pins, folders, the archive, the Trash and copies.
+        organiser: Pins, folders, notes, the archive, the Trash and copies.
         message_trash: Deleted messages.
         spans: The parts of the sidebar's list.
         reply_tokens: Token ids of replies, to draft from.

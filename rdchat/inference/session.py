@@ -201,7 +201,8 @@ class ChatSession:
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
-            cache = self.caches.take_cache(prompt, request.partition, images)
+            take = self.caches.take_cache
+            cache = take(prompt, request.partition, images) if request.leaves_cache else KVCache(self.model.network)
             self.cache = cache
         self.disk.leave(cache, request.keep)
         try:
@@ -377,7 +378,8 @@ def _release(
     caches: PrefixCaches, disk: DiskCaches, cache: KVCache, request: GenerationRequest, failed: bool, *, shared: int
 ) -> None:
     """Give a cache back after its reply, in memory and, where the request names a folder, on disk."""
-    caches.give_back(cache, request.partition, failed)
+    if request.leaves_cache or failed:
+        caches.give_back(cache, request.partition, failed)
     if not failed:
         disk.write_cache(cache, request.keep, shared)
 

@@ -88,8 +88,11 @@ class DiskCacheControl(QObject):
         if not self._timer.isActive():
             self._timer.start()
 
-    def tidy(self) -> None:
-        """Remove what must not be kept any more, and look at the size; `changed` follows."""
+    def tidy(self, *, keeps_chats: bool = True) -> None:
+        """Remove what must not be kept any more, and look at the size; `changed` follows.
+
+        Without `keeps_chats` only the caches of projects are kept, which hold nothing of a chat and no note.
+        """
         top = paths.chat_caches_dir()
         settings = self._settings.values
 
@@ -97,7 +100,8 @@ class DiskCacheControl(QObject):
             if not settings.keep_caches:
                 return []
             projects = [self._project_path(each).name for each in self._store.organiser.folders() if each.files]
-            return [*projects, *(self._path(*chat).name for chat in self._store.chats_with_caches())]
+            chats = self._store.chats_with_caches() if keeps_chats else ()
+            return [*projects, *(self._path(*chat).name for chat in chats)]
 
         def tidy() -> int:
             cache_folders.remove_folders(top, self._store.path, kept)

@@ -19,6 +19,7 @@ from rdchat.mac_desktop import HotKey
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
+from rdchat.services.chat.note_control import NoteControl
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.quick_chat import QuickChat
 from rdchat.services.chat.replies import Replies
@@ -106,6 +107,7 @@ class ChatController(QObject):
         self.benchmark = Benchmark(engine, self)
         self.borrowed = replies.borrowed
         self.titles = TitleWriter(store, replies, control, self.chats.update_list)
+        self.notes = NoteControl(store, replies, self.storage, self.disk_caches)
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
         engine.sleep_after(control.values.unload_after_minutes)
         control.changed.connect(lambda settings: engine.sleep_after(settings.unload_after_minutes))
@@ -146,6 +148,8 @@ class ChatController(QObject):
         for changed in (self.chats.conversations_changed, self.chat.options_changed):
             changed.connect(self.disk_caches.tidy_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)
+        self.chats.store_replaced.connect(self.notes.waiting.clear)
+        self.notes.changed.connect(self.chat.options_changed)
         self.chats.conversation_removed.connect(self.calls.stop_calls)
         self.chats.conversation_removed.connect(self.replies.stop_replies)
         self.replies.tools_left_out.connect(self.notice_raised)

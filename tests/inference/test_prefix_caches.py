@@ -269,6 +269,21 @@ def test_turns_of_two_interleaved_conversations_read_only_what_is_new(mode: Mode
     assert session.caches.facts.count == 2
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_request_that_leaves_no_cache_costs_a_chat_nothing(name: str) -> None:
+    """As it begins like the chat, it would take the chat's cache, and some models could not go back in it."""
+    session = ready_session(MODELS[name](), cache_bytes=PLENTY)
+    asked = whole(session.model, ask("a long text about apples", max_tokens=6))
+    end = answer(session, asked)
+    held = len(session.cache.tokens)
+    said = ChatMessage(Role.ASSISTANT, end.text)
+    aside = replace(asked, messages=(*asked.messages, said, ChatMessage(Role.USER, "notes")), leaves_cache=False)
+    assert answer(session, aside).statistics.cached_prompt_tokens == 0
+    assert session.caches.facts.count == 1
+    more = replace(asked, messages=(*asked.messages, said, ChatMessage(Role.USER, "more")))
+    assert answer(session, more).statistics.cached_prompt_tokens == held
+
+
 @pytest.mark.parametrize("mode", [Mode.SPECULATIVE, Mode.DRAFTER])
 def test_what_a_drafter_read_for_one_serves_no_other(mode: Mode) -> None:
     """A draft model that has read a prompt already would tell so by its time."""

@@ -73,7 +73,7 @@ def switch_off(window: Window) -> None:
 
 
 def switch_chat_off(window: Window) -> None:
-    window.controller.chat.keep_cache(False)
+    window.controller.chat.set_own(keep_cache=False)
 
 
 def clear(window: Window) -> None:
@@ -115,12 +115,12 @@ def test_caches_of_chats_deleted_elsewhere_are_removed(
 
 
 def test_engine_gets_no_cache_folder_while_caches_are_off(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
-    window.controller.chat.keep_cache(False)
+    window.controller.chat.set_own(keep_cache=False)
     window.ask("Hello")
     assert engine.requests[-1].keep is None
     stored = window.store.conversation(window.controller.chat.id or 0)
     assert not stored.own.keep_cache
-    window.controller.chat.keep_cache(True)
+    window.controller.chat.set_own(keep_cache=True)
     window.ask("And now")
     assert engine.requests[-1].keep is not None
     other = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24) / "model" / "0-128-x.rows"
@@ -257,3 +257,24 @@ def test_a_system_prompt_of_the_chats_own_is_not_kept_with_the_project(window: W
     window.ask("Hello")
     assert engine.requests[-1].shared == ()
     assert engine.requests[-1].messages[0].content == "My own."
+
+
+@pytest.mark.parametrize("text", ["", "I use spaces"])
+def test_caches_that_may_have_a_note_go_with_it_and_the_projects_stay(
+    window: Window, qtbot: QtBot, engine: ScriptedEngine, text: str
+) -> None:
+    folder = project_with_a_file(window)
+    notes = window.controller.notes
+    shared = shared_folder(window, engine, folder)
+    window.ask("Remember that I use tabs")
+    (note,) = notes.proposed(window.controller.chat.conversation)
+    notes.keep(note, note.text)
+    assert shared_folder(window, engine, folder) == shared
+    request = engine.requests[-1]
+    assert "I use tabs" in request.messages[1].content
+    assert "I use tabs" not in "".join(message.content for message in request.shared)
+    kept = fill(engine)
+    (note,) = window.controller.replies.notes()
+    notes.change(note, text)
+    gone(qtbot, kept)
+    assert shared.exists()

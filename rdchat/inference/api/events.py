@@ -238,6 +238,11 @@ class ReplyEnd:
     told: Thoughts = NOTHING_TOLD
     stop: str = ""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the model ended it by itself, outside of a thought."""
+        return self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING} and not self.told.unclosed
+
 
 @dataclass(frozen=True, slots=True)
 class PrefixCacheFacts:

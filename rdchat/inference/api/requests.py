@@ -460,6 +460,8 @@ class GenerationRequest:
         shared: The beginning of the messages that all chats of a project have: its last message begins that of the
             prompt. Empty outside of projects.
         image_cap: How many tokens an image may take.
+        leaves_cache: Whether its KV cache is kept in memory, and may come from there. Otherwise those of chats stay as
+            they are.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -479,6 +481,7 @@ class GenerationRequest:
     keep: CacheFolder | None = None
     shared: tuple[ChatMessage, ...] = ()
     image_cap: ImageCap = ImageCap.MEDIUM
+    leaves_cache: bool = True
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus, cut_of, uncut
+from rdchat.chat.notes import Note, notes_text
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
 
@@ -51,6 +52,7 @@ class ChatPrompt:
         left_out: The oldest images of many, in whose place a line stands.
         files: The files of the project.
         opening: What stands before the first question: the files that are whole; `with_project` makes it.
+        notes: The notes, which stand behind the opening, the newest last.
     """
 
     path: Sequence[Message]
@@ -61,6 +63,7 @@ class ChatPrompt:
     left_out: LeftOut = field(default_factory=dict)
     files: Sequence[AttachedFile] = ()
     opening: ChatMessage = _NO_OPENING
+    notes: Sequence[Note] = ()
 
     @property
     def asks(self) -> bool:
@@ -152,8 +155,9 @@ class ChatPrompt:
         cut = cut_of(self.path)
         summary = cut.context_cut.summary if cut and cut.context_cut else ""
         turns = list(history(uncut(self.path), with_summary(self.system_prompt, summary), check, self.images))
-        if self.opening.content or self.opening.images:
-            turns.insert(1 if turns and turns[0].role is Role.SYSTEM else 0, self.opening)
+        first = 1 if turns and turns[0].role is Role.SYSTEM else 0
+        before = (self.opening, ChatMessage(Role.USER, notes_text(self.notes)))
+        turns[first:first] = [each for each in before if each.content or each.images]
         if self.asks:
             turns.append(ChatMessage(Role.USER, self.typed, images=self.typed_images))
         return tuple(join_neighbours(turns))

@@ -163,7 +163,9 @@ class OpenChat(QObject):
         """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
         files = self.replies.order.project_files(self.conversation)
-        return ChatPrompt(from_cut(self.path), self.values.system_prompt, typed, self.files.images, files=files)
+        notes = self.replies.notes(self.conversation)
+        path = from_cut(self.path)
+        return ChatPrompt(path, self.values.system_prompt, typed, self.files.images, files=files, notes=notes)
 
     # Opening
 
@@ -352,9 +354,9 @@ class OpenChat(QObject):
         own = replace(own, tools=tools, tools_off=tuple(off), cleared=cleared)
         self._store_options(replace(self.conversation, own=own))
 
-    def keep_cache(self, keep: bool) -> None:
-        """Set whether the chat's KV caches may be kept on disk."""
-        self._store_options(replace(self.conversation, own=replace(self.conversation.own, keep_cache=keep)))
+    def set_own(self, **options: Any) -> None:
+        """Set whether the chat's KV caches may be kept on disk (`keep_cache`), or whether it has notes (`notes`)."""
+        self._store_options(replace(self.conversation, own=replace(self.conversation.own, **options)))
 
     def _store_options(self, conversation: Conversation) -> None:
         with self._storage.writing() if conversation.id else nullcontext():

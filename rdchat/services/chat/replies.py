@@ -1,7 +1,11 @@
 """Queues replies and sends them to the engine when a model is loaded."""
 
+from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -15,12 +19,13 @@ from rdchat.chat.conversation import (
     from_cut,
     is_temporary,
 )
+from rdchat.chat.notes import Note, notes_text
 from rdchat.chat.settings import OptionOrder
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
-from rdchat.inference.api.messages import ImageCap, Role
+from rdchat.inference.api.messages import ChatMessage, ImageCap, Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
 from rdchat.services.chat.project_files import ProjectFiles
@@ -28,11 +33,21 @@ from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecor
 from rdchat.services.chat_caches import DiskCacheControl
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.earlier_replies import EarlierReplyIndex
-from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
+from rdchat.services.engine.engine_request import (
+    EngineEvent,
+    EngineRequest,
+    EngineState,
+    Failure,
+    ReplyProgress,
+    WriteReply,
+)
+from rdchat.services.files.part_choice import tokens_of
 from rdchat.services.files.prompt_images import PromptImages
 from rdchat.services.storage_watch import StorageWatch
 from rdchat.services.tool_servers import ChatTools, tools_json
 
+# A smaller model repeats its answer where it is asked for a title.
+_MIN_PARAMETERS = 1_000_000_000
 _NOT_STARTED = "Settings > Tools says why."
 
 
@@ -137,6 +152,25 @@ class Replies(QObject):
         return not self.live and not self.model.engine.measuring
 
     @property
+    def may_write_aside(self) -> bool:
+        """Whether the model is idle, runs here, and is large enough to be asked for a title or for notes."""
+        model = self.model.info
+        large = model is not None and not model.server and model.parameters >= _MIN_PARAMETERS
+        return large and self.free and self.state is EngineState.IDLE
+
+    def ask_aside(
+        self,
+        messages: tuple[ChatMessage, ...],
+        max_tokens: int,
+        on_event: Callable[[EngineEvent], object],
+        **options: Any,
+    ) -> EngineRequest:
+        """Ask the model for something beside the chats; any other request stops it. `options` are of the request."""
+        sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens)
+        request = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.OFF), **options)
+        return self.model.engine.submit(request, on_event, background=True)
+
+    @property
     def chats_being_written(self) -> set[int]:
         """Ids of the chats with a reply or a call of a tool that has not ended."""
         return {each.message.conversation_id for each in self.recorder.live}
@@ -180,7 +214,8 @@ class Replies(QObject):
         own = reply.made_with.system_prompt if reply.made_with is not None else None
         order = self.order
         system_prompt = order.effective_values(conversation).system_prompt if own is None else own
-        prompt = ChatPrompt(from_cut(path), system_prompt, files=order.project_files(conversation))
+        files = order.project_files(conversation)
+        prompt = ChatPrompt(from_cut(path), system_prompt, files=files, notes=self.notes(conversation))
         # Between the rounds of calls a server that failed is not tried again.
         if not prompt.ends_with_result:
             self.tools.start_servers(conversation)
@@ -216,11 +251,11 @@ class Replies(QObject):
     def new_chat(self, chat: Conversation = NEW_CHAT) -> Conversation:
         """Return a chat before its first message, which may go to the server of the loaded model.
 
-        Files go there after a question only, also those of the project.
+        Files and notes go there after a question only, also those of the project.
         """
         model = self.model.info
-        has_files = bool(self.order.project_files(chat))
-        return chat.allowed(model.device) if model and model.server and not has_files else chat
+        has_more = self.order.project_files(chat) or self.notes(chat)
+        return chat.allowed(model.device) if model and model.server and not has_more else chat
 
     def may_send(self, chat: Conversation) -> bool:
         """Return whether a chat may go to the loaded model without a question."""
@@ -228,8 +263,11 @@ class Replies(QObject):
         return model is None or not model.server or self._permission(chat, model.device) in chat.own.sent_to
 
     def _permission(self, chat: Conversation, address: str) -> str:
-        """Return what allows a chat to go to a server: its address, with the digests of the project's files."""
-        return " ".join([address, *sorted({file.digest for file in self.order.project_files(chat)})])
+        """Return what allows a chat to go to a server: its address, with digests of the project's files and notes."""
+        digests = sorted({file.digest for file in self.order.project_files(chat)})
+        if notes := notes_text(self.notes(chat)):
+            digests.append(sha256(notes.encode()).hexdigest())
+        return " ".join([address, *digests])
 
     def agree(self, waiting: Reply, address: str) -> None:
         """Let a chat go to a remote server from now on; the reply that waits for it is written."""
@@ -244,6 +282,12 @@ class Replies(QObject):
         self.chat_allowed.emit(chat)
         self._on_model_changed()
 
+    def notes(self, chat: Conversation | None = None) -> list[Note]:
+        """Return the notes that a chat has, or all, the newest last."""
+        folders = self.order.note_folders(chat) if chat else ()
+        notes = self._storage.read_or_default(self._store.organiser.notes, ())
+        return [each for each in notes if chat is None or each.folder_id in folders]
+
     def counter(self, conversation: Conversation) -> Count:
         """Return a function for any thread that counts the tokens of a conversation with the chat's tools."""
         tools = tools_json(self.tools.definitions(conversation))
@@ -257,11 +301,16 @@ class Replies(QObject):
     def complete(
         self, prompt: ChatPrompt, count: Count, check: Callable[[], None], *, counted: bool = True
     ) -> ChatPrompt:
-        """Return a prompt with the files of its messages and of its project; not on the main thread.
+        """Return a prompt with its files, its project's, and the newest notes that fit; not on the main thread.
 
         See `PromptImages.image` for `counted`.
         """
         model = self.model.info
+        if model is not None:
+            limit = self.drafting.control.values.notes_tokens
+            notes = prompt.notes
+            fits = lambda first: tokens_of(notes_text(notes[first:]), count).tokens <= limit  # noqa: E731
+            prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
         if prompt.files and model is not None:
             prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
         return prompt.with_files(self.file_text, check, image_of=partial(self.image_of, counted=counted))

@@ -1,6 +1,7 @@
 """Requests titles of new chats from the model while it is idle."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import takewhile
 
 from PySide6.QtCore import QObject, QTimer
@@ -11,12 +12,10 @@ from rdchat.chat.titles import TITLE_WISH, title_from_model
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.services.chat.replies import Replies
-from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, EngineState, Failure
+from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure
 from rdchat.services.storage_watch import SettingsControl
 
-_MIN_PARAMETERS = 1_000_000_000
 # After the last event: the person may be about to go on.
 _QUIET_MS = 1500
 # Of each message.
@@ -25,7 +24,6 @@ _MAX_PROMPT_CHARACTERS = 4000
 _EXCHANGE = 2
 _TITLE_TOKENS = 48
 _THINKING_TOKENS = 2048
-_ENDED_BY_ITSELF = {FinishReason.EOS, FinishReason.STOP_STRING}
 
 
 class TitleWriter(QObject):
@@ -53,7 +51,6 @@ class TitleWriter(QObject):
         self._store = store
         self._replies = replies
         self._settings = settings
-        self._engine = replies.model.engine
         self._titled = titled
         # The title that is being written.
         self._request: EngineRequest | None = None
@@ -84,9 +81,7 @@ class TitleWriter(QObject):
 
     def _begin(self) -> None:
         """Request the next title if the engine is idle; its end calls `wait_for_calm` again."""
-        if self.writing or self._replies.state is not EngineState.IDLE or self._engine.measuring:
-            return
-        if (model := self._replies.model.info) is None or model.parameters < _MIN_PARAMETERS:
+        if self.writing or not self._replies.may_write_aside:
             return
         try:
             for conversation_id in self._store.organiser.without_title():
@@ -109,11 +104,8 @@ class TitleWriter(QObject):
             ChatMessage(Role.ASSISTANT, answer[:_MAX_PROMPT_CHARACTERS], reply.control_offsets if is_complete else ()),
             ChatMessage(Role.USER, TITLE_WISH),
         )
-        sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)
-        generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.OFF))
-        self._request = self._engine.submit(
-            generation, lambda event: self._on_event(conversation_id, event), background=True
-        )
+        max_tokens = _THINKING_TOKENS if thinks else _TITLE_TOKENS
+        self._request = self._replies.ask_aside(messages, max_tokens, partial(self._on_event, conversation_id))
 
     def _on_event(self, conversation_id: int, event: EngineEvent) -> None:
         if not isinstance(event, ReplyEnd | Failure):
@@ -123,8 +115,7 @@ class TitleWriter(QObject):
             self._failed.add(conversation_id)
         elif event.finish_reason is not FinishReason.CANCELLED:
             # A reply that was cut off may be a thought; that there is no title is stored too.
-            is_answer = event.finish_reason in _ENDED_BY_ITSELF and not event.told.unclosed
-            title = title_from_model(event.told.answer if is_answer else "")
+            title = title_from_model(event.told.answer if event.is_whole else "")
             try:
                 if self._store.organiser.set_title_by_model(conversation_id, title):
                     self._titled()

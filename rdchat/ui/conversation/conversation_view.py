@@ -15,6 +15,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.model_offers import SightLine, WelcomeView
+from rdchat.ui.conversation.note_line import NoteLine
 from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.project_sheet import ProjectLine
 from rdchat.ui.conversation.temporary_bar import TemporaryBar
@@ -112,13 +113,15 @@ class ConversationView(Ground):
         transcript.show_pending(self.calls)
         self.find_bar = FindBar(controller.chats.finder, transcript, theme)
         self.project = ProjectLine(controller, theme)
+        self.note = NoteLine(controller, theme)
         self.stack = QStackedWidget()
         self.stack.addWidget(self.transcript)
         self.stack.addWidget(self.welcome)
         temporary = TemporaryBar(self._chat, theme)
         # Its button goes with the focus.
         temporary.keep.clicked.connect(self.composer.setFocus)
-        parts = (self.project, temporary, self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer)
+        above = (self.project, temporary, self.find_bar, self.banners)
+        parts = (*above, (self.stack, 1), self.note, self.waiting, self.composer)
         column(*parts, within=self, spacing=0)
         # The speed panel fits beside it in the smallest window.
         self.setMinimumWidth(256)

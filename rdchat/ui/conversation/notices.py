@@ -56,6 +56,11 @@ class Banner(Card):
         detail: Details of it, in secondary text.
         icon: Name of a line icon.
         color: Name of the icon's colour.
+
+    Attributes:
+        progress: A line below the text.
+        buttons: Those of `add_action`.
+        cross: The button that closes it.
     """
 
     closed = Signal()
@@ -76,11 +81,11 @@ class Banner(Card):
         texts.addWidget(self.progress)
         self.buttons: list[QPushButton] = []
         self._box = row((texts, 1))
-        close = IconButton("close", "Close", theme)
-        close.setAccessibleName("Close this notice")
-        close.clicked.connect(self.dismissed)
-        close.clicked.connect(self.closed)
-        row(self._picture, (self._box, 1), close, within=self, margins=(MEDIUM, SMALL, SMALL, SMALL))
+        self.cross = IconButton("close", "Close", theme)
+        self.cross.setAccessibleName("Close this notice")
+        self.cross.clicked.connect(self.dismissed)
+        self.cross.clicked.connect(self.closed)
+        row(self._picture, (self._box, 1), self.cross, within=self, margins=(MEDIUM, SMALL, SMALL, SMALL))
         theme.changed.connect(self._draw_icon)
         self._draw_icon()
 
@@ -210,6 +215,7 @@ class Notices(QObject):
             "image": sum(kinds),
             "file": kinds.count(False),
             "result of a tool": sum(each.role is Role.TOOL for each in path),
+            "note": len(reply.prompt.notes),
         }
         parts = [counted(count, name) for name, count in counts.items() if count]
         what = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]

@@ -251,7 +251,10 @@ class ChatOptions(Popover):
         self.more.toggled.connect(self.form.show_rare)
         self.keep_cache = QCheckBox("Keep this chat's cache on disk")
         set_tip(self.keep_cache, "After a restart, the model need not read the chat again.")
-        self.keep_cache.clicked.connect(chat.keep_cache)
+        self.keep_cache.clicked.connect(lambda keep: chat.set_own(keep_cache=keep))
+        self.notes = QCheckBox("Use and propose notes in this chat")
+        set_tip(self.notes, "Notes are kept for a project, or for all chats: Settings > Notes.")
+        self.notes.clicked.connect(lambda use: chat.set_own(notes=use))
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.name = QLineEdit(placeholderText="Name of a preset", maxLength=_LONGEST_NAME)
         self.name.setAccessibleName("Name of a preset")
@@ -273,6 +276,8 @@ class ChatOptions(Popover):
             self.more,
             SMALL,
             self.keep_cache,
+            TIGHT,
+            self.notes,
             TIGHT,
             row((self.source, 1), self.defaults, spacing=-1),
             row((self.name, 1), self.save, spacing=-1),
@@ -308,6 +313,7 @@ class ChatOptions(Popover):
         keeps = self._settings.values.keep_caches
         self.keep_cache.setChecked(keeps and self._chat.conversation.own.keep_cache)
         self.keep_cache.setEnabled(keeps)
+        self.notes.setChecked(self._chat.conversation.own.notes)
         self._show_presets()
         self._show_thinking()
         self._show_source()

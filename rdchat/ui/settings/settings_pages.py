@@ -32,7 +32,7 @@ _LINES = 7
 _NOT_TRIED = "Not yet tried with the agent itself."
 type Change = Callable[..., object]
 """Changes settings by their names."""
-_WIDTH = 580
+_WIDTH = 600
 _NOTE_WIDTH = 430
 _PURPOSE = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "

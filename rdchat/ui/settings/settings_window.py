@@ -13,6 +13,7 @@ from rdchat.inference.api.messages import ImageCap
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.chat_options import SamplingForm
+from rdchat.ui.settings.notes_page import NotesPage
 from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
 from rdchat.ui.settings.tools_page import ToolsPage
@@ -60,6 +61,7 @@ PAGES = {
     "General": "appearance dark light text size titles updates menu bar tray quick window shortcut earlier replies",
     "New Chats": "system prompt seed sampling temperature tokens stop",
     "Presets": "saved prompts import export",
+    "Notes": "memory remember projects proposals",
     "Model": "precision images tokens vision memory caches disk unload idle folder",
     "Tools": "mcp servers clock folder time",
     "Serve": "server api port key network openai anthropic",
@@ -90,6 +92,7 @@ class SettingsWindow(SideWindow):
             "General": self._build_general(),
             "New Chats": self._build_chat(),
             "Presets": self.presets,
+            "Notes": NotesPage(theme, controller),
             "Model": self._build_model(),
             "Tools": ToolsPage(theme, self._settings.change_values, controller.servers),
             "Serve": self.server,

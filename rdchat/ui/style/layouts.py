@@ -419,3 +419,11 @@ class Sheet(QDialog):
 
     def reject(self) -> None:
         self.answer(self._escape)
+
+
+def edit_text(window: QWidget, theme: Theme, title: str, text: str, then: Callable[[str], object]) -> None:
+    """Open a sheet with a text; `then` gets the new one."""
+    field = text_field(3, "", title)
+    field.setPlainText(text)
+    answers = ("Cancel", nothing), ("Save", lambda: then(field.toPlainText()))
+    Sheet(window, theme, title, "", answers, parts=(field,)).open()

@@ -172,6 +172,22 @@ def test_the_chats_of_a_project_share_its_files_and_nothing_of_their_own(
         assert set(_words(beginning[-1].content)) <= set(common)
 
 
+@pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
+@settings(max_examples=8)
+@given(notes=some.lists(_TEXT, min_size=1, max_size=3), question=_TEXT, has_system=some.booleans())
+def test_notes_stand_behind_what_the_chats_of_a_project_share(
+    prompts: ModelPrompts, tokenizer: Any, notes: list[str], question: str, has_system: bool
+) -> None:
+    """None is lost, and none is in what is kept for all chats."""
+    shared = [*([ChatMessage(Role.SYSTEM, "@")] if has_system else []), user("<file>@</file>")]
+    numbered = _numbered([*shared, *(user(f"- {note} @") for note in notes), user(question)])
+    chat = join_neighbours(numbered)
+    _check(prompts, tokenizer, chat)
+    alone, prompt = (prompts.encode(each, None, 100_000) for each in (numbered[: len(shared)], chat))
+    common = set(_words(tokenizer.decode(prompt[: shared_prefix(alone, prompt)])))
+    assert not common & {word for each in numbered[len(shared) :] for word in _words(each.content)}
+
+
 def _encoded(prompts: ModelPrompts, tokenizer: Any, *messages: ChatMessage) -> str:
     return str(tokenizer.decode(prompts.encode(messages, None, 8192)))
 

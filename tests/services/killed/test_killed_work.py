@@ -207,6 +207,16 @@ def check_called(folder: Path, told: Told) -> None:
                 assert "<tool_call>" not in message.text
 
 
+def check_noted(folder: Path, told: Told) -> None:
+    check_messages(folder, told)
+    with closing(open_again(folder)) as store:
+        found = [note.text for note in store.organiser.notes()]
+    if told.wanted is not None and told.wanted[0] == "notes":
+        assert found in list(told.wanted[1:])
+    elif done := told.each("notes"):
+        assert [found] == [*done[-1]]
+
+
 def check_temporary(folder: Path, told: Told) -> None:
     """What a kill leaves of a temporary chat are images in a private folder, which the next start removes.
 
@@ -240,6 +250,7 @@ def check_temporary(folder: Path, told: Told) -> None:
 
 CHECKS = {
     "temporary": check_temporary,
+    "notes": check_noted,
     "tools": check_called,
     "delete": check_deleted,
     "edit": check_edited,

@@ -288,6 +288,31 @@ class Work:
                 self._pipe.send(("done", ("kept", texts)))
         self._wait_for_idle()
 
+    def notes(self) -> None:
+        """Have something remembered, keep it, and change or delete it."""
+        control = self._controller.notes
+        if not self._controller.settings.values.notes_everywhere:
+            self._controller.settings.change_values(notes_everywhere=True)
+        self._controller.send(f"Remember that it is {self._draw.random()}")
+        self._wait_for_reply()
+        (proposed,) = control.proposed(self._controller.chat.conversation)
+        self._tell_notes([*self._noted(), proposed.text])
+        control.keep(proposed, proposed.text)
+        self._pipe.send(("done", ("notes", self._noted())))
+        if self._draw.random() < 0.5:
+            note = self._draw.choice(self._controller.replies.notes())
+            text = "" if self._draw.random() < 0.5 else f"It is {self._draw.random()}"
+            changed = (each.text if each.id != note.id else text for each in self._controller.replies.notes())
+            self._tell_notes([each for each in changed if each])
+            control.change(note, text)
+            self._pipe.send(("done", ("notes", self._noted())))
+
+    def _noted(self) -> list[str]:
+        return [note.text for note in self._controller.replies.notes()]
+
+    def _tell_notes(self, wanted: list[str]) -> None:
+        self._pipe.send(("wanted", ("notes", self._noted(), wanted)))
+
     def _state(self) -> frozenset[tuple[int, str]]:
         rows = self._store.rows("SELECT id, text FROM messages")
         return frozenset((row[0], row[1]) for row in rows)
@@ -300,4 +325,5 @@ KINDS: dict[str, Callable[[Work], None]] = {
     "restore": Work.restore,
     "tools": Work.tools,
     "temporary": Work.write_temporary,
+    "notes": Work.notes,
 }

@@ -179,7 +179,7 @@ def test_each_page_is_as_high_as_it_needs(preferences: SettingsWindow) -> None:
     for place in range(preferences.tabs.count()):
         preferences.tabs.setCurrentIndex(place)
         heights.append(preferences.tabs.height())
-    downloads = 6
+    downloads = 7
     assert heights[downloads] < heights[0] < heights[1]
 
 

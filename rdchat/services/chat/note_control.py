@@ -1,0 +1,126 @@
+"""Notes of chats: proposes some after a reply, and carries out what the person decides on each."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from rdchat.chat.conversation import Conversation, Message
+from rdchat.chat.notes import NOTES_WISH, Note, asked_notes, notes_from_model, notes_text
+from rdchat.chat.store import ConversationStore
+from rdchat.errors import StorageError
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.services.chat.replies import Replies
+from rdchat.services.chat_caches import DiskCacheControl
+from rdchat.services.engine.engine_request import EngineEvent
+from rdchat.services.storage_watch import StorageWatch
+
+# The most notes that the model proposes after a reply; while as many wait, it is not asked.
+_MOST = 3
+# After the reply: the person may be about to go on.
+_QUIET_MS = 2500
+# Of each message.
+_MAX_CHARACTERS = 2000
+_NOTE_TOKENS = 200
+
+
+class NoteControl(QObject):
+    """Proposes notes, which are in memory only until the person keeps them.
+
+    What a question asks to remember is proposed when its reply has ended. Then the model is asked once it is idle; a
+    small one and a remote one are not, and any other request stops it.
+
+    Args:
+        store: The conversations.
+        replies: Gives the state of the engine, and the notes of chats.
+        storage: Runs what is written.
+        caches: The caches on disk.
+
+    Attributes:
+        waiting: Whether each proposed note still waits for the person.
+    """
+
+    # Other notes are kept or proposed.
+    changed = Signal()
+
+    def __init__(
+        self, store: ConversationStore, replies: Replies, storage: StorageWatch, caches: DiskCacheControl
+    ) -> None:
+        super().__init__(replies)
+        self._organiser = store.organiser
+        self._store = store
+        self._replies = replies
+        self._storage = storage
+        self._caches = caches
+        self.waiting: dict[Note, bool] = {}
+        replies.ended.connect(self._on_ended)
+
+    def proposed(self, chat: Conversation) -> list[Note]:
+        """Return the notes that wait for the person in a chat, if it may have them."""
+        folders = self._replies.order.note_folders(chat)
+        waiting = (note for note, waits in self.waiting.items() if waits)
+        return [note for note in waiting if note.chat_id == chat.id and note.folder_id in folders]
+
+    def keep(self, note: Note, text: str) -> None:
+        """Store a proposed note, perhaps with another text."""
+        with self._storage.writing():
+            self._organiser.keep_note(replace(note, text=text))
+            self.dismiss(note)
+
+    def dismiss(self, note: Note) -> None:
+        """Propose a note no longer, until rdchat quits."""
+        self.waiting[note] = False
+        self.changed.emit()
+
+    def change(self, note: Note, text: str = "") -> None:
+        """Replace a note's text, or delete it. The old text is overwritten, and goes with the caches that have it."""
+        with self._storage.writing():
+            self._organiser.change_note(note.id, text)
+            self._organiser.erase()
+            self._caches.tidy(keeps_chats=False)
+            self.changed.emit()
+
+    # What is proposed
+
+    def _on_ended(self, reply: Message) -> None:
+        """Propose what the question of a reply asks to remember, and ask the model about both in a while."""
+        with suppress(StorageError):
+            chat = self._store.conversation(reply.conversation_id)
+            if reply.tool_calls or not self._replies.order.note_folders(chat):
+                return
+            path = self._store.path_to(reply.id)
+            question = next((each.text for each in reversed(path) if each.role is Role.USER), "")
+            # Another reply to the same question proposes nothing again.
+            self._propose(chat, asked_notes(question) if path[-1].sibling == 0 else ())
+            QTimer.singleShot(_QUIET_MS, self, partial(self._ask, chat, question, reply.parts.answer))
+
+    def _ask(self, chat: Conversation, question: str, answer: str) -> None:
+        """Ask the model what to note of an exchange, if it is idle."""
+        if len(self.proposed(chat)) >= _MOST or not self._replies.may_write_aside:
+            return
+        messages = (
+            ChatMessage(Role.USER, question[:_MAX_CHARACTERS]),
+            ChatMessage(Role.ASSISTANT, answer[:_MAX_CHARACTERS]),
+            ChatMessage(Role.USER, f"{NOTES_WISH}\n\n{notes_text(self._replies.notes(chat))}".rstrip()),
+        )
+        on_event = partial(self._on_event, chat)
+        self._replies.ask_aside(messages, _NOTE_TOKENS, on_event, thinking_tokens=0, leaves_cache=False)
+
+    def _on_event(self, chat: Conversation, event: EngineEvent) -> None:
+        if isinstance(event, ReplyEnd) and event.is_whole:
+            with suppress(StorageError):
+                self._propose(chat, notes_from_model(event.told.answer)[:_MOST], is_by_model=True)
+
+    def _propose(self, chat: Conversation, texts: Sequence[str], *, is_by_model: bool = False) -> None:
+        """Add notes to those that wait in a chat, but for what the model has proposed before; raises StorageError."""
+        folder = self._replies.order.project_folder(chat)
+        folder_id = folder.id if folder else None
+        scope = f"the project “{folder.name}”" if folder else "all chats"
+        source = self._organiser.note_source(chat.id, folder_id) if is_by_model else ""
+        for text in texts:
+            note = Note(text, folder_id, chat.id, source, scope)
+            self.waiting[note] = not is_by_model or self.waiting.get(note, True)
+        self.changed.emit()

@@ -1,0 +1,327 @@
+"""Notes of chats: what the model gets and proposes, and what the person decides."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, block_of
+from rdchat.chat.conversation import Conversation, Folder, Message, Project
+from rdchat.chat.notes import NOTES_WISH, Note, notes_text
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import Mode
+from rdchat.services.chat import note_control
+from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.engine.engine_request import EngineState, LimitPrefixCaches
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import WAIT_MS, Window
+
+ANSWER = Reply(("Fine", "."))
+NOTES = Reply(("- I use tabs.\n", "- Ann leads."))
+NONE = Reply(("none",))
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    """A model that is large enough to propose notes."""
+    return ScriptedEngine(parameters=1_500_000_000)
+
+
+@pytest.fixture
+def quick(window: Window, monkeypatch: pytest.MonkeyPatch) -> Window:
+    """An app that does not wait for a quiet while, and writes no titles."""
+    window.controller.settings.change_values(titles_by_model=False)
+    monkeypatch.setattr(note_control, "_QUIET_MS", 0)
+    return window
+
+
+def chat_of(window: Window) -> Conversation:
+    chat = window.controller.chat.stored_conversation
+    assert chat is not None
+    return chat
+
+
+def in_project(window: Window, name: str = "Work") -> Folder:
+    """Open a new chat in a new project."""
+    order = window.controller.chats.order
+    folder = order.create_folder(name)
+    assert folder is not None
+    order.set_project(folder, Project("Be brief."))
+    window.controller.chat.start_new(folder.id)
+    return folder
+
+
+def proposed(window: Window) -> list[str]:
+    return [note.text for note in window.controller.notes.proposed(window.controller.chat.conversation)]
+
+
+def kept(window: Window) -> list[str]:
+    return [note.text for note in window.controller.replies.notes()]
+
+
+def keep(window: Window, index: int = 0) -> None:
+    note = window.controller.notes.proposed(window.controller.chat.conversation)[index]
+    window.controller.notes.keep(note, note.text)
+
+
+def wait_for_requests(window: Window, engine: ScriptedEngine, count: int) -> None:
+    """Wait until the engine was asked so often, and what it said has come."""
+    window.qtbot.waitUntil(lambda: len(engine.requests) == count, timeout=WAIT_MS)
+    ended: list[object] = []
+    window.controller.model_slot.engine.submit(LimitPrefixCaches(None), ended.append)
+    window.qtbot.waitUntil(lambda: bool(ended), timeout=WAIT_MS)
+
+
+def asked(engine: ScriptedEngine) -> Sequence[ChatMessage]:
+    """Return what the model got of a chat last."""
+    return next(each.messages for each in reversed(engine.requests) if each.leaves_cache)
+
+
+def contents(messages: Sequence[ChatMessage]) -> str:
+    return "\n".join(message.content for message in messages)
+
+
+def test_the_model_proposes_notes_and_none_counts_before_it_is_kept(quick: Window, engine: ScriptedEngine) -> None:
+    engine.replies = [ANSWER, NOTES, ANSWER, NONE, ANSWER]
+    in_project(quick)
+    quick.ask("Tabs, and Ann leads")
+    wait_for_requests(quick, engine, 2)
+    request = engine.requests[-1]
+    assert [message.content for message in request.messages] == ["Tabs, and Ann leads", "Fine.", NOTES_WISH]
+    assert (request.sampling.temperature, request.draft.mode) == (0.0, Mode.OFF)
+    assert (request.leaves_cache, request.keep, request.thinking_tokens) == (False, None, 0)
+    assert proposed(quick) == ["I use tabs", "Ann leads"]
+    assert (kept(quick), quick.texts) == ([], ["Tabs, and Ann leads", "Fine."])
+    quick.ask("Go on")
+    assert engine.requests[2].messages[1].content == "Tabs, and Ann leads"
+    keep(quick, 1)
+    assert (kept(quick), proposed(quick)) == (["Ann leads"], ["I use tabs"])
+    wait_for_requests(quick, engine, 4)
+    quick.ask("And now")
+    system, question, *_ = engine.requests[4].messages
+    assert system.content == "Be brief."
+    (note,) = quick.controller.replies.notes()
+    assert question.content == f"{notes_text([note])}\n\nTabs, and Ann leads"
+
+
+def test_what_is_asked_to_remember_needs_no_model(window: Window, engine: ScriptedEngine) -> None:
+    in_project(window)
+    engine.replies = [Reply(error=RuntimeError("out of order"))]
+    window.ask("Remember that I use tabs. And hello")
+    assert proposed(window) == ["I use tabs"]
+    (note,) = window.controller.notes.proposed(window.controller.chat.conversation)
+    assert note.source == ""
+    window.controller.notes.dismiss(note)
+    window.controller.regenerate(window.controller.chat.path[-1].id)
+    window.wait_for(EngineState.IDLE)
+    assert proposed(window) == []
+
+
+def test_chats_outside_of_projects_have_notes_only_if_a_person_wants(quick: Window, engine: ScriptedEngine) -> None:
+    quick.ask("Remember that I use tabs")
+    assert (proposed(quick), len(engine.requests)) == ([], 1)
+    engine.replies = [ANSWER]
+    quick.controller.settings.change_values(notes_everywhere=True)
+    quick.ask("Remember that I use tabs")
+    keep(quick)
+    in_project(quick)
+    quick.ask("Remember that Ann leads")
+    keep(quick)
+    quick.ask("Hi")
+    first, second = quick.controller.replies.notes()
+    assert asked(engine)[1].content.startswith(f"{notes_text([first, second])}\n\n")
+    quick.controller.chat.start_new()
+    quick.ask("Hi")
+    assert asked(engine)[0].content == f"{notes_text([first])}\n\nHi"
+    quick.controller.settings.change_values(notes_everywhere=False)
+    quick.ask("Hi")
+    assert asked(engine)[0].content == "Hi"
+
+
+def test_a_project_does_not_see_the_notes_of_another_one(window: Window, engine: ScriptedEngine) -> None:
+    in_project(window)
+    window.ask("Remember that I use tabs")
+    keep(window)
+    in_project(window, "Play")
+    window.ask("Hi")
+    assert "tabs" not in contents(asked(engine))
+
+
+def test_a_chat_can_switch_notes_off(quick: Window, engine: ScriptedEngine) -> None:
+    in_project(quick)
+    engine.replies = [ANSWER, NONE, ANSWER]
+    quick.ask("Remember that I use tabs")
+    wait_for_requests(quick, engine, 2)
+    quick.controller.chat.set_own(notes=False)
+    assert proposed(quick) == []
+    quick.controller.chat.set_own(notes=True)
+    keep(quick)
+    quick.controller.chat.set_own(notes=False)
+    quick.ask("Remember that Ann leads")
+    assert "I use tabs" not in asked(engine)[1].content.split("Remember")[0]
+    assert (proposed(quick), len(engine.requests)) == ([], 3)
+
+
+def test_the_model_is_not_asked_while_three_wait(quick: Window, engine: ScriptedEngine) -> None:
+    in_project(quick)
+    engine.replies = [ANSWER, Reply(("- One\n- Two\n- Three\n- Four",)), ANSWER]
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 2)
+    assert proposed(quick) == ["One", "Two", "Three"]
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 3)
+    for note in quick.controller.notes.proposed(quick.controller.chat.conversation):
+        quick.controller.notes.dismiss(note)
+    engine.replies = [ANSWER, Reply(("- One\n- Five",)), ANSWER]
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 5)
+    assert proposed(quick) == ["Five"]  # one that was refused is not proposed again
+
+
+@pytest.mark.parametrize("reply", [Reply(("- So",), error=RuntimeError("out of order")), Reply(("<think>\n- So",))])
+def test_what_did_not_end_by_itself_proposes_nothing(quick: Window, engine: ScriptedEngine, reply: Reply) -> None:
+    in_project(quick)
+    engine.replies = [ANSWER, reply, ANSWER]
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 2)
+    assert (proposed(quick), quick.seen.notices) == ([], [])
+
+
+def test_the_next_question_stops_the_model(quick: Window, engine: ScriptedEngine) -> None:
+    in_project(quick)
+    engine.replies = [ANSWER, NOTES, ANSWER, NONE, ANSWER]
+    engine.gate.shut()
+    engine.gate.allow(4)  # all of the reply, and nothing of what follows
+    quick.controller.send("Hi")
+    quick.qtbot.waitUntil(lambda: len(engine.requests) == 2, timeout=WAIT_MS)
+    quick.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    assert quick.controller.replies.state is EngineState.IDLE
+    quick.controller.send("And bread?")
+    quick.qtbot.waitUntil(lambda: len(engine.requests) == 3, timeout=WAIT_MS)  # the gate is shut: it was stopped
+    assert engine.requests[-1].messages[-1].content == "And bread?"
+    engine.gate.open()
+    quick.wait_for(EngineState.IDLE)
+    assert proposed(quick) == []
+
+
+def test_a_note_from_a_chat_with_text_of_others_says_so(quick: Window, engine: ScriptedEngine) -> None:
+    folder = in_project(quick)
+    text = "Alpha"
+    file = attached(ReadFile("a.txt", FileKind.TEXT, (text,)), text), text
+    quick.controller.chats.order.set_project(folder, Project(), [file])
+    engine.replies = [ANSWER, NOTES, ANSWER]
+    quick.ask("Remember that it is red")
+    wait_for_requests(quick, engine, 2)
+    first, *others = quick.controller.notes.proposed(quick.controller.chat.conversation)
+    assert (first.text, first.source) == ("it is red", "")
+    assert {note.source for note in others} == {"a file"}
+
+
+def test_a_remote_model_gets_notes_after_the_question_only_and_proposes_none(
+    quick: Window, engine: ScriptedEngine
+) -> None:
+    questions: list[ChatPrompt] = []
+    quick.controller.replies.sending_asked.connect(lambda waiting: questions.append(waiting.prompt))
+    quick.controller.settings.change_values(notes_everywhere=True)
+    engine.replies = [ANSWER, NONE, ANSWER]
+    quick.ask("Remember that I use tabs")
+    keep(quick)
+    wait_for_requests(quick, engine, 2)
+    quick.controller.model_slot.load_model("remote:studio/qwen")
+    quick.qtbot.waitUntil(lambda: quick.controller.model_slot.info is not None)
+    quick.controller.chat.start_new()
+    quick.controller.send("Hi")
+    quick.qtbot.waitUntil(lambda: len(questions) == 1)
+    assert ([note.text for note in questions[0].notes], len(engine.requests)) == (["I use tabs"], 2)
+    (waiting,) = quick.controller.replies.live
+    quick.controller.replies.agree(waiting, "https://studio.local")
+    quick.wait_for(EngineState.IDLE)
+    assert "I use tabs" in asked(engine)[0].content
+    quick.ask("Remember that Ann leads")
+    assert (len(questions), len(engine.requests)) == (1, 4)
+    keep(quick)
+    quick.controller.send("One note more")
+    quick.qtbot.waitUntil(lambda: len(questions) == 2)
+    quick.controller.stop_reply()
+    quick.wait_for(EngineState.IDLE)
+    assert len(engine.requests) == 4
+
+
+def test_deleted_and_changed_notes_are_no_longer_sent(window: Window, engine: ScriptedEngine) -> None:
+    in_project(window)
+    window.ask("Remember that I use tabs")
+    keep(window)
+    notes = window.controller.notes
+    kept = window.controller.replies.notes
+    notes.change(kept()[0], "I use spaces")
+    window.ask("Hi")
+    assert "I use spaces" in asked(engine)[1].content
+    notes.change(kept()[0])
+    window.ask("Hi")
+    assert asked(engine)[1].content == "Remember that I use tabs"
+
+
+def test_the_ring_counts_notes(window: Window) -> None:
+    in_project(window)
+    window.ask("Remember that I use tabs")
+    meter = window.controller.context.meter
+    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None, timeout=WAIT_MS)
+    before = meter.use
+    keep(window)
+    window.qtbot.waitUntil(lambda: meter.current and meter.use != before, timeout=WAIT_MS)
+    assert before is not None
+    assert before.tokens is not None
+    assert meter.use is not None
+    assert meter.use.tokens is not None
+    (note,) = window.controller.replies.notes()
+    assert meter.use.tokens - before.tokens == len(notes_text([note]).split())
+
+
+WORDS = st.text("ab<>/ ", max_size=12).map(lambda text: " ".join(text.split())).filter(bool)
+
+
+@given(
+    texts=st.lists(WORDS, max_size=5),
+    whole=st.lists(WORDS, max_size=2),
+    asked=st.lists(WORDS, max_size=3),
+    system=WORDS,
+)
+@settings(max_examples=200, deadline=None)
+def test_no_note_of_a_prompt_is_lost_or_doubled(
+    texts: list[str], whole: list[str], asked: list[str], system: str
+) -> None:
+    """All stand once, in order, behind the project's files and before the chat's first turn."""
+    fitting = [Note(f"note{index} {text}", 1, None, date="today") for index, text in enumerate(texts)]
+    files = [(attached(ReadFile(f"w{i}", FileKind.TEXT, (text,)), text), text) for i, text in enumerate(whole)]
+    by_file = dict(files)
+    roles = [Role.USER if index % 2 == 0 else Role.ASSISTANT for index in range(len(asked))]
+    path = [
+        Message(index + 1, 1, index or None, roles[index], f"turn{index} {text}") for index, text in enumerate(asked)
+    ]
+    prompt = ChatPrompt(path, system, "typed", files=[file for file, _ in files], notes=fitting)
+    complete = prompt.with_project(prompt.files, lambda _question: (), by_file.__getitem__, lambda: None).with_files(
+        by_file.__getitem__
+    )
+    turns = complete.turns()
+    blocks = [block_of(file, text) for file, text in files]
+    first = f"turn0 {asked[0]}" if asked else "typed"
+    begins = "\n\n".join([*blocks, *([notes_text(fitting)] if fitting else []), first])
+    assert turns[1].content.startswith(begins)
+    said = "\n".join(turn.content for turn in turns)
+    assert all(said.count(note.line) == 1 for note in fitting)
+    alone = replace(complete, notes=()).beginning
+    assert complete.beginning == alone, "what the project's cache holds has no note"
+
+
+@pytest.mark.parametrize("limit", [1, 7, 17, 18, 30, 1000])
+def test_the_newest_notes_up_to_the_limit_are_sent(window: Window, engine: ScriptedEngine, limit: int) -> None:
+    window.controller.settings.change_values(notes_everywhere=True, notes_tokens=limit)
+    for number in range(5):
+        window.store.organiser.keep_note(Note(f"It is {number}", None, None))
+    window.ask("Hi")
+    notes = window.controller.replies.notes()
+    fitting = [notes[first:] for first in range(6) if len(notes_text(notes[first:]).split()) <= limit]
+    expected = notes_text(fitting[0])
+    assert asked(engine)[0].content == (f"{expected}\n\nHi" if expected else "Hi")
