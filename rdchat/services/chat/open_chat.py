@@ -60,7 +60,7 @@ class OpenChat(QObject):
         project_taken: The chat, which has messages, is in the project of this folder now.
         leaving_asked: A temporary chat with content would be left: has what follows once the person agrees.
         temporary_ended: A temporary chat, by its id, has ended; what is left of it is forgotten next.
-        discarded: It is forgotten, and messages with it.
+        discarded: It is forgotten, and messages or files with it.
     """
 
     opened = Signal()
@@ -223,9 +223,9 @@ class OpenChat(QObject):
     def discard(self) -> None:
         """Forget the temporary chat, if one is open; a new one is open then."""
         if self.temporary:
-            is_written = self._store.holder_of(self.id).rows("SELECT 1 FROM messages")
+            is_used = self.files.files or self._store.holder_of(self.id).rows("SELECT 1 FROM messages")
             self._end_temporary()
-            if is_written:
+            if is_used:
                 self.discarded.emit()
 
     def _end_temporary(self) -> None:

@@ -100,7 +100,9 @@ def test_it_says_why_it_has_no_branch(window: MainWindow, chat: Chat) -> None:
 def test_an_empty_one_ends_without_a_question(window: MainWindow, chat: Chat, temporary: Path) -> None:
     begin(window, chat)
     assert [*temporary.iterdir()]
-    window.actions_.new_chat.trigger()
+    # The caches of other chats stay.
+    with chat.qtbot.assertNotEmitted(chat.open.discarded):
+        window.actions_.new_chat.trigger()
     assert question_of(window) is None
     assert not chat.open.temporary
     assert not bar_of(window).isVisible()
@@ -117,7 +119,8 @@ def test_it_is_left_after_one_question(window: MainWindow, chat: Chat, tmp_path:
     answer(window, "Cancel")
     assert chat.open.id == before
     getattr(window.actions_, leave).trigger()
-    answer(window, "Discard")
+    with chat.qtbot.waitSignal(chat.open.discarded):
+        answer(window, "Discard")
     assert chat.open.id != before
     assert not chat.path
     assert not holders(tmp_path)
