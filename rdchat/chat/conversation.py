@@ -199,7 +199,7 @@ class Folder:
     @property
     def is_project(self) -> bool:
         """Whether its chats share something."""
-        return self.project != Project() or bool(self.files)
+        return bool(self.description)
 
     @property
     def description(self) -> str:

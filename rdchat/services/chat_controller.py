@@ -7,7 +7,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from rdchat.chat.conversation import USUAL_OPTIONS, Conversation, Folder, MadeWith, Notice
+from rdchat.chat.conversation import USUAL_OPTIONS, Conversation, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.message_tree import DeletedMessage, MessageTrash
 from rdchat.chat.store import ConversationStore
@@ -128,7 +128,6 @@ class ChatController(QObject):
 
     def _connect(self) -> None:
         self.chats.conversations_changed.connect(self.chat.follow_project)
-        self.chat.project_taken.connect(self._show_project)
         self._store.on_notice = self.notice_raised.emit
         self.server.start_failed.connect(self.notice_raised)
         self.chat.temporary_ended.connect(self.chats.conversation_removed)
@@ -428,10 +427,6 @@ class ChatController(QObject):
         remembered = self.model_slot.remembered_in(self.settings.values)
         if remembered != self.settings.values:
             self.settings.change(remembered)
-
-    def _show_project(self, folder: Folder) -> None:
-        text = f"From your next question on it has what the project shares: {folder.description}."
-        self.notice_raised.emit(Notice(f"This chat is in the project “{folder.name}” now", text))
 
     def _show_warning(self, info: ModelInfo) -> None:
         if info.warning:

@@ -277,7 +277,7 @@ def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
     length = len(cache.tokens)
     blocks = range(ROWS, length + 1, ROWS)
     # Without state, an end can be made at any time.
-    positions = {*work.states, *([] if layout.has_state else [work.shared])}
+    positions = {*work.states, 0 if layout.has_state else work.shared}
     ends = [*sorted(each for each in positions if 0 < each < length), length]
     digests = digests_of(cache.tokens, {*blocks, *ends})
     segments = [Segment(end, digests[end], False) for end in blocks]

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication, QBoxLayout, QMessageBox, QPushButton
 
 from rdchat import __version__
 from rdchat.chat.attachments.attached_file import FileKind
-from rdchat.chat.conversation import Notice
+from rdchat.chat.conversation import Folder, Notice
 from rdchat.hub.updates import Update
 from rdchat.inference.api.messages import Role
 from rdchat.services.app.update_check import UpdateCheck
@@ -198,8 +198,17 @@ class Notices(QObject):
         controller.chat.files.changed.connect(self._show_outgrown)
         controller.prompt_refused.connect(self._show_refused)
         controller.replies.sending_asked.connect(self._ask_to_send)
+        chat = controller.chat
+        chat.project_taken.connect(self._show_project)
+        for ended in (chat.opened, chat.options_changed, chat.message_added):
+            ended.connect(lambda: self.area.close_banner("project"))
         # The question whether a chat may go to a remote server.
         self._question: QMessageBox | None = None
+
+    def _show_project(self, folder: Folder) -> None:
+        """Say what a chat that was moved has from its next question on; until then, and while that holds."""
+        text = f"From your next question on it has what the project shares: {folder.description}."
+        self.show_banner("project", f"This chat is in the project “{folder.name}” now", text)
 
     def _ask_to_send(self, reply: Reply) -> None:
         """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""

@@ -24,7 +24,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 _TEXT = "All chats in this folder have this from their next question on. What you change in a chat comes first."
 _INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short sentences."
 _INSTRUCTIONS_TIP = "Instructions that the model reads before each chat of the project."
-_NO_FILES = "None. Each chat of the project begins with them."
+_NO_FILES = "None. Add or drop files that each chat of the project begins with."
 _TOO_LONG = "Too long to be read whole: of what does not fit, the model gets the passages that match each question."
 _MODEL_TIP = "It is loaded when you ask something in a chat of the project."
 

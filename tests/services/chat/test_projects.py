@@ -45,9 +45,9 @@ def test_a_moved_chat_takes_the_project_on_with_its_next_question_and_says_so(
     window.ask("One")
     assert engine.requests[-1].messages[0].role is Role.USER
     folder = make_project(window, RHYME)
-    window.controller.chats.order.move(stored_chat(window), folder.id)
-    assert window.seen.notices[-1].title == "This chat is in the project “Work” now"
-    assert "instructions" in window.seen.notices[-1].detail
+    with window.qtbot.waitSignal(window.controller.chat.project_taken) as taken:
+        window.controller.chats.order.move(stored_chat(window), folder.id)
+    assert taken.args == [folder]
     window.ask("Two")
     assert engine.requests[-1].messages[0].content == "Rhyme."
     window.controller.chats.undo()
@@ -59,8 +59,8 @@ def test_a_plain_folder_says_nothing(window: Window) -> None:
     window.ask("One")
     folder = window.controller.chats.order.create_folder("Plain")
     assert folder is not None
-    window.controller.chats.order.move(stored_chat(window), folder.id)
-    assert window.seen.notices == []
+    with window.qtbot.assertNotEmitted(window.controller.chat.project_taken):
+        window.controller.chats.order.move(stored_chat(window), folder.id)
     assert window.controller.chat.project_folder is None
 
 
@@ -110,10 +110,10 @@ def test_a_deleted_folder_is_no_project(window: Window) -> None:
 def test_a_new_chat_of_a_project_is_stored_in_its_folder(window: Window, engine: ScriptedEngine) -> None:
     folder = make_project(window, RHYME)
     window.controller.chat.start_new(folder.id)
-    window.ask("Hi")
+    with window.qtbot.assertNotEmitted(window.controller.chat.project_taken):
+        window.ask("Hi")
     assert engine.requests[-1].messages[0].content == "Rhyme."
     assert stored_chat(window).folder_id == folder.id
-    assert window.seen.notices == []
 
 
 def test_the_projects_model_is_loaded_for_the_next_question_and_stays(window: Window, engine: ScriptedEngine) -> None:

@@ -83,6 +83,38 @@ def test_the_line_above_a_chat_names_its_project_and_opens_its_settings(window: 
     assert line.isHidden()
 
 
+def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window: MainWindow, chat: Chat) -> None:
+    """It once said so in other chats, and after the chat was moved out again."""
+    banner = lambda: window.conversation.banners.banner("project")  # noqa: E731
+    chat.start()
+    chat.say("One")
+    order = chat.controller.chats.order
+    order.set_project(folder_of(chat), Project("Rhyme."))
+    stored = chat.open.stored_conversation
+    assert stored is not None
+
+    def move() -> None:
+        order.move(stored, folder_of(chat).id)
+        shown = banner()
+        assert shown is not None
+        assert shown.accessibleName() == (
+            "This chat is in the project “Work” now From your next question on it has what the project shares:"
+            " instructions."
+        )
+
+    move()
+    chat.controller.chats.undo()
+    assert banner() is None
+    move()
+    chat.open.start_new()
+    assert banner() is None
+    chat.controller.chats.undo()
+    chat.open.open_chat(stored.id)
+    move()
+    chat.say("Two")
+    assert banner() is None
+
+
 def test_a_folders_menu_opens_its_settings_and_begins_a_chat_in_it(window: MainWindow, chat: Chat) -> None:
     chat.start()
     folder = folder_of(chat)
@@ -103,7 +135,7 @@ def test_a_folders_menu_opens_its_settings_and_begins_a_chat_in_it(window: MainW
 def test_files_are_added_shown_and_saved(qtbot: QtBot, chat: Chat, sheet: ProjectSheet, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Alpha beta")
-    assert sheet.note.text() == "None. Each chat of the project begins with them."
+    assert sheet.note.text() == "None. Add or drop files that each chat of the project begins with."
     sheet.files.add_files([str(path)])
     assert not sheet.buttons[-1].isEnabled()
     qtbot.waitUntil(sheet.buttons[-1].isEnabled)
