@@ -314,7 +314,7 @@ def _with_projects(
     left = {folder.id: folder for folder in order.folders if folder.is_project}
     for chat in chats:
         folder = order.project_folder(chat.about)
-        if folder is not None and left.pop(folder.id, None):
+        if folder is not None and left.pop(folder.id, False):
             yield read_project(connection, folder)
         yield chat
     if everything:

@@ -21,7 +21,7 @@ from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, button_text
 from rdchat.ui.style.layouts import Sheet, choice_box, column, fill_box, form_layout, nothing, row, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
-_TEXT = "All chats in this folder have this from their next question on. What you change in a chat comes first."
+_TEXT = "All chats in this folder have this from their next question on. A chat's own options come first."
 _INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short sentences."
 _INSTRUCTIONS_TIP = "Instructions that the model reads before each chat of the project."
 _NO_FILES = "None. Add or drop files that each chat of the project begins with."
@@ -88,8 +88,8 @@ class ProjectSheet(Sheet):
         answers = ("Cancel", nothing), ("Save", self._save)
         title = f"Project “{visible_text(folder.name)}”"
         super().__init__(parent, theme, title, _TEXT, answers, parts=parts)
-        question = self.instructions.toPlainText
-        attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=question)
+        self.problem.hide()
+        attacher = FileAttacher(controller, self.files, self.chips, theme, self, question=self.instructions.toPlainText)
         attacher.noted.connect(self._show_problem)
         self.attach_files = attacher.attach_files
         self.add.clicked.connect(attacher.choose_files)
@@ -99,8 +99,7 @@ class ProjectSheet(Sheet):
         self.chips.height_changed.connect(self.fit)
         self.files.changed.connect(self._show_files)
         self.finished.connect(self._end_files)
-        text_of = controller.replies.file_text
-        self.files.restore_files([(file, text_of(file)) for file in folder.files])
+        self.files.restore_files([(file, controller.replies.file_text(file)) for file in folder.files])
         self._show_files()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
