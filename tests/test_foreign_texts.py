@@ -15,7 +15,7 @@ from rdchat.chat.attachments.docx_text import docx_text
 from rdchat.chat.attachments.file_reader import pdf_texts
 from rdchat.chat.attachments.html_text import fenced, html_to_text, notebook_text
 from rdchat.chat.attachments.kinds import decoded, kind_of
-from rdchat.chat.conversation import Conversation, Message
+from rdchat.chat.conversation import Conversation, LongChats, Message
 from rdchat.chat.presets import PLACEHOLDER, unused_names
 from rdchat.chat.settings import ChatValues
 from rdchat.chat.storage import search_text
@@ -56,7 +56,7 @@ from tests.chat.transfer.samples import (
 )
 from tests.growth import SHAPES, Text, assert_grows_no_faster, nested, repeated
 
-VALUES = ChatValues("", SamplingParams(), None, None, None, None)
+VALUES = ChatValues("", SamplingParams(), None, None, None, None, LongChats.ASK)
 OWN: dict[str, Text] = {
     "a picture without end": repeated("A", "iVBORw0KGgo"),
     "pictures in lines": repeated("A" * 60 + "\n", "iVBORw0KGgo"),

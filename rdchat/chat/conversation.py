@@ -28,6 +28,14 @@ _TAIL = 16
 """Messages at the end that are read together, about as many as the window shows first."""
 
 
+class LongChats(StrEnum):
+    """What happens when a chat nearly fills the model's context. `compact`: a summary replaces the oldest turns."""
+
+    ASK = "ask"
+    LEAVE_OUT = "leave_out"
+    COMPACT = "compact"
+
+
 class MessageStatus(StrEnum):
     """The state of a message. `interrupted`: the app ended while the message was being written."""
 
@@ -52,6 +60,7 @@ class OwnOptions:
         tools_off: Full names of tools of these that are switched off.
         sent_to: Addresses of the remote servers that it may be sent to.
         notes: Whether it has notes, and proposes some.
+        long_chats: What happens when it nearly fills the context; None for the usual.
     """
 
     preset: str | None = None
@@ -63,11 +72,12 @@ class OwnOptions:
     tools_off: tuple[str, ...] = ()
     sent_to: tuple[str, ...] = ()
     notes: bool = True
+    long_chats: LongChats | None = None
 
     def __post_init__(self) -> None:
         check_thinking_tokens(self.thinking_tokens)
-        # A chat always has these two, whatever an imported file says.
-        can_be_none = tuple(name for name in self.cleared if name not in {"system_prompt", "sampling"})
+        # A chat always has these, whatever an imported file says.
+        can_be_none = tuple(name for name in self.cleared if name not in {"system_prompt", "sampling", "long_chats"})
         object.__setattr__(self, "cleared", can_be_none)
 
     @property
@@ -120,6 +130,7 @@ class Conversation:
             "thinking_tokens": self.own.thinking_tokens,
             "answer_shape": self.answer_shape,
             "draft": self.own.draft,
+            "long_chats": self.own.long_chats,
         }
         return {name: value for name, value in values.items() if value is not None or name in self.own.cleared}
 
@@ -134,9 +145,8 @@ class Conversation:
         columns: dict[str, Any] = {name: values.get(name) for name in names}
         cleared = tuple(name for name, value in values.items() if value is None)
         cleared += ("tools",) if "tools" in self.own.cleared else ()
-        tokens = values.get("thinking_tokens")
-        draft = values.get("draft")
-        return replace(self, own=replace(self.own, thinking_tokens=tokens, draft=draft, cleared=cleared), **columns)
+        others: dict[str, Any] = {name: values.get(name) for name in ("thinking_tokens", "draft", "long_chats")}
+        return replace(self, own=replace(self.own, cleared=cleared, **others), **columns)
 
     def allowed(self, address: str) -> "Conversation":
         """Return the chat with the permission to be sent to a remote server."""
@@ -261,11 +271,21 @@ class ContextCut:
 
     Attributes:
         summary: What the model gets instead; empty for nothing.
-        model: The model that wrote the summary.
+        model: The model that wrote the summary, with the name of its server if that is a remote one.
+        written_at: When it was written, in seconds since the epoch; None where unknown.
+        edited: Whether the summary is the person's version.
+        sources: The tools and remote servers whose texts it summarises.
+        files: Files of the hidden messages that the model still gets whole.
+        shortens: Whether the messages stay, and only long results of tools among them are shortened.
     """
 
     summary: str = ""
     model: str = ""
+    written_at: float | None = None
+    edited: bool = False
+    sources: tuple[str, ...] = ()
+    files: tuple[AttachedFile, ...] = ()
+    shortens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,7 +418,7 @@ class MessagePath(Sequence[Message]):
         ids: Ids of the messages, from the root on.
         read: Reads messages by their ids, on any thread; missing ones are left out. None if all are known.
         known: Messages that are already read.
-        cuts: Ids of messages with a context cut, including those of other paths.
+        cuts: Messages with a context cut, also of other paths, by id: whether it only shortens results of tools.
 
     Attributes:
         ids: Ids of its messages.
@@ -409,14 +429,14 @@ class MessagePath(Sequence[Message]):
         ids: Iterable[int] = (),
         read: Callable[[Sequence[int]], Iterable[Message]] | None = None,
         known: Iterable[Message] = (),
-        cuts: Iterable[int] = (),
+        cuts: Mapping[int, bool] | None = None,
     ) -> None:
         self.ids = tuple(ids)
         # Index by id, made when first needed.
         self._indexes: dict[int, int] | None = None
         self._read_ids = read
         self._known: dict[int, Message] = {}
-        self._cuts = set(cuts)
+        self._cuts = dict(cuts or {})
         for message in known:
             self._add(message)
 
@@ -481,7 +501,16 @@ class MessagePath(Sequence[Message]):
     @property
     def cut_index(self) -> int:
         """Index of the last message hidden from the model; -1 where it gets all."""
-        return max((index for each in self._cuts if (index := self.index_of(each)) is not None), default=-1)
+        return self._last_cut(shortens=False)
+
+    @property
+    def shortened_index(self) -> int:
+        """Index of the last message up to which long results of tools are shortened for the model; -1 for none."""
+        return self._last_cut(shortens=True)
+
+    def _last_cut(self, *, shortens: bool) -> int:
+        marked = (each for each, kind in self._cuts.items() if kind is shortens)
+        return max((index for each in marked if (index := self.index_of(each)) is not None), default=-1)
 
     @property
     def last_reply(self) -> Message | None:
@@ -503,9 +532,9 @@ class MessagePath(Sequence[Message]):
     def _add(self, message: Message) -> None:
         self._known[message.id] = message
         if message.context_cut is None:
-            self._cuts.discard(message.id)
+            self._cuts.pop(message.id, None)
         else:
-            self._cuts.add(message.id)
+            self._cuts[message.id] = message.context_cut.shortens
 
 
 def call_of(path: Sequence[Message], result: Message) -> ToolCall | None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rdchat.chat.conversation import LongChats
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.files.foreign_files import read_object
 from rdchat.files.plain_data import from_plain, plain
@@ -52,6 +53,7 @@ class Preset:
         thinking_tokens: The most tokens of a thought; None for no limit.
         answer_shape: The format of answers; None for any text.
         draft: How replies are drafted; None for the settings of the model.
+        long_chats: What happens when a chat nearly fills the context; None leaves it to the settings.
         models: Folders of the models whose chats have it unless they have another one.
     """
 
@@ -64,6 +66,7 @@ class Preset:
     thinking_tokens: int | None = None
     answer_shape: AnswerShape | None = None
     draft: DraftSettings | None = None
+    long_chats: LongChats | None = None
     models: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rdchat import host, paths
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project, is_temporary
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, LongChats, Notice, Project, is_temporary
 from rdchat.chat.presets import STARTER_PROMPTS, Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
@@ -135,6 +135,7 @@ class Settings:
         image_cap: How many tokens of the context an image may take.
         notes_everywhere: Whether chats outside of projects have notes, which all chats share.
         notes_tokens: The most tokens of the notes in a prompt.
+        long_chats: What happens when a chat nearly fills the model's context.
 
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
@@ -189,6 +190,7 @@ class Settings:
     image_cap: ImageCap = ImageCap.MEDIUM
     notes_everywhere: bool = False
     notes_tokens: int = 1000
+    long_chats: LongChats = LongChats.ASK
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
@@ -330,6 +332,7 @@ class ChatValues:
     thinking_tokens: int | None
     answer_shape: AnswerShape | None
     draft: DraftSettings | None
+    long_chats: LongChats
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +406,8 @@ class OptionOrder:
         prompt = instructions if instructions.strip() else prompt
         sampling = replace(settings.sampling_for(self.defaults), **preset.chosen_sampling)
         thinking = preset.thinking_choice, preset.thinking_tokens
-        return ChatValues(prompt, sampling, *thinking, preset.answer_shape, preset.draft)
+        long_chats = preset.long_chats or settings.long_chats
+        return ChatValues(prompt, sampling, *thinking, preset.answer_shape, preset.draft, long_chats)
 
     def effective_values(self, chat: Conversation) -> ChatValues:
         """Return what applies to a chat."""
@@ -424,6 +428,8 @@ class OptionOrder:
         chosen = tuple(each for each in plain if sampling[each] != plain[each] or each in base.sampling_chosen)
         has_prompt = values.system_prompt != below.system_prompt or base.system_prompt is not None
         made = Preset(name, sampling_chosen=chosen, **_by_name(replace(values, draft=draft)))
+        if base.long_chats is None and values.long_chats is below.long_chats:
+            made = replace(made, long_chats=None)
         return made if has_prompt else replace(made, system_prompt=None)
 
 

@@ -427,9 +427,13 @@ class ConversationStore(Database):
 
     @_by_id
     def reopen_message(self, message_id: int, made_with: MadeWith | None = None) -> Message:
-        """Reopen a reply to continue it; `made_with` None keeps its options."""
-        made = {} if made_with is None else {"made_with": made_with}
-        return self._change(message_id, status=MessageStatus.STREAMING, finish_reason=None, error="", **made)
+        """Reopen a reply to continue it; `made_with` None keeps its options.
+
+        A cut there is removed: its summary would not have the new text.
+        """
+        made: dict[str, Any] = {} if made_with is None else {"made_with": made_with}
+        made |= {"status": MessageStatus.STREAMING, "finish_reason": None, "error": "", "context_cut": None}
+        return self._change(message_id, **made)
 
     def _change(self, message_id: int, **fields: Any) -> Message:
         """Set fields of a message, and the date of its chat."""

@@ -154,6 +154,7 @@ class ChatController(QObject):
         self.replies.tools_left_out.connect(self.notice_raised)
         self.calls.changed.connect(self._next.start)
         self.context.reply_requested.connect(self.continue_reply)
+        self.context.changed.connect(self._next.start)
         for free in (self.replies.state_changed, self.chat.unsent.waiting_changed, self._engine.request_ended):
             free.connect(self._next.start)
         for opened in (self.chat.opened, self.chat.stored):
@@ -233,7 +234,8 @@ class ChatController(QObject):
         files = self.chat.files.files
         try:
             message = self.chat.take_message(text)
-            if self.replies.free and not self.chat.unsent.waiting and not self.calls.runs_in(message.chat):
+            is_free = self.replies.free and not self.chat.unsent.waiting and not self.context.wants_room
+            if is_free and not self.calls.runs_in(message.chat):
                 self.chat.ask_question(message)
             else:
                 self.chat.unsent.queue_message(message)
@@ -248,7 +250,7 @@ class ChatController(QObject):
         if not unsent.waiting or self.replies.state is not EngineState.IDLE or not self.replies.free:
             return
         message = next((each for each in unsent.waiting if not self.calls.holds(each.chat)), None)
-        if message is None:
+        if message is None or (message.chat == self.chat.id and self.context.make_room(message)):
             return
         try:
             self.chat.ask_question(message)

@@ -32,7 +32,10 @@ MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_SIBLING_POSITION} FROM messages m WHERE 
 
 # An index covers these two queries: the messages of a long chat are spread over megabytes of the file.
 _RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
-CUTS = "SELECT id FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL"
+# The second column is whether the cut only shortens results of tools.
+CUTS = """
+    SELECT id, context_cut LIKE '%"shortens":true%' FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL
+"""
 LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {NOT_DELETED} ORDER BY activated DESC LIMIT 1"
 _LATEST_OF = f"""
     SELECT activated, id FROM messages WHERE conversation_id = ? AND ({{within}}) AND {NOT_DELETED}

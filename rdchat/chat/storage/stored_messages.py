@@ -52,7 +52,7 @@ class MessageReader:
     def path_to(self, message_id: int) -> MessagePath:
         """Return the path from the root to a message, with its last messages read."""
         ids = MessageTree(self._database.rows, self._conversation_id).path_to(message_id)
-        cuts = [row[0] for row in self._database.rows(CUTS, self._conversation_id)]
+        cuts = {row[0]: bool(row[1]) for row in self._database.rows(CUTS, self._conversation_id)}
         path = MessagePath(ids, self.read_messages, cuts=cuts)
         path.read_tail()
         return path

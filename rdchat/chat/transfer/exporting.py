@@ -82,7 +82,8 @@ def as_markdown(
         named = (part for file in shared for part in _file(file, chat.texts, images, details=details))
         parts.append("\n\n".join(["## Files of the project", *named]))
     path = _display_path(chat.messages)
-    cut = next((message for message in reversed(path) if message.context_cut is not None), None)
+    hides = lambda message: message.context_cut is not None and not message.context_cut.shortens  # noqa: E731
+    cut = next(filter(hides, reversed(path)), None)
     families = defaultdict[Family, list[int]](list)
     for message in chat.messages:
         families[message.parent_id, message.role].append(message.id)
@@ -183,7 +184,9 @@ def _cut(cut: ContextCut, messages: int) -> Iterator[str]:
     yield "---"
     if cut.summary:
         by = f", by {cut.model}" if cut.model else ""
-        yield f"*The model gets a summary of the {above}{by}:*"
+        edited = ", edited by a person" if cut.edited else ""
+        sources = f", with text from {', '.join(cut.sources)}" if cut.sources else ""
+        yield f"*The model gets a summary of the {above}{by}{edited}{sources}:*"
         yield "\n".join(f"> {line}".rstrip() for line in cut.summary.strip().splitlines())
     else:
         yield f"*The model does not get the {above}.*"

@@ -1,34 +1,27 @@
 """Counts the tokens of the open chat, and shortens one that is too long in a way that the person chooses."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from rdchat import machine
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Notice, uncut
+from rdchat.chat.conversation import ContextCut, LongChats, Notice, uncut
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.chat.chat_prompt import (
-    Budget,
-    ChatPrompt,
-    Count,
-    LeftOut,
-    SummaryPlan,
-    cut_position,
-    plan_summary,
-    summary_request,
-    with_summary,
-)
+from rdchat.services.chat.chat_prompt import LeftOut, with_summary
+from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, summary_request
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
-from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, ReplyProgress
+from rdchat.services.chat.unsent_memory import WaitingMessage
+from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, EngineState, Failure, ReplyProgress
 from rdchat.services.storage_watch import StorageWatch
 from rdchat.work.job import Job
 
@@ -39,6 +32,10 @@ _CLOSING_S = 0.2
 # The reply gets this part of the context (a quarter), or its limit of tokens if that is less.
 _REPLY_SHARE = 4
 TOO_LONG = "Too long for this model. Choose above how to shorten the chat, or shorten your message."
+# By itself a chat is shortened after so long without an event: the person may be about to go on.
+_CALM_MS = 1500
+# It then gets this part of the context, if its recent turns alone leave so much: a half.
+_SPARE_SHARE = 2
 # Stands for the question that will follow the last reply.
 _NEXT = "?"
 _CONTINUES = Notice(
@@ -208,6 +205,9 @@ class Doing(Enum):
     STARTING_ANEW = auto()
 
 
+_BY_ITSELF = {LongChats.LEAVE_OUT: Doing.LEAVING_OUT, LongChats.COMPACT: Doing.SUMMARISING}
+
+
 @dataclass(frozen=True, slots=True)
 class SummaryProgress:
     """How far a summary is.
@@ -230,11 +230,20 @@ class SummaryProgress:
 class ChatContext(QObject):
     """Shortens the prompt of the open chat. Nothing is deleted from the chat, and each cut can be undone.
 
+    If the chat's options say so, this begins by itself where the chat nearly fills the context: before the next
+    question, which waits for it, or if it is summarised, after a reply, while nothing happens and not on battery.
+
     Args:
         chat: The open conversation.
         replies: Gives the model and the texts of files.
         storage: Reports failed reads of the store.
         notify: Shows a notice to the person.
+
+    Attributes:
+        meter: Counts the chat's tokens.
+        doing: The work under way.
+        is_awaited: Whether it has begun by itself, and a question waits for it.
+        calm: Runs until the chat may be shortened by itself.
     """
 
     changed = Signal()
@@ -254,10 +263,19 @@ class ChatContext(QObject):
         self.meter = ContextMeter(chat, replies)
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
+        self.is_awaited = False
+        # Whether the work has begun by itself.
+        self._by_itself = False
+        # The last message and the typed text with which it ended: it does not begin again with the same.
+        self._tried: tuple[int | None, str] | None = None
+        self.calm = QTimer(self, singleShot=True, interval=_CALM_MS)
+        self.calm.timeout.connect(self._shorten_in_calm)
+        for happened in (self.meter.changed, replies.state_changed, chat.typed_changed):
+            happened.connect(self.calm.start)
         # Id of the last message when the work began.
         self._path_end: int | None = None
         self._task = BackgroundWork("cut", self)
-        self._plan: SummaryPlan | None = None
+        self._plan: CutPlan | None = None
         self._progress = SummaryProgress(0, 0)
         self._request: EngineRequest | None = None
         for another in (chat.opened, self._model.load_started, self._model.unload_started):
@@ -265,9 +283,28 @@ class ChatContext(QObject):
 
     @property
     def outgrown(self) -> ContextUse | None:
-        """The token count of the open chat if it is too long; None if it fits or was not counted."""
+        """The token count of the open chat if the person has to shorten it; None if it fits or was not counted."""
         use = self.meter.use
-        return None if use is None or use.fits or use.last_id != self._end() else use
+        return None if use is None or use.fits or use.last_id != self._end() or self.wants_room else use
+
+    @property
+    def wants_room(self) -> bool:
+        """Whether the open chat nearly fills the context, and is to be shortened by itself."""
+        use = self.meter.use
+        tried = use is None or (use.last_id, use.typed) == self._tried
+        if use is None or tried or not use.can_cut or use.last_id != self._end():
+            return False
+        if use.tokens is not None and use.tokens <= use.limit - self._reserve:
+            return False
+        doing = _BY_ITSELF.get(self._chat.values.long_chats)
+        may_send = doing is Doing.LEAVING_OUT or self._replies.may_send(self._chat.conversation)
+        return doing is not None and may_send
+
+    @property
+    def _reserve(self) -> int:
+        """Tokens that the next reply needs."""
+        info = self._model.info
+        return min(self._chat.values.sampling.max_tokens, info.context_length // _REPLY_SHARE) if info else 0
 
     def refuses(self, text: str) -> bool:
         """Return whether a prompt was counted and is too long."""
@@ -276,37 +313,86 @@ class ChatContext(QObject):
 
     def cut_oldest(self) -> None:
         """Leave the oldest turns out of the prompt; they stay in the chat."""
-        self._start(Doing.LEAVING_OUT, cut_position)
+        self._start(Doing.LEAVING_OUT)
 
     def summarise(self) -> None:
         """Replace the oldest turns in the prompt with a summary; they stay in the chat."""
-        self._start(Doing.SUMMARISING, partial(plan_summary, to_end=False))
+        self._start(Doing.SUMMARISING)
 
     def start_anew(self) -> None:
         """Begin a new chat with a summary of this one."""
-        self._start(Doing.STARTING_ANEW, partial(plan_summary, to_end=True))
+        self._start(Doing.STARTING_ANEW)
 
-    def _start(self, doing: Doing, plan: Callable[[ChatPrompt, Budget, Count], object]) -> None:
+    def make_room(self, question: WaitingMessage) -> bool:
+        """Return whether a question of the open chat has to wait until that is shortened, which begins if needed."""
+        if self.doing is Doing.NOTHING and self.wants_room:
+            self._start(_BY_ITSELF[self._chat.values.long_chats], question, by_itself=True)
+        if self._by_itself and not self.is_awaited:
+            self.is_awaited = True
+            self.changed.emit()
+        return self.is_awaited
+
+    def _shorten_in_calm(self) -> None:
+        """Shorten the chat if nothing happens, or if its last reply failed since it is too long."""
+        use = self.meter.use
+        is_calm = self.meter.current and self._replies.free and self._replies.state is EngineState.IDLE
+        if use is None or not is_calm or self.doing is not Doing.NOTHING or use.typed or not self.wants_room:
+            return
+        doing = _BY_ITSELF[self._chat.values.long_chats]
+        if not use.answered:
+            self.is_awaited = not use.fits
+        if self.is_awaited or (use.answered and doing is Doing.SUMMARISING and not machine.on_battery()):
+            self._start(doing, by_itself=True)
+
+    def _start(self, doing: Doing, question: WaitingMessage | None = None, *, by_itself: bool = False) -> None:
         info = self._model.info
         if info is None or self.doing is not Doing.NOTHING:
             return
-        reserve = min(self._chat.values.sampling.max_tokens, info.context_length // _REPLY_SHARE)
-        budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
-        prompt = self._chat.prompt()
+        self._by_itself = by_itself
+        spare = info.context_length // _SPARE_SHARE if by_itself else 0
+        budget = Budget(info.context_length, self._reserve, spare, ThinkingChoice.OFF not in info.thinking)
+        prompt = self._chat.prompt(question)
         replies = self._replies
         count = replies.counter(self._chat.conversation)
-        if self.meter.use is not None and self.meter.use.answered:
+        if not by_itself and self.meter.use is not None and self.meter.use.answered:
             prompt = prompt if prompt.asks else replace(prompt, typed=_NEXT)
+
+        def plan(job: Job[CutPlan | None]) -> CutPlan | None:
+            complete = replies.complete(prompt, count, job.check_cancelled)
+            planner = CutPlanner(prompt, complete, budget, count, replies.file_text)
+            if not by_itself:
+                return planned(planner)
+            return planner.shortened() or planned(planner) or planner.shortened(in_last_turn=True)
+
+        def planned(planner: CutPlanner) -> CutPlan | None:
+            if doing is Doing.LEAVING_OUT:
+                return planner.without_oldest()
+            return planner.with_summary(to_end=doing is Doing.STARTING_ANEW)
+
         self._begin(doing)
-        self._task.replace(
-            lambda job: plan(replies.complete(prompt, count, job.check_cancelled), budget, count),
-            self._on_planned,
-            failed=lambda error: self._fail(Notice(error.message, error.hint)),
-        )
+        self._task.replace(plan, self._on_planned, failed=lambda error: self._fail(Notice(error.message, error.hint)))
 
     def undo_cut(self, message_id: int) -> None:
-        """Remove a cut: its messages are in the prompt again."""
+        """Remove a cut: its messages are in the prompt again, and stay there until the next reply."""
+        self._tried = self._end(), self._chat.typed.strip()
         self._chat.set_cut(message_id, None)
+
+    def edit_summary(self, message_id: int, text: str) -> None:
+        """Give the model another summary."""
+        message = self._chat.path.find_message(message_id)
+        if message is not None and message.context_cut is not None:
+            self._chat.set_cut(message_id, replace(message.context_cut, summary=text.strip(), edited=True))
+
+    def stop_work(self) -> None:
+        """Stop the work as the person asks for it; a question that waits for it is typed again."""
+        self._give_back_question()
+        self.cancel_work()
+
+    def _give_back_question(self) -> None:
+        if self.is_awaited:
+            for message in reversed(self._chat.unsent.waiting_in(self._chat.id)):
+                self._chat.take_back(message)
+        self._tried = self._end(), self._chat.typed.strip()
 
     def cancel_work(self) -> None:
         """Cancel the work; the chat stays as it is."""
@@ -318,28 +404,32 @@ class ChatContext(QObject):
 
     def end_threads(self) -> None:
         """End the background threads."""
+        self.calm.blockSignals(True)
         self.meter.stop_counting()
         self._task.finish_work()
 
     def _begin(self, doing: Doing) -> None:
         self._path_end = self._end()
+        if doing is Doing.NOTHING:
+            self._by_itself = False
+            self.is_awaited = False
         if doing is not self.doing:
             self.doing = doing
             self.changed.emit()
 
-    def _on_planned(self, plan: SummaryPlan | int | None) -> None:
+    def _on_planned(self, plan: CutPlan | None) -> None:
         if self._path_end != self._end():
             self._begin(Doing.NOTHING)
-        elif isinstance(plan, SummaryPlan) and not self._chat.replies.may_send(self._chat.conversation):
+        elif plan is None:
+            self._fail(_ALONE)
+        elif not plan.pieces:
+            self._finish(plan.message_id, plan.cut)
+        elif not self._chat.replies.may_send(self._chat.conversation):
             self._fail(_NOT_SENT)
-        elif isinstance(plan, SummaryPlan):
+        else:
             self._plan = plan
             self._progress = SummaryProgress(0, len(plan.pieces))
             self._summarise_next("")
-        elif plan is None:
-            self._fail(_ALONE)
-        else:
-            self._finish(plan, ContextCut())
 
     def _summarise_next(self, earlier: str) -> None:
         """Request the summary of the next piece, given the summary of the pieces before it.
@@ -379,7 +469,11 @@ class ChatContext(QObject):
     def _take_summary(self, end: ReplyEnd) -> None:
         """Continue with the next piece, or use the summary of the last one."""
         summary = "" if end.told.unclosed else end.told.answer.strip()
-        if end.finish_reason is FinishReason.CANCELLED:
+        if end.finish_reason is FinishReason.CANCELLED and self._by_itself:
+            # Something else came first: it begins again after that.
+            self._begin(Doing.NOTHING)
+            self.calm.start()
+        elif end.finish_reason is FinishReason.CANCELLED:
             self._fail(_STOPPED)
         elif not summary:
             self._fail(_NO_SUMMARY)
@@ -396,7 +490,15 @@ class ChatContext(QObject):
                 self._go_on_anew(summary)
         else:
             assert self._plan is not None, "a summary is planned first"
-            self._finish(self._plan.message_id, ContextCut(summary, self._model.name or ""))
+            cut = replace(self._plan.cut, summary=summary, model=self._writer, written_at=time.time())
+            self._finish(self._plan.message_id, cut)
+
+    @property
+    def _writer(self) -> str:
+        """Name of the model, with that of its server if that is a remote one."""
+        info = self._model.info
+        names = (info.name, info.server) if info else ()
+        return " on ".join(filter(None, names))
 
     def _go_on_anew(self, summary: str) -> None:
         """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
@@ -416,12 +518,16 @@ class ChatContext(QObject):
             chat.set_typed(question)
 
     def _fail(self, why: Notice) -> None:
+        is_told = self.is_awaited or not self._by_itself
+        self._give_back_question()
         self._begin(Doing.NOTHING)
-        self._notify(why)
+        if is_told:
+            self._notify(why)
 
     def _finish(self, message_id: int, cut: ContextCut) -> None:
         """Set the cut; request the last reply again if it is empty and nothing is typed."""
         asks = self._chat.typed.strip() or self._chat.files.images
+        self._tried = self._end(), self._chat.typed.strip()
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)
         last = self._chat.path[-1]

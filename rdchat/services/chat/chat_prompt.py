@@ -1,16 +1,15 @@
 """The prompt of a chat: what the model gets of it, and where it is cut if it is too long."""
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus, cut_of, uncut
+from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, uncut
 from rdchat.chat.notes import Note, notes_text
-from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
 
-_SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
+SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
+"""Stands before a summary in a prompt."""
 
 type FileText = Callable[[AttachedFile], str]
 type ImageOf = Callable[[AttachedFile, Callable[[], None]], ChatImage | None]
@@ -18,25 +17,14 @@ type Images = Mapping[int, tuple[ChatImage, ...]]
 type LeftOut = Mapping[int, Sequence[str]]
 """Digests of the images that the model does not get since a chat has too many, by the ids of their messages."""
 Count = Callable[[Sequence[ChatMessage]], int]
-# The longest summary, in tokens.
-_LONGEST_SUMMARY = 768
-# The tokens for thinking before a summary, if it cannot be switched off.
-_LONGEST_THOUGHT = 2048
-# In characters; a context with less room cannot be used for a summary.
-_MIN_PIECE = 200
+# What is left of a long result of a tool that is shortened, in characters.
+_LONG_RESULT = 600
 
 NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
 _LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
 _NO_OPENING = ChatMessage(Role.USER, "")
-_SPEAKERS = {Role.USER: "Person", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool"}
-
-SUMMARY_WISH = (
-    "Summarise the conversation below for yourself, so that you can go on with it without having read it. Keep names,"
-    " numbers, decisions, open questions and what the person wants. Write only the summary, in the conversation's own"
-    " language."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +32,8 @@ class ChatPrompt:
     """A path of messages with a system prompt. Its messages may be read on any thread, which raises StorageError.
 
     Attributes:
-        path: From the root, or the last context cut, to the last message that the model gets.
+        path: From the root, or the last context cut, to the last message that the model gets; once `with_files` has it,
+            what the model sees of it (`seen`).
         system_prompt: It may be blank.
         typed: A question that is not sent yet, with its files; blank for none.
         typed_images: The images of that question.
@@ -115,7 +104,9 @@ class ChatPrompt:
         *,
         image_of: ImageOf = lambda _file, _check: None,
     ) -> "ChatPrompt":
-        """Return the prompt with the files of each message before its text, and a line for the oldest images of many.
+        """Return the prompt with what the model sees of its path, and the files of each message before its text.
+
+        A line stands for each of the oldest images of many.
 
         Args:
             text_of: Reads the text of a file.
@@ -123,13 +114,13 @@ class ChatPrompt:
             image_of: Reads an image; None if it cannot be read, for which there is a line of text.
         """
         path: list[Message] = []
-        seen = [(file, image_of(file, check)) for file in self.files]
-        unseen = [block_of(file, "") for file, image in seen if image is None]
-        shared = tuple(image for _, image in seen if image)
+        of_project = [(file, image_of(file, check)) for file in self.files]
+        unseen = [block_of(file, "") for file, image in of_project if image is None]
+        shared = tuple(image for _, image in of_project if image)
         text = "\n\n".join(filter(None, [self.opening.content, *unseen]))
         opening = replace(self.opening, content=text, images=shared)
         images: dict[int, tuple[ChatImage, ...]] = {}
-        for each in self.path:
+        for each in seen(self.path):
             check()
             pairs = [(file, image_of(file, check) if file.kind is FileKind.IMAGE else None) for file in each.files]
             images[each.id] = tuple(image for _, image in pairs if image)
@@ -148,19 +139,48 @@ class ChatPrompt:
         return replace(self, path=path, images=images, opening=opening, left_out=left_out)
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
-        """Return what a chat template takes: messages that are not cut, with a summary of those that are.
+        """Return what a chat template takes, of a prompt that `with_files` has made.
 
         `check` is called before each message, and may raise.
         """
-        cut = cut_of(self.path)
-        summary = cut.context_cut.summary if cut and cut.context_cut else ""
-        turns = list(history(uncut(self.path), with_summary(self.system_prompt, summary), check, self.images))
+        turns = list(history(self.path, self.system_prompt, check, self.images))
         first = 1 if turns and turns[0].role is Role.SYSTEM else 0
         before = (self.opening, ChatMessage(Role.USER, notes_text(self.notes)))
         turns[first:first] = [each for each in before if each.content or each.images]
         if self.asks:
             turns.append(ChatMessage(Role.USER, self.typed, images=self.typed_images))
         return tuple(join_neighbours(turns))
+
+
+def seen(path: Sequence[Message]) -> Iterator[Message]:
+    """Yield what a model sees of a path: a message in place of those that are cut, and then the others.
+
+    The message in place of others has their summary and the files of them that stay whole, and no cut has both no
+    summary and files. The others are whole, but for long results of tools up to a cut that shortens them.
+    """
+    messages = MessagePath.as_path(path)
+    cut_index = messages.cut_index
+    shortened_index = messages.shortened_index
+    for index in range(max(cut_index, 0), len(messages)):
+        message = messages[index]
+        if index == cut_index:
+            cut = message.context_cut or ContextCut()
+            if cut.summary.strip() or cut.files:
+                text = f"{SUMMARY_NOTE}\n\n{cut.summary}" if cut.summary.strip() else ""
+                chat = message.conversation_id
+                yield Message(message.id, chat, None, Role.USER, text, files=cut.files, context_cut=cut)
+        else:
+            yield shortened(message) if index <= shortened_index else message
+
+
+def shortened(message: Message) -> Message:
+    """Return a result of a tool without most of a long text and without its images, and any other message as it is."""
+    excess = len(message.text) - _LONG_RESULT
+    if message.role is not Role.TOOL or (excess <= 0 and not message.files):
+        return message
+    names = [f"(left out: {file.name})" for file in message.files]
+    rest = [f"(left out: {excess:,} more characters)"] if excess > 0 else []
+    return replace(message, text="\n".join([message.text[:_LONG_RESULT], *rest, *names]), files=())
 
 
 def history(
@@ -235,147 +255,4 @@ def with_summary(system_prompt: str, summary: str) -> str:
     """Return a system prompt that has a summary of the messages before."""
     if not summary.strip():
         return system_prompt
-    return f"{system_prompt}\n\n{_SUMMARY_NOTE}\n\n{summary}".strip()
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The tokens that a chat may have.
-
-    Attributes:
-        limit: The model's context.
-        reserve: Tokens to leave free for the next reply.
-        thinks: Whether the model may think before it answers.
-    """
-
-    limit: int
-    reserve: int
-    thinks: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryPlan:
-    """A text to summarise, in pieces.
-
-    Attributes:
-        message_id: The last message that is summarised.
-        pieces: The text.
-        max_tokens: Maximum tokens of the summary.
-        thoughts: Maximum tokens of thinking before it; 0 if thinking is switched off.
-    """
-
-    message_id: int
-    pieces: Sequence[str]
-    max_tokens: int
-    thoughts: int = 0
-
-
-def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, to_end: bool) -> SummaryPlan | None:
-    """Plan a summary of the oldest turns, so that the rest fits, or `to_end` of all turns; None if there is nothing.
-
-    An unanswered question is never summarised.
-
-    Raises:
-        PromptTooLongError: If the context is too small for a summary.
-    """
-    max_tokens = min(_LONGEST_SUMMARY, budget.limit // 4)
-    last = _last_answered(prompt.path) if to_end else cut_position(prompt, budget, count, max_tokens)
-    text = "" if last is None else text_before(prompt.path, last)
-    if last is None or not text:
-        return None
-    thoughts = min(_LONGEST_THOUGHT, budget.limit // 4) if budget.thinks else 0
-    has_thought = any(m.parts.thought for m in prompt.path if m.role is Role.ASSISTANT)
-    room = budget.limit - 2 * max_tokens - (thoughts if has_thought else 0)
-    return SummaryPlan(last, pieces_of(text, count, room), max_tokens, thoughts)
-
-
-def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
-    """Return the id of the first message after which the rest of the chat fits; None if the last question is too long.
-
-    Only whole turns are left out. A last question that leaves less than the reserve is kept if it fits.
-
-    Args:
-        prompt: The chat, with the texts of its files.
-        budget: The tokens that it may have.
-        count: Returns the tokens of a conversation.
-        summary_tokens: Tokens reserved for the summary of the turns that are left out.
-    """
-    indexes = _cut_indexes(prompt)
-    room = budget.limit - budget.reserve - summary_tokens
-    first = bisect_left(indexes, True, key=lambda index: _tokens(prompt, index, count) <= room)
-    if first < len(indexes):
-        return prompt.path[indexes[first]].id
-    if indexes and _tokens(prompt, indexes[-1], count) + summary_tokens < budget.limit:
-        return prompt.path[indexes[-1]].id
-    return None
-
-
-def text_before(path: Sequence[Message], message_id: int) -> str:
-    """Return the chat up to a message as plain text; an earlier summary replaces the messages that it covers."""
-    end = next(index for index, message in enumerate(path) if message.id == message_id) + 1
-    before = path[:end]
-    earlier = cut_of(before)
-    summary = earlier.context_cut.summary if earlier and earlier.context_cut else ""
-    parts = [f"Summary of what came before: {summary}"] if summary else []
-    for message in uncut(before):
-        text = message.parts.answer if message.role is Role.ASSISTANT else message.text
-        names = (f"(image: {file.name})" for file in message.files if file.kind is FileKind.IMAGE)
-        text = "\n".join([*names, text, *(f"Calls {call.name} with {call.arguments}" for call in message.tool_calls)])
-        if text.strip():
-            parts.append(f"{_SPEAKERS[message.role]}: {text.strip()}")
-    return "\n\n".join(parts)
-
-
-def pieces_of(text: str, count: Count, room: int) -> list[str]:
-    """Split a text into pieces that fit the context with the request for a summary.
-
-    Args:
-        text: Not blank.
-        count: Returns the tokens of a conversation.
-        room: Maximum tokens of such a request.
-
-    Raises:
-        PromptTooLongError: If the context is too small.
-    """
-    pieces = []
-    size = len(text)
-    while text:
-        while _count(count, summary_request(text[:size], "")) > room:
-            size = size * 4 // 5
-            if size < _MIN_PIECE:
-                raise PromptTooLongError(
-                    "The model's context is too small for a summary.", "Leave out the oldest turns."
-                )
-        pieces.append(text[:size])
-        text = text[size:]
-    return pieces
-
-
-def summary_request(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
-    """Return the request for the summary of a piece; `earlier` is the summary of the pieces before it."""
-    before = f"Summary of what came before: {earlier}\n\n" if earlier else ""
-    return (ChatMessage(Role.USER, f"{SUMMARY_WISH}\n\n---\n{before}{piece}\n---"),)
-
-
-def _cut_indexes(prompt: ChatPrompt) -> list[int]:
-    """Return the indexes of messages that the path can be cut after: a question follows them."""
-    path = prompt.path
-    indexes = range(len(path) - len(uncut(path)), len(path))
-    return [index for index in indexes if (path[index + 1].role is Role.USER if index + 1 < len(path) else prompt.asks)]
-
-
-def _last_answered(path: Sequence[Message]) -> int | None:
-    replies = (m for m in reversed(path) if m.role is Role.ASSISTANT and not m.tool_calls)
-    return next((m.id for m in replies if m.text.strip()), None)
-
-
-def _tokens(prompt: ChatPrompt, index: int, count: Count) -> int:
-    path = [replace(prompt.path[index], context_cut=ContextCut()), *prompt.path[index + 1 :]]
-    return _count(count, replace(prompt, path=path).turns())
-
-
-def _count(count: Count, messages: Sequence[ChatMessage]) -> int:
-    try:
-        return count(messages)
-    except PromptTooLongError:
-        return 2**62
+    return f"{system_prompt}\n\n{SUMMARY_NOTE}\n\n{summary}".strip()

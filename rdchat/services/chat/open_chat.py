@@ -8,6 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.chat.attachments.attached_file import FileKind, block_of
 from rdchat.chat.conversation import (
     NEW_CHAT,
     ContextCut,
@@ -159,13 +160,18 @@ class OpenChat(QObject):
         stored = self._storage.read_or_default(lambda: self._store.alternatives(message_id), ())
         return [self.replies.recorder.completed(each) for each in stored]
 
-    def prompt(self) -> ChatPrompt:
-        """Return the prompt that the chat would have with the typed text and its files."""
-        typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
+    def prompt(self, waiting: WaitingMessage | None = None) -> ChatPrompt:
+        """Return the prompt that the chat would have with the typed text and its files, or with a waiting message."""
+        parts = [self.files.blocks, self.typed.strip()]
+        if waiting is not None:
+            blocks = (block_of(file, text) for file, text in waiting.files if file.kind is not FileKind.IMAGE)
+            parts = [*blocks, waiting.text.strip()]
+        typed = "\n\n".join(filter(None, parts))
+        images = () if waiting else self.files.images
         files = self.replies.order.project_files(self.conversation)
         notes = self.replies.notes(self.conversation)
         path = from_cut(self.path)
-        return ChatPrompt(path, self.values.system_prompt, typed, self.files.images, files=files, notes=notes)
+        return ChatPrompt(path, self.values.system_prompt, typed, images, files=files, notes=notes)
 
     # Opening
 

@@ -160,6 +160,7 @@ class ConversationView(Ground):
         self._controller.replies.state_changed.connect(self._show_state)
         for changed in (chat.opened, chat.unsent.waiting_changed, self._controller.replies.state_changed):
             changed.connect(self._show_waiting_messages)
+        self._controller.context.changed.connect(self._show_waiting_messages)
         self._controller.replies.prefill_progressed.connect(
             lambda progress: self._show_waiting(formatting.prefill_text(progress))
         )
@@ -186,6 +187,8 @@ class ConversationView(Ground):
         transcript.run_again_requested.connect(controller.calls.run_again)
         self.calls.decided.connect(self.composer.setFocus)
         transcript.cut_undo_requested.connect(controller.context.undo_cut)
+        transcript.summary_edited.connect(controller.context.edit_summary)
+        transcript.replaced_requested.connect(transcript.show_first)
         self.find_bar.version_requested.connect(lambda message_id: self._chat.show_alternative(message_id, 0))
         for requested in (transcript.regenerate_requested, transcript.continue_requested):
             requested.connect(lambda _id: self.composer.setFocus())
@@ -292,6 +295,8 @@ class ConversationView(Ground):
             what = "the drafter is loaded" if self._controller.replies.drafting.loading else "a model is loaded"
         elif self._model.engine.measuring:
             what = "the measurement is finished"
+        elif self._controller.context.is_awaited:
+            what = "the chat is shortened"
         self.waiting.show_messages(here, f"Sent when {what}")
         self._show_page()
 

@@ -18,6 +18,7 @@ from rdchat.hub.updates import Update
 from rdchat.inference.api.messages import Role
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
+from rdchat.services.chat.chat_prompt import seen
 from rdchat.services.chat.reply_recorder import Reply
 from rdchat.services.chat_controller import NOT_KEPT, ChatController
 from rdchat.services.chat_list.chat_order import Step
@@ -214,7 +215,7 @@ class Notices(QObject):
         """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""
         replies = self._controller.replies
         chat = reply.conversation
-        path = reply.prompt.path
+        path = [*seen(reply.prompt.path)]
         if self._question is not None or (model := replies.model.info) is None:
             return
         files = (*reply.prompt.files, *(file for each in path for file in each.files))
@@ -349,7 +350,8 @@ class Notices(QObject):
         """Offer the choice while the chat does not fit, once for each state of it."""
         context = self._controller.context
         # If files alone are too long, the person chooses a part of them: leaving out turns would not help.
-        use = None if self._controller.chat.files.excess else context.outgrown
+        use = context.meter.use if context.is_awaited else context.outgrown
+        use = None if self._controller.chat.files.excess else use
         doing = context.doing
         if (use, doing) == self._outgrown:
             return
@@ -366,7 +368,7 @@ class Notices(QObject):
         """Show by how much the chat is too long with the choice of remedies, or the remedy under way."""
         context = self._controller.context
         if doing is not Doing.NOTHING:
-            stop = ("Stop", context.cancel_work, "The chat stays as it is")
+            stop = ("Stop", context.stop_work, "The chat stays as it is")
             return self.show_banner("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
         takes = "" if use.tokens is None else f"It has {TokenCount(use.tokens, not use.is_estimate).description}. "
         shorten = "Shorten it" if use.typed else "Edit it to shorten it"

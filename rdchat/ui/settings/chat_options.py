@@ -12,6 +12,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPlainTextEdit, QSpinBox, QWidget
 
+from rdchat.chat.conversation import LongChats
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.inference.api.thoughts import openings
@@ -53,6 +54,12 @@ _SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}}}'
 _PROMPT = "None. For example: You answer briefly, in plain words."
 _PROMPT_TIP = "Instructions that the model reads before the chat."
 _LONGEST_NAME = 200
+LONG_CHATS = {
+    LongChats.ASK: "Ask",
+    LongChats.LEAVE_OUT: "Leave out the oldest messages",
+    LongChats.COMPACT: "Summarise the oldest messages",
+}
+LONG_CHATS_TIP = "What rdchat does when a chat nearly fills the model's context. Nothing is deleted from the chat."
 _SAVE_TIP = "Keep these options under this name, for other chats. They replace a preset that has it."
 _TIP = "Answers in this chat have this format, unless they are cut off. Thinking is off for them where possible."
 
@@ -246,6 +253,9 @@ class ChatOptions(Popover):
             margins=(0, SMALL, 0, 0),
         )
         self.shape = AnswerShapeForm(theme)
+        texts = ((text, value) for value, text in LONG_CHATS.items())
+        self.long_chats = choice_box("Long chats", LONG_CHATS_TIP, texts, letters=0)
+        self._marks["long_chats"] = ThemedLabel(theme, "", "muted", -1)
         self.form = SamplingForm(theme)
         self.more = SectionHead("More sampling")
         self.more.toggled.connect(self.form.show_rare)
@@ -271,6 +281,8 @@ class ChatOptions(Popover):
             SMALL,
             self.shape,
             SMALL,
+            row(ThemedLabel(theme, "When it is long", bold=True), (self._marks["long_chats"], 1), self.long_chats),
+            SMALL,
             ThemedLabel(theme, "Sampling", bold=True),
             self.form,
             self.more,
@@ -290,6 +302,7 @@ class ChatOptions(Popover):
         self.prompt.textChanged.connect(self._apply)
         self.thinking.activated.connect(self._choose_thinking)
         self.limit.valueChanged.connect(lambda tokens: self._set(thinking_tokens=tokens or None))
+        self.long_chats.activated.connect(lambda: self._set(long_chats=LongChats(self.long_chats.currentData())))
         self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape))
         self.form.edited.connect(self._apply)
         self.name.textChanged.connect(lambda name: self.save.setEnabled(bool(name.strip())))
@@ -310,6 +323,7 @@ class ChatOptions(Popover):
         replace_text(self.prompt, values.system_prompt)
         self.form.set_sampling(values.sampling)
         self.shape.set_shape(values.answer_shape)
+        self.long_chats.setCurrentIndex(self.long_chats.findData(values.long_chats))
         keeps = self._settings.values.keep_caches
         self.keep_cache.setChecked(keeps and self._chat.conversation.own.keep_cache)
         self.keep_cache.setEnabled(keeps)
@@ -383,7 +397,8 @@ class ChatOptions(Popover):
         same = f"Same as in {project.name if project else preset.name if preset else 'Settings'}"
         self.source.setText("Changed for this chat" if changed else same)
         self.defaults.setEnabled(bool(changed))
-        self._marks["system_prompt"].setText(CHANGED if "system_prompt" in changed else "")
+        for name in ("system_prompt", "long_chats"):
+            self._marks[name].setText(CHANGED if name in changed else "")
         self._marks["thinking"].setText(CHANGED if changed.keys() & {"thinking_choice", "thinking_tokens"} else "")
         self.shape.mark.setText(CHANGED if "answer_shape" in changed else "")
         usual = asdict(order.usual(chat).sampling)

@@ -12,7 +12,7 @@ from rdchat.hub.updates import updates_address
 from rdchat.inference.api.messages import ImageCap
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
-from rdchat.ui.settings.chat_options import SamplingForm
+from rdchat.ui.settings.chat_options import LONG_CHATS, LONG_CHATS_TIP, SamplingForm
 from rdchat.ui.settings.notes_page import NotesPage
 from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
@@ -59,7 +59,7 @@ _FILES = (
 )
 PAGES = {
     "General": "appearance dark light text size titles updates menu bar tray quick window shortcut earlier replies",
-    "New Chats": "system prompt seed sampling temperature tokens stop",
+    "New Chats": "system prompt seed sampling temperature tokens stop long context summary",
     "Presets": "saved prompts import export",
     "Notes": "memory remember projects proposals",
     "Model": "precision images tokens vision memory caches disk unload idle folder",
@@ -217,6 +217,8 @@ class SettingsWindow(SideWindow):
         page.add_field("System prompt", self.prompt, "Instructions that the model reads before each chat.")
         page.add_field("Seed", self.seed, _SEED)
         self.seed_problem = page.add_note(color="danger")
+        self.long_chats = page.choice("long_chats", LONG_CHATS)
+        page.add_field("Long chats", self.long_chats, LONG_CHATS_TIP)
         page.add_line(self.form, name="Sampling")
         page.add_line(push_button("Use the Model's Sampling", act=self._restore_sampling), None)
         page.add_note("This does not change chats that have their own options.")

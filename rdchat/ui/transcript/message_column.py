@@ -7,7 +7,7 @@ from PySide6.QtCore import QPoint, QRect, Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.chat.conversation import Message, MessagePath, ReadingPosition, call_of, cut_of
+from rdchat.chat.conversation import Message, MessagePath, ReadingPosition, call_of
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
@@ -178,12 +178,13 @@ class MessageColumn(MessageArea):
         """Give the messages of the range widgets, and lay them out; if they cannot be read, nothing changes."""
         try:
             messages = self.messages.read_messages(self.range.start, self.range.end)
-            cut = cut_of(self.messages)
         except StorageError as error:
             self.range = replace(self._visible_range, total=self.range.total)
             self.reading_failed.emit(error)
             return False
         self._visible_range = replace(self.range)
+        marked = {self.messages.cut_index}
+        marked |= {index for index in [self.messages.shortened_index] if index > self.messages.cut_index}
         old = self.widgets
         self.widgets = {}
         for message in messages:
@@ -195,11 +196,11 @@ class MessageColumn(MessageArea):
         # The focus may have left a message, and Qt scrolled after it.
         self.verticalScrollBar().setValue(value)
         above: QWidget | None = None
-        for message in messages:
+        for index, message in enumerate(messages, self.range.start):
             widget = self.widgets[message.id]
             if widget.message is not message:
                 widget.show_message(message)
-            widget.show_cut(message.context_cut if cut and cut.id == message.id else None, self.messages.cut_index + 1)
+            widget.show_cut(message.context_cut if index in marked else None, index + 1)
             widget.set_last(message is messages[-1])
             if above:
                 QWidget.setTabOrder(above, widget)

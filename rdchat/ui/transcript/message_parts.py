@@ -11,8 +11,9 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
+from rdchat.ui.style.formatting import day_text, listed
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
-from rdchat.ui.style.layouts import PlainField, column, lay_out_later, row
+from rdchat.ui.style.layouts import PlainField, column, discard, lay_out_later, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
@@ -20,6 +21,7 @@ from rdchat.wording import counted
 
 EDGE = TIGHT + 2
 """The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
+_MOST_SOURCES = 5
 
 
 def height_of(column: QVBoxLayout, width: int) -> int:
@@ -125,27 +127,39 @@ class PromptField(PlainField):
 
 
 class MessageEditor(QWidget):
-    """Edits a prompt, where Return saves and sends, or a reply, where Return breaks the line. Esc cancels."""
+    """Edits a prompt, where Return saves and sends, or a reply or a summary, where Return breaks the line.
+
+    Esc cancels.
+    """
 
     submitted = Signal(str)
     cancelled = Signal()
     changed = Signal(str)
 
-    def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        theme: Theme,
+        parent: QWidget | None = None,
+        *,
+        of_reply: bool = False,
+        of_summary: bool = False,
+    ) -> None:
         super().__init__(parent)
         self._theme = theme
         # Returns whether the message may have no words, as it has images.
         self.needs_no_words: Callable[[], bool] = lambda: False
-        name = "Edit the reply" if of_reply else "Edit your message"
-        self.field = PromptField(theme, name, (3, 16), return_submits=not of_reply)
+        name = "Edit the summary" if of_summary else "Edit the reply" if of_reply else "Edit your message"
+        sends = not (of_reply or of_summary)
+        self.field = PromptField(theme, name, (3, 16), return_submits=sends)
         self.field.document().setDocumentMargin(SMALL)
         self.field.setPlainText(text)
-        if not of_reply:
+        if sends:
             self.field.moveCursor(self.field.textCursor().MoveOperation.End)
         keys = QKeySequence("Ctrl+Return").toString(QKeySequence.SequenceFormat.NativeText)
-        of_prompt = "Keeps the old version too, and gets a new reply"
-        tip = f"Keeps the model's version too ({keys})" if of_reply else of_prompt
-        self._save = push_button("Save" if of_reply else "Save and Send", tip, self._submit)
+        of_text = "The model gets this from now on" if of_summary else "Keeps the model's version too"
+        tip = "Keeps the old version too, and gets a new reply" if sends else f"{of_text} ({keys})"
+        self._save = push_button("Save and Send" if sends else "Save", tip, self._submit)
         self._save.setDefault(True)
         buttons = dialog_buttons(reject=push_button("Cancel", act=self.cancelled.emit), accept=self._save)
         self._line = row(None, buttons)
@@ -247,16 +261,20 @@ class FoldedText(QWidget):
 
 
 class CutMark(QWidget):
-    """A line below the last message that the model does not get, with the summary that it gets instead.
+    """A line below the last message that the model does not get whole, with the summary that it gets instead.
 
     Args:
         cut: That message's cut.
-        messages: Number of messages that are left out.
+        messages: Number of messages above.
         theme: The appearance to follow.
         parent: The Qt parent.
     """
 
     undo_requested = Signal()
+    replaced_requested = Signal()
+    edited = Signal(str)
+    # The editor of the summary was opened or closed, or has another height.
+    height_changed = Signal()
 
     def __init__(self, cut: ContextCut, messages: int, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
@@ -264,18 +282,56 @@ class CutMark(QWidget):
         self.messages = messages
         above = f"{counted(messages, 'message')} above"
         text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
+        text = f"Results of tools in the {above} are shortened for the model" if cut.shortens else text
+        self._theme = theme
         self.label = LineLabel(theme, text, "muted", -1)
-        self.button = TextButton("Include Them Again", theme, self.undo_requested.emit)
-        set_tip(self.button, "Sends the model the whole chat again; nothing was deleted")
+        self.button = TextButton("Undo", theme, self.undo_requested.emit)
+        set_tip(self.button, "Sends the model all of it again; nothing was deleted")
         lines = Separator(theme), Separator(theme)
-        line = row((lines[0], 1), self.label, self.button, (lines[1], 1), spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
-        parts = column(line, within=self, margins=(0, TIGHT, 0, SMALL))
+        line = row((lines[0], 1), self.label, (lines[1], 1), spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
+        self.replaced = TextButton("See What It Replaces", theme, self.replaced_requested.emit)
+        self.edit = TextButton("Edit", theme, self._open_editor)
+        set_tip(self.edit, "Change the summary")
+        for button in (self.replaced, self.edit):
+            button.setVisible(bool(cut.summary))
+        actions = row(None, self.replaced, self.edit, self.button, None, spacing=SMALL)
+        self._parts = column(line, actions, within=self, margins=(0, TIGHT, 0, SMALL), spacing=0)
+        self._editor: MessageEditor | None = None
         self.summary: FoldedText | None = None
         if cut.summary:
             self.summary = FoldedText(theme, "the summary of the messages above", self)
-            title = f"Summary by {cut.model}" if cut.model else "Summary"
-            self.summary.show_folded(title, cut.summary, final=True, unfolded=True)
-            parts.addWidget(self.summary)
+            self.summary.show_folded(origin_text(cut), cut.summary, final=True, unfolded=False)
+            self._parts.addWidget(self.summary)
+
+    def _open_editor(self) -> None:
+        if self._editor is None and self.summary is not None:
+            self._editor = MessageEditor(self.cut.summary, self._theme, self, of_summary=True)
+            self._editor.submitted.connect(self.edited)
+            self._editor.cancelled.connect(self._close_editor)
+            self._editor.field.height_changed.connect(self._editor.updateGeometry)
+            self._editor.field.height_changed.connect(self.height_changed)
+            self._parts.addWidget(self._editor)
+            self.summary.hide()
+            self._editor.show()
+            self._editor.setFocus()
+            self.height_changed.emit()
+
+    def _close_editor(self) -> None:
+        if self._editor is not None and self.summary is not None:
+            discard(self._editor)
+            self._editor = None
+            self.summary.show()
+            self.edit.setFocus()
+            self.height_changed.emit()
+
+
+def origin_text(cut: ContextCut) -> str:
+    """Return who wrote a summary, when, and whose texts it has besides those of the chat."""
+    by = f" by {cut.model}" if cut.model else ""
+    when = f", {day_text(cut.written_at)}" if cut.written_at is not None else ""
+    edited = ", edited by you" if cut.edited else ""
+    sources = f". It has text from {listed(cut.sources, _MOST_SOURCES)}" if cut.sources else ""
+    return f"Summary{by}{when}{edited}{sources}"
 
 
 class MessageArea(QScrollArea):
@@ -302,6 +358,8 @@ class MessageArea(QScrollArea):
     delete_requested = Signal(int)
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
+    replaced_requested = Signal()
+    summary_edited = Signal(int, str)
     file_requested = Signal(object)
     run_again_requested = Signal(int)
     stop_requested = Signal()

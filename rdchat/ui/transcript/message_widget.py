@@ -114,6 +114,9 @@ class MessageWidget(QWidget):
         if cut:
             self._cut = CutMark(cut, messages, self.area.theme, self)
             self._cut.undo_requested.connect(lambda: self.area.cut_undo_requested.emit(self.message.id))
+            self._cut.replaced_requested.connect(self.area.replaced_requested)
+            self._cut.edited.connect(lambda text: self.area.summary_edited.emit(self.message.id, text))
+            self._lay_out_after(self._cut.height_changed)
             self._column.addWidget(self._cut)
             self._cut.show()
             if self._cut.summary:

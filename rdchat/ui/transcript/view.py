@@ -65,7 +65,8 @@ class SearchHits:
         self._message_id = message_id
         widget = view.widgets[message_id]
         until = time.perf_counter() + _DRAWING_S
-        while time.perf_counter() < until and (widget.work or not widget.hits) and widget.draw_more(until):
+        # Folded texts too.
+        while time.perf_counter() < until and widget.draw_more(until):
             pass
         view.lay_out()
         self._go_to(widget, len(widget.hits) - 1 if last else 0)
@@ -262,6 +263,12 @@ class TranscriptView(MessageColumn):
         if self.messages and self.show_around(0, FIRST):
             self.verticalScrollBar().setValue(0)
             self._fill()
+
+    def show_first(self) -> None:
+        """Show the first message, and give it the keyboard."""
+        self.scroll_to_start()
+        for widget in [*self.widgets.values()][:1]:
+            widget.body.setFocus()
 
     def _on_scrolled(self) -> None:
         bar = self.verticalScrollBar()

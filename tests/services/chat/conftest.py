@@ -20,4 +20,5 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have timers and retries take hundredths of what they take a person: the order of events stays."""
     monkeypatch.setattr(reply_recorder, "_RETRY_INTERVAL_MS", 20)
     monkeypatch.setattr(chat_context, "_QUIET_MS", 10)
+    monkeypatch.setattr(chat_context, "_CALM_MS", 50)
     monkeypatch.setattr(connections, "_BUSY_S", 0.01)

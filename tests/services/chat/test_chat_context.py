@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,9 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
-from rdchat.services.chat import chat_prompt
+from rdchat.services.chat import cut_plan
 from rdchat.services.chat.chat_context import TOO_LONG, Doing, SummaryProgress
-from rdchat.services.chat.chat_prompt import pieces_of, summary_request
+from rdchat.services.chat.cut_plan import pieces_of, summary_request
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window
@@ -149,15 +150,16 @@ def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedE
     window.qtbot.waitUntil(lambda: cut_of(window.controller.chat.path) is not None, timeout=WAIT_MS)
     cut = cut_of(window.controller.chat.path)
     assert cut is not None
-    assert cut.context_cut == ContextCut("They said words.", "/models/short")
+    assert cut.context_cut is not None
+    assert replace(cut.context_cut, written_at=None) == ContextCut("They said words.", "/models/short")
     assert (told[0].part, told[0].to_read, told[0].written) == (1, 8, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 5)
     assert "Person: word" in engine.requests[3].messages[0].content
     window.controller.chat.set_typed("")
     assert len(window.texts) == 6, "what it replaces stays in the chat"
     window.ask("And now?")
-    assert asked(engine)[0].endswith("They said words.")
-    assert engine.requests[-1].messages[0].role is Role.SYSTEM
+    assert asked(engine)[0].endswith("They said words.\n\nAnd now?")
+    assert engine.requests[-1].messages[0].role is Role.USER
 
 
 def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Window, engine: ScriptedEngine) -> None:
@@ -214,7 +216,7 @@ def test_the_parts_of_a_long_text_are_counted(
     window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outgrown(window, engine)
-    monkeypatch.setattr(chat_prompt, "pieces_of", lambda *_: ["one", "two"])
+    monkeypatch.setattr(cut_plan, "pieces_of", lambda *_: ["one", "two"])
     context = window.controller.context
     told: list[SummaryProgress] = []
     context.summary_progressed.connect(told.append)

@@ -11,13 +11,11 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api.messages import Role, ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import (
     NOT_RUN,
-    Budget,
     ChatPrompt,
-    cut_position,
     ends_with_question,
     history,
-    plan_summary,
 )
+from rdchat.services.chat.cut_plan import Budget, CutPlanner, cut_position
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.tool_servers import problem_of
@@ -535,7 +533,7 @@ def test_a_summary_has_calls_and_results_and_ends_with_an_answer() -> None:
     prompt = ChatPrompt(a_path(), "")
     path = a_path()
     count = lambda messages: sum(len(message.content.split()) for message in messages)  # noqa: E731
-    plan = plan_summary(prompt, Budget(4096, 100), count, to_end=True)
+    plan = CutPlanner(prompt, prompt, Budget(4096, 100), count, str).with_summary(to_end=True)
     assert plan is not None
     assert plan.message_id == path[4].id
     text = "".join(plan.pieces)

@@ -8,7 +8,8 @@ import pytest
 from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_IMAGE_BYTES, image_file
 from rdchat.chat.conversation import ContextCut, Message
 from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall
-from rdchat.services.chat.chat_prompt import Budget, ChatPrompt, cut_position, ends_with_question, text_before
+from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
+from rdchat.services.chat.cut_plan import Budget, cut_position, text_of_turns
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
@@ -164,9 +165,8 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
 
 def test_an_image_alone_is_a_question_and_is_named_in_a_summary() -> None:
     assert ends_with_question([asked(1)])
-    assert (
-        text_before(prompt(asked(1, "What?"), reply(2)).path, 2) == "Person: (image: 1.png)\nWhat?\n\nAssistant: Yes."
-    )
+    text = text_of_turns([asked(1, "What?"), reply(2)], (), str)
+    assert text == "Person: (image: 1.png)\nWhat?\n\nAssistant: Yes."
 
 
 def test_images_count_where_a_chat_is_cut() -> None:

@@ -119,8 +119,11 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
     press(larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
+    assert not cut.summary.body.isVisible(), "it is folded at first"
+    cut.summary.unfold()
     qtbot.waitUntil(lambda: cut.summary.body.toPlainText().strip() == "They said words.")
     assert cut.summary.body.isVisible()
+    assert cut.summary.body.accessibleName() == "The summary of the messages above"
     assert cut.label.text() == "The model sees a summary of the 6 messages above"
     assert len(chat.path) == 6
 

@@ -1,0 +1,472 @@
+"""Chats that nearly fill the context, and are shortened by themselves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rdchat import machine
+from rdchat.chat.conversation import ContextCut, LongChats, Message, MessageStatus, cut_of
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import GenerationRequest
+from rdchat.services.chat.chat_context import Doing
+from rdchat.services.chat.cut_plan import SUMMARY_WISH
+from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.tools.definitions import ToolResult
+from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.tool_chats import approve
+from tests.services.tool_fakes import ScriptedServers, calling, read
+from tests.services.window import WAIT_MS, Window, bring
+
+CONTEXT = 4096
+LONG = ("word " * 1030).strip()
+
+
+@pytest.fixture
+def summaries(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was to be summarised; summary number N is `Summary N.`."""
+    asked: list[str] = []
+    generate = engine.generate
+
+    def answer(request: GenerationRequest, stopped: object) -> Iterator[object]:
+        content = request.messages[0].content
+        if SUMMARY_WISH in content:
+            asked.append(content)
+            engine.replies.insert(0, Reply((f"Summary {len(asked)}.",)))
+        return generate(request, stopped)  # type: ignore[arg-type,return-value]
+
+    monkeypatch.setattr(engine, "generate", answer)
+    return asked
+
+
+@pytest.fixture
+def on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "on_battery", lambda: True)
+
+
+def choose(window: Window, engine: ScriptedEngine, what: LongChats, context: int = CONTEXT) -> None:
+    """Load a model of few tokens, and choose what happens to long chats."""
+    engine.context_length = context
+    window.controller.model_slot.load_model("/models/short")
+    window.wait_for(EngineState.IDLE)
+    window.controller.settings.change_values(long_chats=what)
+
+
+def ask(window: Window, text: str) -> Message:
+    """Ask a question, which may wait, and wait for its reply and until the chat is counted."""
+    chat = window.controller.chat
+    before = len(chat.path)
+    window.controller.send(text)
+    window.qtbot.waitUntil(lambda: len(chat.path) > before + 1 and not window.writing, timeout=WAIT_MS)
+    window.wait_for(EngineState.IDLE)
+    wait_for_count(window)
+    return chat.path[-1]
+
+
+def wait_for_count(window: Window) -> None:
+    meter = window.controller.context.meter
+    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None, timeout=WAIT_MS)
+
+
+def wait_for_cut(window: Window) -> Message:
+    window.qtbot.waitUntil(lambda: cut_of(window.controller.chat.path) is not None, timeout=WAIT_MS)
+    cut = cut_of(window.controller.chat.path)
+    assert cut is not None
+    return cut
+
+
+def rest(window: Window) -> None:
+    """Wait until all that may begin by itself has begun and ended."""
+    wait_for_count(window)
+    window.qtbot.wait(150)
+    window.qtbot.waitUntil(lambda: window.controller.context.doing is Doing.NOTHING, timeout=WAIT_MS)
+
+
+def contents(engine: ScriptedEngine) -> list[str]:
+    return [message.content for message in engine.requests[-1].messages]
+
+
+def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for number in range(3):
+        ask(window, f"{number} {LONG}")
+    cut = wait_for_cut(window)
+    assert cut == window.controller.chat.path[3], "the last turn stays whole"
+    assert cut.context_cut is not None
+    assert (cut.context_cut.summary, cut.context_cut.model) == ("Summary 1.", "/models/short")
+    assert cut.context_cut.written_at is not None
+    assert not window.seen.notices
+    assert "Person: 0 word" in summaries[0]
+    assert "Person: 1 word" in summaries[0]
+    assert "2 word" not in summaries[0]
+    ask(window, "And now?")
+    first, reply, question = contents(engine)
+    assert "Summary 1." in first
+    assert first.endswith(f"2 {LONG}")
+    assert (reply, question) == ("Hello, you!", "And now?")
+    assert len(window.texts) == 8
+    rest(window)
+    assert len(summaries) == 1, "there is room again"
+    assert window.store.messages(cut.conversation_id)[3].context_cut == cut.context_cut
+
+
+def test_chats_ask_at_first(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
+    choose(window, engine, LongChats.ASK)
+    for _ in range(4):
+        ask(window, LONG)
+    rest(window)
+    assert not summaries
+    assert cut_of(window.controller.chat.path) is None
+    assert window.controller.context.outgrown is not None, "the person decides"
+
+
+@pytest.mark.usefixtures("on_battery")
+def test_on_battery_the_next_question_waits_for_the_summary(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for number in range(3):
+        ask(window, f"{number} {LONG}")
+    rest(window)
+    assert not summaries
+    chat = window.controller.chat
+    chat.set_typed("And now?")
+    chat.set_typed("")
+    engine.gate.shut()
+    window.controller.send("And now?")
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    assert [each.text for each in chat.unsent.waiting] == ["And now?"]
+    assert window.controller.context.is_awaited
+    assert len(chat.path) == 6
+    engine.gate.open()
+    window.qtbot.waitUntil(lambda: len(chat.path) == 8 and not window.writing, timeout=WAIT_MS)
+    assert contents(engine)[0].startswith("This is a summary of the conversation")
+    assert contents(engine)[-1].endswith("And now?")
+    assert not chat.unsent.waiting
+
+
+@pytest.mark.usefixtures("on_battery")
+def test_a_summary_that_is_stopped_leaves_all_as_it_was(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    chat = window.controller.chat
+    engine.gate.shut()
+    chat.set_typed("And now?")
+    wait_for_count(window)
+    window.controller.send("And now?")
+    chat.set_typed("")
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    window.controller.context.stop_work()
+    engine.gate.open()
+    assert chat.typed == "And now?"
+    assert not chat.unsent.waiting
+    rest(window)
+    assert (len(chat.path), cut_of(chat.path), len(summaries)) == (6, None, 1)
+    ask(window, "And now?")
+    assert (len(chat.path), len(contents(engine)), len(summaries)) == (8, 7, 1), "asked again, it is sent"
+    assert not window.seen.notices
+
+
+@pytest.mark.usefixtures("on_battery")
+def test_a_question_whose_summary_failed_is_typed_again(window: Window, engine: ScriptedEngine) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    chat = window.controller.chat
+    chat.set_typed(LONG)
+    window.qtbot.waitUntil(lambda: window.controller.context.wants_room, timeout=WAIT_MS)
+    wait_for_count(window)
+    engine.replies = [Reply(("<think>", "hm"))]
+    window.controller.send(LONG)
+    chat.set_typed("")
+    window.qtbot.waitUntil(lambda: bool(window.seen.notices), timeout=WAIT_MS)
+    assert window.seen.notices[-1].title == "The model wrote no summary"
+    assert (chat.typed, chat.unsent.waiting, len(chat.path)) == (LONG, [], 6)
+    window.qtbot.waitUntil(lambda: window.controller.context.outgrown is not None, timeout=WAIT_MS)
+
+
+def test_a_summary_that_fails_by_itself_says_nothing_and_waits_for_the_next_reply(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    engine.replies = [*[Reply()] * 3, Reply(("<think>", "hm")), Reply(), Reply(("It is short.",))]
+    for _ in range(3):
+        ask(window, LONG)
+    window.qtbot.waitUntil(lambda: len(engine.requests) == 4, timeout=WAIT_MS)
+    rest(window)
+    assert (len(engine.requests), window.seen.notices) == (4, [])
+    ask(window, "Hm?")
+    cut = wait_for_cut(window).context_cut
+    assert cut is not None
+    assert cut.summary == "It is short."
+
+
+def test_a_cut_that_is_undone_stays_so_until_the_next_reply(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    cut = wait_for_cut(window)
+    window.controller.context.undo_cut(cut.id)
+    rest(window)
+    assert (cut_of(window.controller.chat.path), len(summaries)) == (None, 1)
+    ask(window, "Hm?")
+    assert len(contents(engine)) == 7
+    wait_for_cut(window)
+    assert len(summaries) == 2
+
+
+def test_the_oldest_turns_are_left_out_before_the_next_question(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.LEAVE_OUT)
+    for number in range(3):
+        ask(window, f"{number} {LONG}")
+    rest(window)
+    assert cut_of(window.controller.chat.path) is None, "only a question makes it necessary"
+    ask(window, "And now?")
+    assert cut_of(window.controller.chat.path) == window.controller.chat.path[3]
+    assert contents(engine) == [f"2 {LONG}", "Hello, you!", "And now?"]
+    assert not summaries
+
+
+@pytest.mark.parametrize("what", [LongChats.LEAVE_OUT, LongChats.COMPACT])
+@pytest.mark.usefixtures("on_battery")
+def test_a_reply_that_failed_is_written_once_there_is_room(
+    window: Window, engine: ScriptedEngine, summaries: list[str], what: LongChats
+) -> None:
+    choose(window, engine, what)
+    for _ in range(3):
+        ask(window, LONG)
+    engine.replies = [Reply(refusal=PromptTooLongError("It has 4900 tokens.")), Reply()]
+    window.controller.context.meter.use = None
+    window.controller.send(LONG)  # before it was counted
+    chat = window.controller.chat
+    window.qtbot.waitUntil(lambda: len(chat.path) == 8 and chat.path[-1].text == "Hello, you!", timeout=WAIT_MS)
+    assert chat.path[-1].status is MessageStatus.COMPLETE
+    assert cut_of(chat.path) is not None
+    assert bool(summaries) is (what is LongChats.COMPACT)
+
+
+def test_a_chat_has_its_own_choice(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
+    choose(window, engine, LongChats.ASK)
+    window.controller.chat.set_options(long_chats=LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    wait_for_cut(window)
+    order = window.controller.replies.order
+    preset = order.as_preset(window.controller.chat.conversation, "Long", None)
+    assert preset.long_chats is LongChats.COMPACT
+    window.controller.settings.change_values(long_chats=LongChats.COMPACT)
+    assert order.as_preset(window.controller.chat.conversation, "Long", None).long_chats is LongChats.COMPACT
+    order = window.controller.replies.order
+    assert order.as_preset(window.controller.chat.conversation, "Long", None).long_chats is None
+
+
+def test_another_reply_goes_first_and_the_summary_is_written_later(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    engine.gate.shut()
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting and bool(summaries), timeout=WAIT_MS)
+    window.controller.model_slot.engine.submit(
+        GenerationRequest(engine.requests[0].messages), lambda event: ended.append(isinstance(event, ReplyEnd))
+    )
+    ended: list[bool] = []
+    engine.gate.open()
+    cut = wait_for_cut(window).context_cut
+    assert cut is not None
+    assert (cut.summary, any(ended)) == ("Summary 2.", True)
+    assert not window.seen.notices
+
+
+def test_a_remote_model_summarises_only_chats_that_it_answers(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT, 100_000)
+    for _ in range(3):
+        ask(window, LONG)
+    engine.context_length = CONTEXT
+    window.controller.model_slot.load_model("remote:studio/qwen")
+    window.wait_for(EngineState.IDLE)
+    rest(window)
+    assert (len(engine.requests), summaries) == (3, [])
+    window.controller.send("And you?")
+    window.qtbot.waitUntil(lambda: bool(window.controller.replies.live), timeout=WAIT_MS)
+    assert len(engine.requests) == 3, "the person is asked first"
+    window.controller.replies.agree(window.controller.replies.live[0], "https://studio.local")
+    cut = wait_for_cut(window).context_cut
+    assert cut is not None
+    assert (cut.model, cut.sources) == ("qwen on studio", ())
+    for _ in range(3):
+        ask(window, LONG)
+    window.qtbot.waitUntil(lambda: len(summaries) > 1, timeout=WAIT_MS)
+    rest(window)
+    window.controller.model_slot.load_model("/models/short")
+    window.wait_for(EngineState.IDLE)
+    cut = wait_for_cut(window).context_cut
+    assert cut is not None
+    assert cut.sources == ("studio",), "text of the remote model is named"
+
+
+def test_files_stay_whole_and_images_are_named(
+    window: Window, engine: ScriptedEngine, summaries: list[str], tmp_path: Path
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    (tmp_path / "prices.csv").write_text("apples,3")
+    (tmp_path / "large.txt").write_text("large " * 1100)
+    bring(window, tmp_path / "prices.csv")
+    ask(window, LONG)
+    bring(window, tmp_path / "large.txt")
+    ask(window, "Hm?")
+    ask(window, LONG)
+    cut = wait_for_cut(window)
+    assert cut.context_cut is not None
+    assert [file.name for file in cut.context_cut.files] == ["prices.csv"]
+    assert "(csv: prices.csv)" in summaries[0]
+    assert "apples" not in summaries[0]
+    assert "large large" in summaries[0], "too large to stay"
+    ask(window, "And now?")
+    assert contents(engine)[0].startswith('<file name="prices.csv">\napples,3\n</file>\n\nThis is a summary')
+    for _ in range(3):
+        ask(window, LONG)
+    window.qtbot.waitUntil(lambda: len(summaries) > 1, timeout=WAIT_MS)
+    rest(window)
+    again = cut_of(window.controller.chat.path)
+    assert again is not None
+    assert again.context_cut is not None
+    assert again != cut
+    assert [file.name for file in again.context_cut.files] == ["prices.csv"]
+
+
+def test_long_results_are_shortened_before_turns_are_cut(
+    window: Window, engine: ScriptedEngine, servers: ScriptedServers, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    window.controller.chat.set_tools(("files",), ())
+    servers.result = ToolResult("result " * 3500)
+    engine.replies = [calling(read(call_id="a")), Reply()]
+    window.ask("What is in it?")
+    approve(window)
+    chat = window.controller.chat
+    rest(window)
+    assert not summaries, "the last turn stays whole"
+    ask(window, "And now?")
+    window.qtbot.waitUntil(lambda: chat.path.shortened_index == 3, timeout=WAIT_MS)
+    ask(window, "Hm?")
+    assert not summaries
+    assert chat.path[3].context_cut == ContextCut(shortens=True)
+    assert [message.role for message in engine.requests[-1].messages] == [
+        Role.USER, Role.ASSISTANT, Role.TOOL, *[Role.ASSISTANT, Role.USER] * 2
+    ]  # fmt: skip
+    result = contents(engine)[2]
+    assert result.startswith("result result")
+    assert result.endswith("(left out: 23,900 more characters)")
+    assert window.store.messages(chat.conversation.id)[2].text == servers.result.text
+    window.controller.context.undo_cut(chat.path[3].id)
+    assert chat.path.shortened_index == -1
+
+
+def test_a_turn_of_many_calls_goes_on_with_shortened_results(
+    window: Window, engine: ScriptedEngine, servers: ScriptedServers
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    window.controller.chat.set_tools(("files",), ())
+    servers.result = ToolResult("result " * 2100)
+    too_long = Reply(refusal=PromptTooLongError("It has 4500 tokens."))
+    replies = [calling(read(call_id="a")), calling(read("b.txt", "b")), too_long, Reply(("Both.",))]
+    engine.replies = replies
+    window.ask("What is in them?")
+    approve(window)
+    approve(window)
+    chat = window.controller.chat
+    window.qtbot.waitUntil(lambda: chat.path[-1].text == "Both.", timeout=WAIT_MS)
+    results = [each.content for each in engine.requests[-1].messages if each.role is Role.TOOL]
+    assert [each.endswith("more characters)") for each in results] == [True, False]
+    assert len(engine.requests) == 4
+
+
+@pytest.mark.usefixtures("on_battery")
+def test_a_summary_is_edited_and_goes_where_its_turns_change(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    ask(window, "And now?")
+    chat: OpenChat = window.controller.chat
+    cut = wait_for_cut(window)
+    window.controller.context.edit_summary(cut.id, " They spoke of words. \n")
+    edited = window.store.message(cut.id).context_cut
+    assert edited is not None
+    assert (edited.summary, edited.edited, edited.model) == ("They spoke of words.", True, "/models/short")
+    ask(window, "Hm?")
+    assert "They spoke of words." in contents(engine)[0]
+    # An edit below its end keeps it, one before drops it.
+    window.controller.edit_message(chat.path[8].id, "Well?")
+    window.wait_for(EngineState.IDLE)
+    assert cut_of(chat.path) is not None
+    window.controller.edit_message(chat.path[0].id, "Anew?")
+    window.wait_for(EngineState.IDLE)
+    assert cut_of(chat.path) is None
+    assert contents(engine) == ["Anew?"]
+    chat.show_alternative(chat.path[0].id, -1)
+    assert cut_of(chat.path) is not None
+
+
+def test_a_reply_that_is_continued_loses_the_cut_at_its_end(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    cut = wait_for_cut(window)
+    chat = window.controller.chat
+    window.controller.delete_message(chat.path[chat.path.ids.index(cut.id) + 1].id)
+    assert chat.path[-1].id == cut.id
+    window.controller.continue_reply(cut.id)
+    window.wait_for(EngineState.IDLE)
+    assert (window.texts[-1], cut_of(chat.path)) == ("Hello, you!Hello, you!", None)
+
+
+@pytest.mark.slow
+def test_sixty_turns_with_known_summaries(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
+    """Each turn is summarised once and in order, and each summary stands in the next one; undone, they come back."""
+    choose(window, engine, LongChats.COMPACT)
+    chat = window.controller.chat
+    for number in range(60):
+        ask(window, f"Question-{number:02} " + "word " * 300)
+        if chat.path.cut_index >= 0:
+            cut = chat.path[chat.path.cut_index].context_cut
+            assert cut is not None
+            assert cut.summary == f"Summary {len(summaries)}."
+    rest(window)
+    questions = [each.text.split()[0] for each in chat.path if each.role is Role.USER]
+    read_of: list[str] = []
+    for number, text in enumerate(summaries, start=1):
+        assert (f"Summary of what came before: Summary {number - 1}." in text) is (number > 1)
+        read_of += [word for word in text.split() if word.startswith("Question-")]
+    replaced = (chat.path.cut_index + 1) // 2
+    assert read_of == questions[:replaced]
+    ask(window, "Last?")
+    seen = [word for each in contents(engine) for word in each.split() if word.startswith("Question-")]
+    assert seen == questions[replaced:]
+    # Taken back one after the other, the chat is whole again.
+    ends: list[int] = []
+    while (end := cut_of(chat.path)) is not None:
+        assert not ends or end.id < ends[-1]
+        ends.append(end.id)
+        window.controller.context.undo_cut(end.id)
+    assert len(ends) == len(summaries)
+    assert len(chat.path) == 122
