@@ -386,7 +386,9 @@ class ChatContext(QObject):
     def stop_work(self) -> None:
         """Stop the work as the person asks for it; a question that waits for it is typed again."""
         self._give_back_question()
+        tried = self._tried
         self.cancel_work()
+        self._tried = tried
 
     def _give_back_question(self) -> None:
         if self.is_awaited:
@@ -400,6 +402,9 @@ class ChatContext(QObject):
         if self._request is not None:
             self._request.cancel()
         self._request = None
+        # Nothing of a temporary chat stays.
+        self._plan = None
+        self._tried = None
         self._begin(Doing.NOTHING)
 
     def end_threads(self) -> None:

@@ -35,7 +35,7 @@ class Budget:
     Attributes:
         limit: The model's context.
         reserve: Tokens to leave free for the next reply.
-        spare: Tokens to leave free where recent turns alone leave so many; at least the reserve.
+        spare: Tokens to leave free if the last turn can stay; 0 to leave as much as fits with the reserve.
         thinks: Whether the model may think before it answers.
     """
 
@@ -162,11 +162,15 @@ def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_token
         summary_tokens: Tokens reserved for the summary of the turns that are left out.
     """
     indexes = _cut_indexes(prompt)
-    for free in dict.fromkeys((max(budget.spare, budget.reserve), budget.reserve)):
+    tries = [(budget.reserve, indexes)]
+    if budget.spare:
+        recent = indexes[:-1] if prompt.asks else indexes
+        tries = [(max(budget.spare, budget.reserve), recent), (budget.reserve, recent), *tries]
+    for free, possible in tries:
         room = budget.limit - free - summary_tokens
-        first = bisect_left(indexes, True, key=lambda index: _tokens(prompt, index, count) <= room)
-        if first < len(indexes):
-            return prompt.path[indexes[first]].id
+        first = bisect_left(possible, True, key=lambda index: _tokens(prompt, index, count) <= room)
+        if first < len(possible):
+            return prompt.path[possible[first]].id
     if indexes and _tokens(prompt, indexes[-1], count) + summary_tokens < budget.limit:
         return prompt.path[indexes[-1]].id
     return None

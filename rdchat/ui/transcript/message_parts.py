@@ -282,6 +282,7 @@ class CutMark(QWidget):
         self.messages = messages
         above = f"{counted(messages, 'message')} above"
         text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
+        text += f", with text from {listed(cut.sources, _MOST_SOURCES)}" if cut.sources else ""
         text = f"Results of tools in the {above} are shortened for the model" if cut.shortens else text
         self._theme = theme
         self.label = LineLabel(theme, text, "muted", -1)
@@ -295,7 +296,7 @@ class CutMark(QWidget):
         for button in (self.replaced, self.edit):
             button.setVisible(bool(cut.summary))
         actions = row(None, self.replaced, self.edit, self.button, None, spacing=SMALL)
-        self._parts = column(line, actions, within=self, margins=(0, TIGHT, 0, SMALL), spacing=0)
+        self._parts = column(line, actions, within=self, margins=(0, TIGHT, 0, SMALL), spacing=TIGHT)
         self._editor: MessageEditor | None = None
         self.summary: FoldedText | None = None
         if cut.summary:
@@ -306,6 +307,7 @@ class CutMark(QWidget):
     def _open_editor(self) -> None:
         if self._editor is None and self.summary is not None:
             self._editor = MessageEditor(self.cut.summary, self._theme, self, of_summary=True)
+            self._editor.setContentsMargins(EDGE, 0, EDGE, 0)
             self._editor.submitted.connect(self.edited)
             self._editor.cancelled.connect(self._close_editor)
             self._editor.field.height_changed.connect(self._editor.updateGeometry)
@@ -326,12 +328,11 @@ class CutMark(QWidget):
 
 
 def origin_text(cut: ContextCut) -> str:
-    """Return who wrote a summary, when, and whose texts it has besides those of the chat."""
+    """Return who wrote a summary, and when."""
     by = f" by {cut.model}" if cut.model else ""
     when = f", {day_text(cut.written_at)}" if cut.written_at is not None else ""
     edited = ", edited by you" if cut.edited else ""
-    sources = f". It has text from {listed(cut.sources, _MOST_SOURCES)}" if cut.sources else ""
-    return f"Summary{by}{when}{edited}{sources}"
+    return f"Summary{by}{when}{edited}"
 
 
 class MessageArea(QScrollArea):

@@ -15,10 +15,11 @@ from random import Random
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import ContextCut, LongChats, Message, cut_of
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
+from rdchat.services.chat import chat_context
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.chat_controller import ChatController
@@ -57,7 +58,8 @@ def main(kind: str, folder: Path, seed: int, steps: int, pipe: Connection) -> No
     tempfile.tempdir = str(folder / TEMPORARY)
     qt = QCoreApplication([])
     engine = ScriptedEngine([_REPLY])
-    engine.context_length = 400 if kind == "summarise" else 10**6
+    engine.context_length = {"summarise": 400, "compact": 4096}.get(kind, 10**6)
+    chat_context._CALM_MS = 10
     store = ConversationStore(folder / DATABASE)
     settings = SettingsStore(folder / SETTINGS)
     servers = ScriptedServers()
@@ -128,11 +130,11 @@ class Work:
         while not is_so():
             self._qt.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 100)
 
-    def ask(self) -> None:
+    def ask(self, more: str = "") -> None:
         """Send a question, in a new chat where this one is long, and tell of it and its reply."""
         if len(self._controller.chat.path) >= _LONGEST:
             self._controller.chat.start_new()
-        self._controller.send(f"Question {self._draw.random()}")
+        self._controller.send(f"Question {self._draw.random()}{more}")
         self._wait_for_reply()
 
     def _wait_for_idle(self) -> None:
@@ -185,21 +187,44 @@ class Work:
         """Have the oldest turns summarised, and sometimes take that back."""
         while len(self._controller.chat.path) < _LONGEST // 2:
             self.ask()
-        context = self._controller.context
+        self._want_summary()
+        self._controller.context.summarise()
+        self.wait(lambda: self._controller.context.doing is Doing.NOTHING)
+        self._tell_summary()
+        self.ask()
+
+    def _want_summary(self, *before: Reply) -> None:
+        """Tell what the next summary will be, after some replies."""
         summary = (f"Summary {self._draw.random()}:", *_WORDS[: self._draw.randrange(len(_WORDS))])
-        cut = ContextCut("".join(summary), "tiny")
-        self._engine.replies = [Reply(summary)]
-        self._pipe.send(("wanted", ("cut", None, cut)))
-        context.summarise()
-        self.wait(lambda: context.doing is Doing.NOTHING)
+        self._engine.replies = [*before, Reply(summary)]
+        self._pipe.send(("wanted", ("cut", None, ContextCut("".join(summary), "tiny"))))
+
+    def _tell_summary(self) -> None:
+        """Tell of the summary, and sometimes take it back."""
         self._engine.replies = [_REPLY]
-        (made,) = [each for each in self._controller.chat.path if each.context_cut == cut]
-        self._pipe.send(("done", ("cut", made.id, cut)))
+        made = cut_of(self._controller.chat.path)
+        assert made is not None
+        self._pipe.send(("done", ("cut", made.id, made.context_cut)))
         if self._draw.random() < 0.5:
             self._pipe.send(("wanted", ("cut", made.id, None)))
-            context.undo_cut(made.id)
+            self._controller.context.undo_cut(made.id)
             self._pipe.send(("done", ("cut", made.id, None)))
-        self.ask()
+
+    def compact(self) -> None:
+        """Ask until the chat is summarised by itself, sometimes with a question that waits for it."""
+        chat = self._controller.chat
+        chat.start_new()
+        chat.set_options(long_chats=LongChats.COMPACT)
+        for _ in range(2):
+            self.ask(" word" * 1000)
+        self._want_summary(_REPLY)
+        self._controller.send(f"Question {self._draw.random()}" + " word" * 1100)
+        if self._draw.random() < 0.5:
+            self.wait(lambda: self._controller.context.wants_room)
+            self._controller.send("And now?")
+        self.wait(lambda: cut_of(chat.path) is not None)
+        self._tell_summary()
+        self._wait_for_reply()
 
     def restore(self) -> None:
         """Back the store up, write on, and restore."""
@@ -322,6 +347,7 @@ KINDS: dict[str, Callable[[Work], None]] = {
     "delete": Work.delete,
     "edit": Work.edit,
     "summarise": Work.summarise,
+    "compact": Work.compact,
     "restore": Work.restore,
     "tools": Work.tools,
     "temporary": Work.write_temporary,

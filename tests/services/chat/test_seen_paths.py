@@ -1,0 +1,152 @@
+"""What a model sees of a path: each message whole, summarised once, or named as left out."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rdchat.chat.conversation import ContextCut, Message, MessagePath, cut_of
+from rdchat.chat.store import ConversationStore
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.services.chat.chat_prompt import ChatPrompt, seen
+from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, sources_of
+from tests.stores import copied_stores
+
+LONG = " word" * 400
+
+
+def count(messages: Sequence[ChatMessage]) -> int:
+    return sum(len(each.content.split()) + 1 for each in messages)
+
+
+@st.composite
+def a_path(draw: st.DrawFn) -> list[Message]:
+    """Return questions with calls, results and answers; message N has the word `<N>`."""
+    path: list[Message] = []
+
+    def add(role: Role, **fields: object) -> None:
+        text = f"<{len(path)}>" + " word" * draw(st.integers(0, 30)) + (LONG if draw(st.booleans()) else "")
+        number = len(path) + 1
+        path.append(Message(number, 1, number - 1 or None, role, text, **fields))  # type: ignore[arg-type]
+
+    for turn in range(draw(st.integers(1, 8))):
+        add(Role.USER)
+        for call in range(draw(st.integers(0, 2))):
+            name = f"{turn}-{call}"
+            add(Role.ASSISTANT, tool_calls=(ToolCall("read", "{}", name),))
+            add(Role.TOOL, tool_call_id=name, tool_name=draw(st.sampled_from(["read", "web"])))
+        add(Role.ASSISTANT)
+    return path
+
+
+def check_seen(path: Sequence[Message]) -> None:
+    """Check what a model sees of a path against the path itself."""
+    result = [*seen(path)]
+    hidden = [each for each in path if each.context_cut and not each.context_cut.shortens]
+    end = list(path).index(hidden[-1]) + 1 if hidden else 0
+    replaced = [each for each in result if each.context_cut and not each.context_cut.shortens]
+    summary = hidden[-1].context_cut.summary if hidden and hidden[-1].context_cut else ""
+    assert [summary in each.text for each in replaced] == [True] * bool(summary)
+    rest = result[len(replaced) :]
+    assert [each.id for each in rest] == [each.id for each in path[end:]]
+    marks = [n for n, each in enumerate(path) if each.context_cut and each.context_cut.shortens]
+    for number, (whole, shown) in enumerate(zip(path[end:], rest, strict=True), end):
+        if shown != whole:
+            assert whole.role is Role.TOOL
+            assert number <= max(marks)
+            assert whole.text.startswith(shown.text.partition("\n(left out: ")[0])
+            assert "(left out: " in shown.text
+
+
+@given(path=a_path(), data=st.data())
+def test_a_path_with_any_cuts(path: list[Message], data: st.DataObject) -> None:
+    cuts = st.sampled_from([None, None, None, ContextCut(), ContextCut("A summary."), ContextCut(shortens=True)])
+    check_seen([replace(each, context_cut=data.draw(cuts)) for each in path])
+
+
+@given(path=a_path(), limit=st.integers(800, 6000), summarises=st.booleans(), typed=st.sampled_from(["", "And now?"]))
+@settings(deadline=None)
+def test_plans_cut_whole_turns_once_and_in_order_until_the_chat_fits(
+    path: list[Message], limit: int, summarises: bool, typed: str
+) -> None:
+    """A chat grows by its turns; whenever it is nearly full, it is shortened."""
+    shown: list[Message] = []
+    summarised: list[str] = []
+    budget = Budget(limit, limit // 4, limit // 2)
+    turns = [n for n, each in enumerate(path) if each.role is Role.USER] + [len(path)]
+    for begin, end in pairwise(turns):
+        shown += path[begin:end]
+        prompt = ChatPrompt(MessagePath.as_path(shown), "", typed)
+        complete = prompt.with_files(str)
+        if count(complete.turns()) <= limit - budget.reserve:
+            continue
+        planner = CutPlanner(prompt, complete, budget, count, str)
+        plan = planner.shortened() or (planner.with_summary() if summarises else planner.without_oldest())
+        if plan is None:
+            continue
+        at = next(n for n, each in enumerate(shown) if each.id == plan.message_id)
+        before = cut_of(shown)
+        check_plan(plan, shown[: at + 1], summarised, before)
+        cut = replace(plan.cut, summary=f"Summary {len(summarised)}." if plan.pieces else "")
+        shown[at] = replace(shown[at], context_cut=cut)
+        if plan.pieces:
+            summarised.append(cut.summary)
+        after = ChatPrompt(MessagePath.as_path(shown), "", typed).with_files(str)
+        roles = [each.role for each in after.turns()]
+        assert roles[0] is Role.USER
+        check_seen(shown)
+        is_last = at == len(shown) - 1
+        assert cut.shortens or is_last or shown[at + 1].role is Role.USER, "calls and results stay together"
+        fits = count(after.turns()) <= limit - (budget.reserve if cut.shortens else 0)
+        assert fits or is_last
+
+
+def check_plan(plan: CutPlan, cut: Sequence[Message], summarised: list[str], before: Message | None) -> None:
+    """Check that what is summarised has each message once, and the summary before it once."""
+    if not plan.pieces:
+        return
+    text = "".join(plan.pieces)
+    start = 0 if before is None else list(cut).index(before) + 1
+    words = [word for word in text.split() if word.startswith("<")]
+    assert words == [f"<{each.id - 1}>" for each in cut[start:]]
+    earlier = before.context_cut.summary if before is not None and before.context_cut else ""
+    assert not earlier or text.count(earlier) == 1
+    names = {each.tool_name for each in cut[start:] if each.tool_name}
+    assert names <= set(plan.cut.sources)
+    assert plan.cut.sources == sources_of([*seen(list(cut[:start])), *cut[start:]])
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_random_tree_is_seen_as_stored(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Cuts belong to the paths that have their message; stored ones are seen as those in memory."""
+    folder = tmp_path_factory.mktemp("tree")
+    with copied_stores():
+        store = ConversationStore(folder / "conversations.db")
+    try:
+        check_tree(store, data)
+    finally:
+        store.close()
+
+
+def check_tree(store: ConversationStore, data: st.DataObject) -> None:
+    chat = store.create_conversation("Tree")
+    ids: list[int] = []
+    for number in range(data.draw(st.integers(2, 16))):
+        parent = data.draw(st.sampled_from([*ids[-3:], None])) if ids else None
+        role = Role.USER if parent is None else data.draw(st.sampled_from([Role.USER, Role.ASSISTANT, Role.TOOL]))
+        text = f"<{number}>{LONG if data.draw(st.booleans()) else ''}"
+        ids.append(store.add_message(chat.id, parent, role, text).id)
+    texts = st.sampled_from(["", "A summary.", 'It says "shortens":true.'])
+    for _ in range(data.draw(st.integers(0, 4))):
+        cut = data.draw(st.one_of(st.none(), st.builds(ContextCut, summary=texts), st.just(ContextCut(shortens=True))))
+        store.set_context_cut(data.draw(st.sampled_from(ids)), cut)
+    for message_id in ids:
+        path = store.path_to(message_id)
+        messages = [store.message(each) for each in path.ids]
+        assert [*seen(store.path_to(message_id))] == [*seen(messages)]
+        check_seen(messages)
