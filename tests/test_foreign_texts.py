@@ -15,8 +15,8 @@ from rdchat.chat.attachments.docx_text import docx_text
 from rdchat.chat.attachments.file_reader import pdf_texts
 from rdchat.chat.attachments.html_text import fenced, html_to_text, notebook_text
 from rdchat.chat.attachments.kinds import decoded, kind_of
-from rdchat.chat.conversation import Conversation, LongChats, Message
-from rdchat.chat.presets import PLACEHOLDER, unused_names
+from rdchat.chat.conversation import Conversation, Message
+from rdchat.chat.presets import PLACEHOLDER, LongChats, unused_names
 from rdchat.chat.settings import ChatValues
 from rdchat.chat.storage import search_text
 from rdchat.chat.storage.search import _snippet

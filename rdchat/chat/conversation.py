@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
+from rdchat.chat.presets import LongChats
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
@@ -26,14 +27,6 @@ _PAGE = 128
 """Messages that are read together."""
 _TAIL = 16
 """Messages at the end that are read together, about as many as the window shows first."""
-
-
-class LongChats(StrEnum):
-    """What happens when a chat nearly fills the model's context. `compact`: a summary replaces the oldest turns."""
-
-    ASK = "ask"
-    LEAVE_OUT = "leave_out"
-    COMPACT = "compact"
 
 
 class MessageStatus(StrEnum):

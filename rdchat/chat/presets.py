@@ -5,10 +5,10 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.conversation import LongChats
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.files.foreign_files import read_object
 from rdchat.files.plain_data import from_plain, plain
@@ -37,6 +37,14 @@ _LM_STUDIO = {
 _PREFIX = "llm.prediction."
 _DAMAGE = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
 _THINKING = "enableThinking"
+
+
+class LongChats(StrEnum):
+    """What happens when a chat nearly fills the model's context. `compact`: a summary replaces the oldest turns."""
+
+    ASK = "ask"
+    LEAVE_OUT = "leave_out"
+    COMPACT = "compact"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 from rdchat import host, paths
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, LongChats, Notice, Project, is_temporary
-from rdchat.chat.presets import STARTER_PROMPTS, Preset, SavedPrompt
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project, is_temporary
+from rdchat.chat.presets import STARTER_PROMPTS, LongChats, Preset, SavedPrompt
 from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file

@@ -10,7 +10,8 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import machine
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, LongChats, Notice, uncut
+from rdchat.chat.conversation import ContextCut, Notice, uncut
+from rdchat.chat.presets import LongChats
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role

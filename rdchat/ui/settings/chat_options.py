@@ -12,7 +12,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPlainTextEdit, QSpinBox, QWidget
 
-from rdchat.chat.conversation import LongChats
+from rdchat.chat.presets import LongChats
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.inference.api.thoughts import openings

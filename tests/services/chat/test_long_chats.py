@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rdchat import machine
-from rdchat.chat.conversation import ContextCut, LongChats, Message, MessageStatus, cut_of
+from rdchat.chat.conversation import ContextCut, Message, MessageStatus, cut_of
+from rdchat.chat.presets import LongChats
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.messages import Role

@@ -15,7 +15,8 @@ from random import Random
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import ContextCut, LongChats, Message, cut_of
+from rdchat.chat.conversation import ContextCut, Message, cut_of
+from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role

@@ -3,10 +3,10 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.ui.conversation.notices import Banner
-from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
+from tests.ui.conversation.cut_marks import mark, press
 from tests.ui.shown_widgets import click_on, press_key
 
 LONG = "word " * 9  # 10 tokens; the reply has 3
@@ -40,17 +40,6 @@ def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
 
 def offered(banner: Banner) -> list[str]:
     return [button.text() for button in banner.buttons if button.isVisible()]
-
-
-def press(banner: Banner, text: str) -> None:
-    button = next(button for button in banner.buttons if button.text() == text)
-    button.setFocus()
-    press_key(button, "Space")
-
-
-def mark(window: MainWindow) -> CutMark | None:
-    marks = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisibleTo(window)]
-    return marks[0] if marks else None
 
 
 @pytest.mark.slow
