@@ -188,14 +188,7 @@ class OpenChat(QObject):
         like = replace(NEW_CHAT, own=self.conversation.own, folder_id=self.conversation.folder_id).with_own(
             self.conversation.own_values
         )
-        like = replace(like, system_prompt=system_prompt)
-        if self.temporary:
-            files = self.files.to_send()
-            self.discard()
-            self._begin_temporary(like)
-            self.files.restore_files(files)
-            return
-        self.conversation = like
+        self.conversation = replace(like, system_prompt=system_prompt)
         self.path = MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
@@ -207,14 +200,11 @@ class OpenChat(QObject):
     def start_temporary(self) -> None:
         """Open a temporary chat; where it cannot be made, a new chat is opened."""
         if not self.asks_to_leave(self.start_temporary):
-            self._begin_temporary(NEW_CHAT)
-
-    def _begin_temporary(self, like: Conversation) -> None:
-        self.conversation = NEW_CHAT
-        self.path = MessagePath()
-        with self._storage.reading():
-            self.conversation = self._store.begin_temporary(like)
-        self._emit_opened()
+            self.conversation = NEW_CHAT
+            self.path = MessagePath()
+            with self._storage.reading():
+                self.conversation = self._store.begin_temporary(NEW_CHAT)
+            self._emit_opened()
 
     def asks_to_leave(self, then: Callable[[], object]) -> bool:
         """Ask before a temporary chat with content is left, and return True; discard an empty one, and return False."""

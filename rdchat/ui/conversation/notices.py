@@ -377,8 +377,11 @@ class Notices(QObject):
         actions: list[Action] = [
             ("Leave Out the Oldest", context.cut_oldest, "They stay in the chat, but are not sent to the model"),
             ("Summarise the Oldest", context.summarise, "A summary of them is sent to the model instead"),
-            ("Start a New Chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
         ]
+        # A temporary chat would not stay.
+        if not self._controller.chat.temporary:
+            tip = "Starts a new chat with a summary; this one stays as it is"
+            actions.append(("Start a New Chat", context.start_anew, tip))
         sign = ("warning", "warning")
         return self.show_banner("context", title, f"{takes}{remedy}", *sign, actions=actions if use.can_cut else ())
 

@@ -119,6 +119,23 @@ def test_what_is_asked_to_remember_needs_no_model(window: Window, engine: Script
     assert proposed(window) == []
 
 
+def test_a_temporary_chat_has_no_notes_and_proposes_none(quick: Window, engine: ScriptedEngine) -> None:
+    quick.controller.settings.change_values(notes_everywhere=True)
+    engine.replies = [ANSWER]
+    quick.ask("Remember that I use tabs")
+    wait_for_requests(quick, engine, 2)
+    keep(quick)
+    quick.controller.chat.start_temporary()
+    quick.ask("Remember that Ann leads")
+    wait_for_requests(quick, engine, 3)
+    assert [message.content for message in engine.requests[-1].messages] == ["Remember that Ann leads"]
+    assert (proposed(quick), kept(quick)) == ([], ["I use tabs"])
+    assert not [note for note in quick.controller.notes.waiting if "Ann" in note.text]
+    quick.controller.chat.keep_temporary()
+    quick.ask("Go on")
+    assert "I use tabs" in contents(asked(engine))
+
+
 def test_chats_outside_of_projects_have_notes_only_if_a_person_wants(quick: Window, engine: ScriptedEngine) -> None:
     quick.ask("Remember that I use tabs")
     assert (proposed(quick), len(engine.requests)) == ([], 1)

@@ -42,6 +42,17 @@ def offered(banner: Banner) -> list[str]:
     return [button.text() for button in banner.buttons if button.isVisible()]
 
 
+def test_a_temporary_chat_is_offered_no_new_one(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    """It would not stay as it is."""
+    chat.engine.context_length = 48
+    chat.start()
+    window.actions_.new_temporary.trigger()
+    for _ in range(3):
+        chat.say(LONG)
+    qtbot.keyClicks(window.conversation.composer.field, LONG)
+    assert offered(shown(qtbot, window, chat)) == ["Leave Out the Oldest", "Summarise the Oldest"]
+
+
 @pytest.mark.slow
 def test_return_sends_nothing_and_says_what_to_do(window: MainWindow, banner: Banner) -> None:
     composer = window.conversation.composer
