@@ -71,5 +71,5 @@ def asked_notes(question: str) -> list[str]:
 
 def notes_from_model(answer: str) -> list[str]:
     """Return the notes in a model's answer to `NOTES_WISH`."""
-    lines = (tidy_note(line[2:]) for line in answer.splitlines() if line.startswith(("- ", "* ")))
+    lines = (tidy_note(line[2:]) for line in answer.splitlines() if line.startswith("- "))
     return [line for line in lines if line and line.casefold() != "none"]

@@ -201,8 +201,11 @@ class ChatSession:
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
-            take = self.caches.take_cache
-            cache = take(prompt, request.partition, images) if request.leaves_cache else KVCache(self.model.network)
+            cache = (
+                self.caches.take_cache(prompt, request.partition, images)
+                if request.leaves_cache
+                else KVCache(self.model.network)
+            )
             self.cache = cache
         self.disk.leave(cache, request.keep)
         try:

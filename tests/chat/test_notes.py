@@ -175,7 +175,7 @@ def test_what_a_model_writes_is_at_most_lines(answer: str) -> None:
 
 def test_a_model_that_notes_nothing_proposes_nothing() -> None:
     assert notes_from_model("none") == notes_from_model("- None.") == notes_from_model("There is nothing.") == []
-    assert notes_from_model("- Ann leads.\n* **Tabs**, not spaces.\nThat is all.") == [
+    assert notes_from_model("- Ann leads.\n- **Tabs**, not spaces.\nThat is all.") == [
         "Ann leads",
         "**Tabs**, not spaces",
     ]

@@ -15,7 +15,7 @@ from rdchat.chat.presets import LongChats
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import Mode, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import LeftOut, with_summary
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, summary_request
@@ -443,14 +443,13 @@ class ChatContext(QObject):
         It is a background request: any other request to the engine stops it.
         """
         assert self._plan is not None, "a summary is planned first"
-        max_tokens = self._plan.max_tokens
         thoughts = self._plan.thoughts
+        max_tokens = self._plan.max_tokens + thoughts
         messages = summary_request(self._plan.pieces[self._progress.part], earlier)
-        sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens + thoughts)
         thinking = None if thoughts else ThinkingChoice.OFF
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
-        generation = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.AUTO), thinking=thinking)
-        request = self._model.engine.submit(generation, lambda event: self._on_event(request, event), background=True)
+        on_event = lambda event: self._on_event(request, event)  # noqa: E731
+        request: EngineRequest = self._replies.ask_aside(messages, max_tokens, on_event, Mode.AUTO, thinking=thinking)
         self._request = request
 
     def _on_event(self, request: EngineRequest, event: EngineEvent) -> None:

@@ -1,6 +1,5 @@
 """Notes of chats: proposes some after a reply, and carries out what the person decides on each."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ _MOST = 3
 _QUIET_MS = 2500
 # Of each message.
 _MAX_CHARACTERS = 2000
-_NOTE_TOKENS = 200
+_NOTE_TOKENS = 120
 
 
 class NoteControl(QObject):
@@ -61,8 +60,11 @@ class NoteControl(QObject):
     def proposed(self, chat: Conversation) -> list[Note]:
         """Return the notes that wait for the person in a chat, if it may have them."""
         folders = self._replies.order.note_folders(chat)
-        waiting = (note for note, waits in self.waiting.items() if waits)
-        return [note for note in waiting if note.chat_id == chat.id and note.folder_id in folders]
+        return [
+            note
+            for note, waits in self.waiting.items()
+            if waits and note.chat_id == chat.id and note.folder_id in folders
+        ]
 
     def keep(self, note: Note, text: str) -> None:
         """Store a proposed note, perhaps with another text."""
@@ -94,7 +96,7 @@ class NoteControl(QObject):
             path = self._store.path_to(reply.id)
             question = next((each.text for each in reversed(path) if each.role is Role.USER), "")
             # Another reply to the same question proposes nothing again.
-            self._propose(chat, asked_notes(question) if path[-1].sibling == 0 else ())
+            self._propose(chat, asked_notes(question) if path[-1].sibling == 0 else [])
             QTimer.singleShot(_QUIET_MS, self, partial(self._ask, chat, question, reply.parts.answer))
 
     def _ask(self, chat: Conversation, question: str, answer: str) -> None:
@@ -114,7 +116,7 @@ class NoteControl(QObject):
             with suppress(StorageError):
                 self._propose(chat, notes_from_model(event.told.answer)[:_MOST], is_by_model=True)
 
-    def _propose(self, chat: Conversation, texts: Sequence[str], *, is_by_model: bool = False) -> None:
+    def _propose(self, chat: Conversation, texts: list[str], *, is_by_model: bool = False) -> None:
         """Add notes to those that wait in a chat, but for what the model has proposed before; raises StorageError."""
         folder = self._replies.order.project_folder(chat)
         folder_id = folder.id if folder else None

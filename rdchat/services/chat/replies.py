@@ -163,11 +163,12 @@ class Replies(QObject):
         messages: tuple[ChatMessage, ...],
         max_tokens: int,
         on_event: Callable[[EngineEvent], object],
+        mode: Mode = Mode.OFF,
         **options: Any,
     ) -> EngineRequest:
         """Ask the model for something beside the chats; any other request stops it. `options` are of the request."""
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens)
-        request = GenerationRequest(messages, sampling, draft=DraftSettings(Mode.OFF), **options)
+        request = GenerationRequest(messages, sampling, draft=DraftSettings(mode), **options)
         return self.model.engine.submit(request, on_event, background=True)
 
     @property

@@ -120,9 +120,8 @@ class ConversationView(Ground):
         temporary = TemporaryBar(self._chat, theme)
         # Its button goes with the focus.
         temporary.keep.clicked.connect(self.composer.setFocus)
-        above = (self.project, temporary, self.find_bar, self.banners)
-        parts = (*above, (self.stack, 1), self.note, self.waiting, self.composer)
-        column(*parts, within=self, spacing=0)
+        parts = (self.project, temporary, self.find_bar, self.banners, (self.stack, 1), self.note, self.waiting)
+        column(*parts, self.composer, within=self, spacing=0)
         # The speed panel fits beside it in the smallest window.
         self.setMinimumWidth(256)
         self._connect_chat()

@@ -10,8 +10,6 @@ from rdchat.ui.style.layouts import edit_text
 from rdchat.ui.style.opening import ConsentPause
 from rdchat.ui.style.theme import Theme
 
-_KEEP = "The model gets it in later chats"
-
 
 class NoteLine(BannerArea):
     """Shows the first of the notes that wait in the open chat; hidden without any."""
@@ -40,6 +38,6 @@ class NoteLine(BannerArea):
             edit = partial(edit_text, self.window(), self._theme, "Edit Note", note.text, keep)
             banner.add_action("No", partial(self._notes.dismiss, note), closes=False)
             banner.add_action("Edit…", edit, closes=False)
-            banner.add_action("Keep", partial(keep, note.text), _KEEP, closes=False)
+            banner.add_action("Keep", partial(keep, note.text), closes=False)
             ConsentPause(*banner.buttons)
             self.show_banner(banner, "note")

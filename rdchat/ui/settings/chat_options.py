@@ -263,7 +263,6 @@ class ChatOptions(Popover):
         set_tip(self.keep_cache, "After a restart, the model need not read the chat again.")
         self.keep_cache.clicked.connect(lambda keep: chat.set_own(keep_cache=keep))
         self.notes = QCheckBox("Use and propose notes in this chat")
-        set_tip(self.notes, "Notes are kept for a project, or for all chats: Settings > Notes.")
         self.notes.clicked.connect(lambda use: chat.set_own(notes=use))
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.name = QLineEdit(placeholderText="Name of a preset", maxLength=_LONGEST_NAME)

@@ -13,11 +13,9 @@ from rdchat.ui.style.opening import ask, ask_to_save_content
 from rdchat.ui.style.theme import Theme
 
 _PURPOSE = (
-    "The model gets them in each chat of their project. “Remember that …” in a question proposes one; so do local"
-    " models of a billion parameters or more, after a reply."
+    "The model gets them in all chats of a project. “Remember that …” in a question, and larger models, propose some."
 )
 _EVERYWHERE = "All chats get the notes of these."
-_MOST_TOKENS = 99_999
 _LIMIT = "Of more, the oldest notes are left out."
 _GONE = "Its text is overwritten, and the caches of chats on disk are cleared. It cannot be brought back."
 
@@ -32,7 +30,7 @@ class NotesPage(SettingsPage):
         self._shown: list[Note] = []
         self.add_note(_PURPOSE)
         self.add_field("Notes", self.check_box("Also in chats outside of projects", "notes_everywhere"), _EVERYWHERE)
-        self.add_field("At most", self.number("notes_tokens", 1, _MOST_TOKENS, " tokens"), _LIMIT)
+        self.add_field("At most", self.number("notes_tokens", 1, 99_999, " tokens"), _LIMIT)
         self.search = SearchField(theme, "Search", "Search notes")
         self.search.textChanged.connect(self.show_notes)
         self.add_line(self.search)

@@ -125,18 +125,22 @@ def test_a_press_before_it_can_be_read_does_not_count(
 
 def test_the_keyboard_decides_and_goes_on(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     begin(chat)
-    chat.say("Remember that I use tabs")
-    keep = button(window, "Keep")
-    keep.setFocus()
-    qtbot.keyClick(keep, Qt.Key.Key_Space)
-    assert kept(chat) == ["I use tabs"]
-    assert window.focusWidget() is not keep
-    assert not window.isAncestorOf(window.findChild(QMessageBox))
+    chat.say("Remember that I use tabs. Remember that Ann leads")
+    composer = window.conversation.composer
+    stops = window._tab_stops()
+    place = stops.index(composer.attach)
+    assert stops[place - 3 : place] == [button(window, text) for text in ("No", "Edit…", "Keep")]
+    for expected in (["I use tabs"], ["I use tabs", "Ann leads"]):
+        keep = button(window, "Keep")
+        keep.setFocus()
+        qtbot.keyClick(keep, Qt.Key.Key_Space)
+        assert kept(chat) == expected
+        qtbot.waitUntil(lambda: window.focusWidget() is composer.attach)
 
 
 def test_a_remote_model_is_told_of_notes(window: MainWindow, chat: Chat) -> None:
     begin(chat)
-    chat.say("Remember that I use tabs")
+    chat.say("Remember that I use tabs. Remember that Ann leads")
     button(window, "Keep").click()
     chat.controller.model_slot.load_model("remote:studio/qwen")
     chat.qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
