@@ -249,6 +249,7 @@ class ChatOrganiser:
                 set_folder_files(connection, folder_id, files)
 
         self._database.write(set_project)
+        self.erase()
 
     def set_expanded(self, folder_id: int, expanded: bool) -> None:
         self._set_folder("expanded = ?", int(expanded), folder_id)

@@ -300,9 +300,9 @@ def _share(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: 
         connection.execute(_TAKE_FILES, (folder.id, hidden))
         report.projects += 1
         return
-    digests = connection.execute("SELECT digest FROM message_files WHERE conversation_id = ?", (hidden,)).fetchall()
-    is_same = {digest for (digest,) in digests} == {file.digest for file in folder.files}
-    if not is_same or folder.project.instructions != instructions:
+    rows = connection.execute("SELECT digest FROM message_files WHERE conversation_id = ?", (hidden,))
+    digests = {digest for (digest,) in rows}
+    if digests != {file.digest for file in folder.files} or folder.project.instructions != instructions:
         report.not_taken.append(SkippedChat(f"Project “{folder.name}”", _OTHER_PROJECT))
 
 
