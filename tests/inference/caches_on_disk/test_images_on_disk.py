@@ -91,6 +91,31 @@ def test_an_image_whose_rows_see_each_other_comes_back_whole_or_not(chat_folder:
     assert len(found.tokens) == 80
 
 
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_images_of_a_project_are_read_once_for_all_of_its_chats(name: str, whole: bool, chat_folder: Path) -> None:
+    model = MODELS[name]()
+    beginning = ImagePrompt(BEFORE, Image(1, 12, -5, whole), BEHIND)
+    project = chat_folder.with_name("project")
+    project.mkdir()
+    found = list[int]()
+    for chat in (1, 2):
+        prompt = ImagePrompt(*beginning.pieces, [chat, 7] * 9)
+        folder = CacheFolder(chat_folder.with_name(f"chat{chat}"), PLENTY, project)
+        folder.path.mkdir()
+        cache = fresh(model, prompt)
+        disk = DiskCaches(model)
+        found.append(disk.extend_cache(cache, prompt.tokens, folder, lambda: None))
+        if not found[-1]:
+            read(model, cache, prompt, len(beginning))
+            disk.note_prompt(cache, folder)
+        start = len(cache.tokens)
+        assert mx.allclose(read(model, cache, prompt, len(prompt)), alone(model, prompt)[start:], atol=2e-4)
+        disk.write_cache(cache, folder, len(beginning))
+        disk.finish_writing(60)
+    assert found == [0, len(beginning)]
+
+
 def test_digests_know_each_token_of_an_image() -> None:
     tokens = [5, *Image(1, 6).ids, 7]
     others = [[5, *Image(2, 6).ids, 7], [5, *Image(1, 6).ids[::-1], 7], [5, *[-2 - 2**61] * 6, 7], [5] * 8]
