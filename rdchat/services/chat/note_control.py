@@ -24,6 +24,8 @@ _QUIET_MS = 2500
 # Of each message.
 _MAX_CHARACTERS = 2000
 _NOTE_TOKENS = 120
+# The newest notes, which the model is told not to propose again.
+_KNOWN = 20
 
 
 class NoteControl(QObject):
@@ -106,7 +108,7 @@ class NoteControl(QObject):
         messages = (
             ChatMessage(Role.USER, question[:_MAX_CHARACTERS]),
             ChatMessage(Role.ASSISTANT, answer[:_MAX_CHARACTERS]),
-            ChatMessage(Role.USER, f"{NOTES_WISH}\n\n{notes_text(self._replies.notes(chat))}".rstrip()),
+            ChatMessage(Role.USER, f"{NOTES_WISH}\n\n{notes_text(self._replies.notes(chat)[-_KNOWN:])}".rstrip()),
         )
         on_event = partial(self._on_event, chat)
         self._replies.ask_aside(messages, _NOTE_TOKENS, on_event, thinking_tokens=0, leaves_cache=False)

@@ -157,6 +157,27 @@ def test_chats_outside_of_projects_have_notes_only_if_a_person_wants(quick: Wind
     assert asked(engine)[0].content == "Hi"
 
 
+def test_a_temporary_chat_gets_and_proposes_no_notes(quick: Window, engine: ScriptedEngine) -> None:
+    quick.controller.settings.change_values(notes_everywhere=True)
+    quick.store.organiser.keep_note(Note("I use tabs", None, None))
+    quick.controller.chat.start_temporary()
+    quick.ask("Remember that I am ill")
+    wait_for_requests(quick, engine, 1)
+    assert [each.content for each in asked(engine)] == ["Remember that I am ill"]
+    assert (proposed(quick), quick.controller.notes.waiting, kept(quick)) == ([], {}, ["I use tabs"])
+
+
+def test_the_model_is_told_what_is_noted(quick: Window, engine: ScriptedEngine) -> None:
+    quick.controller.settings.change_values(notes_everywhere=True)
+    for number in range(25):
+        quick.store.organiser.keep_note(Note(f"It is {number}", None, None))
+    engine.replies = [ANSWER, NONE, ANSWER]
+    quick.ask("Hi")
+    wait_for_requests(quick, engine, 2)
+    wish = engine.requests[-1].messages[-1].content
+    assert wish == f"{NOTES_WISH}\n\n{notes_text(quick.controller.replies.notes()[-20:])}"
+
+
 def test_a_project_does_not_see_the_notes_of_another_one(window: Window, engine: ScriptedEngine) -> None:
     in_project(window)
     window.ask("Remember that I use tabs")
