@@ -106,7 +106,8 @@ def _restore_message(store: ConversationStore, draw: Random) -> None:
 
 
 def _cut(store: ConversationStore, draw: Random) -> None:
-    cut = draw.choice((None, ContextCut(), ContextCut(f"A summary {draw.random()}", "model")))
+    summary = ContextCut(f"A summary {draw.random()}", "model", draw.random(), sources=("files__read",))
+    cut = draw.choice((None, ContextCut(), summary, ContextCut(shortens=True)))
     store.set_context_cut(_message(store, draw).id, cut)
 
 

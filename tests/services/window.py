@@ -15,7 +15,7 @@ from rdchat.services.files.pending_files import PendingFile
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
 
-WAIT_MS = 5_000
+WAIT_MS = 60_000
 
 
 @dataclass

@@ -13,6 +13,7 @@ from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
 from rdchat.ui.style.formatting import day_text, listed
 from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
+from rdchat.ui.style.labels import cut as shortened
 from rdchat.ui.style.layouts import PlainField, column, discard, lay_out_later, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
@@ -22,6 +23,8 @@ from rdchat.wording import counted
 EDGE = TIGHT + 2
 """The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
 _MOST_SOURCES = 5
+# An imported summary may have names of any length, in characters.
+_LONGEST_SOURCE = 60
 
 
 def height_of(column: QVBoxLayout, width: int) -> int:
@@ -282,7 +285,8 @@ class CutMark(QWidget):
         self.messages = messages
         above = f"{counted(messages, 'message')} above"
         text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
-        text += f", with text from {listed(cut.sources, _MOST_SOURCES)}" if cut.sources else ""
+        sources = [shortened(each, _LONGEST_SOURCE) for each in cut.sources]
+        text += f", with text from {listed(sources, _MOST_SOURCES)}" if sources else ""
         text = f"Results of tools in the {above} are shortened for the model" if cut.shortens else text
         self._theme = theme
         self.label = LineLabel(theme, text, "muted", -1)
@@ -329,7 +333,7 @@ class CutMark(QWidget):
 
 def origin_text(cut: ContextCut) -> str:
     """Return who wrote a summary, and when."""
-    by = f" by {cut.model}" if cut.model else ""
+    by = f" by {shortened(cut.model, _LONGEST_SOURCE)}" if cut.model else ""
     when = f", {day_text(cut.written_at)}" if cut.written_at is not None else ""
     edited = ", edited by you" if cut.edited else ""
     return f"Summary{by}{when}{edited}"

@@ -8,6 +8,7 @@ from unicodedata import normalize
 
 import pytest
 
+from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, OwnOptions, Thinking
 from rdchat.chat.reply_trace import encode
 from rdchat.chat.settings import OptionOrder, Settings
@@ -227,6 +228,27 @@ def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore
     assert "\n\n---\n\n*The model does not get the message above.*\n\n---\n\n## tiny (edited)\n\nMine" in text
     assert "*Reply 3 of 3" in text
     assert "for this reply alone: temperature 0.2; system prompt “Rhyme.”" in text
+
+
+def test_a_summary_comes_back_with_its_origin_and_markdown_names_it(
+    store: ConversationStore, full_chat: int, tmp_path: Path, import_files: ImportFiles
+):
+    file = attached(ReadFile("prices.csv", FileKind.CSV, ()), "apples,3")
+    question, reply = store.messages(full_chat)
+    store.attach(question.id, [(file, "apples,3")])
+    cut = ContextCut("Rye.", "qwen on studio", 1.5, edited=True, sources=("files__read", "studio"), files=(file,))
+    store.set_context_cut(reply.id, cut)
+    store.set_context_cut(question.id, ContextCut(shortens=True))
+    export(store, tmp_path / "chat.json", "json", full_chat)
+    store.delete_conversation(full_chat)
+    import_files(tmp_path / "chat.json")
+    (again,) = store.conversations()
+    assert [each.context_cut for each in store.messages(again.id)] == [ContextCut(shortens=True), cut]
+    store.restore_conversation(full_chat)
+    export(store, tmp_path / "chat.md", "markdown", full_chat)
+    text = (tmp_path / "chat.md").read_text()
+    assert "by qwen on studio, edited by a person, with text from files__read, studio:*\n\n> Rye." in text
+    assert "Why?" in text, "the messages themselves are there"
 
 
 def test_markdown_has_settings_and_statistics_where_they_are_wanted(

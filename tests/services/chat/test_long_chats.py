@@ -471,3 +471,42 @@ def test_sixty_turns_with_known_summaries(window: Window, engine: ScriptedEngine
         window.controller.context.undo_cut(end.id)
     assert len(ends) == len(summaries)
     assert len(chat.path) == 122
+
+
+def test_a_summary_of_a_temporary_chat_goes_with_it(
+    window: Window, engine: ScriptedEngine, summaries: list[str], tmp_path: Path
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    chat = window.controller.chat
+    chat.start_temporary()
+    for _ in range(3):
+        ask(window, f"zeppelin {LONG}")
+    cut = wait_for_cut(window)
+    ask(window, "And now?")
+    assert "Summary 1." in contents(engine)[0]
+    assert cut.context_cut is not None
+    chat.discard()
+    chat.start_new()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files
+    assert not any(b"zeppelin" in path.read_bytes() or b"Summary 1." in path.read_bytes() for path in files)
+    assert window.controller.context._plan is None
+    assert window.controller.context._tried is None
+
+
+def test_only_the_open_chat_is_shortened(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for _ in range(3):
+        ask(window, LONG)
+    chat = window.controller.chat
+    first = chat.conversation.id
+    engine.gate.shut()
+    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    chat.start_new()
+    engine.gate.open()
+    window.qtbot.wait(200)
+    assert window.controller.context.doing is Doing.NOTHING
+    assert cut_of(window.store.messages(first)) is None
+    chat.open_chat(first)
+    wait_for_cut(window)
+    assert len(summaries) == 2
