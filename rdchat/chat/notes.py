@@ -48,11 +48,6 @@ class Note:
         """Its text with its source."""
         return f"{self.text} (perhaps from {self.source})" if self.source else self.text
 
-    @property
-    def line(self) -> str:
-        """It as one line of a list, with its day and source."""
-        return f"- {self.date}: {self.marked}"
-
 
 def tidy_note(text: str) -> str:
     """Return a note's text on one line and of limited length; may be empty."""
@@ -61,7 +56,7 @@ def tidy_note(text: str) -> str:
 
 def notes_text(notes: Sequence[Note]) -> str:
     """Return notes as they stand in the prompt; empty without any."""
-    return "\n".join([_HEAD, *(note.line for note in notes)]) if notes else ""
+    return "\n".join([_HEAD, *(f"- {note.date}: {note.marked}" for note in notes)]) if notes else ""
 
 
 def asked_notes(question: str) -> list[str]:

@@ -273,8 +273,8 @@ class ChatOrganiser:
 
     def keep_note(self, note: Note) -> None:
         """Store a note with the time of now, once for its project, unless it is blank."""
-        values = (note.folder_id, note.chat_id, self._clock(), note.source, text_column(tidy_note(note.text)))
-        self._database.execute(_KEEP_NOTE, *values)
+        text = text_column(tidy_note(note.text))
+        self._database.execute(_KEEP_NOTE, note.folder_id, note.chat_id, self._clock(), note.source, text)
 
     def change_note(self, note_id: int, text: str) -> None:
         """Replace a note's text; a blank one deletes the note."""

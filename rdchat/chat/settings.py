@@ -366,10 +366,11 @@ class OptionOrder:
 
     def note_folders(self, chat: Conversation) -> tuple[int | None, ...]:
         """Return the folders whose notes a chat has, that of its own notes last; None stands for all chats."""
+        if is_temporary(chat.id) or not chat.own.notes:
+            return ()
         folder = self.project_folder(chat)
         shared = (None,) if self.settings.notes_everywhere else ()
-        has_notes = chat.own.notes and not is_temporary(chat.id)
-        return () if not has_notes else (*shared, folder.id) if folder else shared
+        return (*shared, folder.id) if folder else shared
 
     def project_files(self, chat: Conversation) -> tuple[AttachedFile, ...]:
         """The files that a chat shares with the others of its project."""

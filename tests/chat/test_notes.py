@@ -44,7 +44,7 @@ def test_a_note_has_its_project_chat_day_and_source(store: ConversationStore) ->
     (note,) = store.organiser.notes()
     assert (note.text, note.folder_id, note.chat_id) == ("I use tabs", folder.id, chat.id)
     assert (note.scope, note.chat) == ("the project “Work”", "the chat “Soup”")
-    assert note.line == f"- {note.date}: I use tabs (perhaps from a file)"
+    assert notes_text([note]).splitlines()[1:] == [f"- {note.date}: I use tabs (perhaps from a file)"]
     assert note.date.startswith("2025-11-2")
     store.execute("UPDATE notes SET created_at = 1e300, folder_id = NULL")
     (note,) = store.organiser.notes()

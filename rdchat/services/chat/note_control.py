@@ -23,7 +23,8 @@ _MOST = 3
 _QUIET_MS = 2500
 # Of each message.
 _MAX_CHARACTERS = 2000
-_NOTE_TOKENS = 120
+# Of what the model writes.
+_TOKENS = 120
 # The newest notes, which the model is told not to propose again.
 _KNOWN = 20
 
@@ -110,8 +111,7 @@ class NoteControl(QObject):
             ChatMessage(Role.ASSISTANT, answer[:_MAX_CHARACTERS]),
             ChatMessage(Role.USER, f"{NOTES_WISH}\n\n{notes_text(self._replies.notes(chat)[-_KNOWN:])}".rstrip()),
         )
-        on_event = partial(self._on_event, chat)
-        self._replies.ask_aside(messages, _NOTE_TOKENS, on_event, thinking_tokens=0, leaves_cache=False)
+        self._replies.ask_aside(messages, _TOKENS, partial(self._on_event, chat), thinking_tokens=0, leaves_cache=False)
 
     def _on_event(self, chat: Conversation, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd) and event.is_whole:

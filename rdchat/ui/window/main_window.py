@@ -195,8 +195,8 @@ class MainWindow(QMainWindow):
         composer = self.conversation.composer
         messages = list(self.conversation.transcript.widgets.values())
         before = self.header, self.sidebar, self.conversation, *messages
-        below = self.conversation.calls, self.conversation.note
-        parts = [self, *before, *below, composer.attach, composer.tools, composer, self.panel]
+        below = self.conversation.calls, self.conversation.note, composer.attach, composer.tools, composer
+        parts = [self, *before, *below, self.panel]
         every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
         policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
         stops: dict[int, list[QWidget]] = {}

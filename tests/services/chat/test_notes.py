@@ -348,7 +348,7 @@ def test_no_note_of_a_prompt_is_lost_or_doubled(
     begins = "\n\n".join([*blocks, *([notes_text(fitting)] if fitting else []), first])
     assert turns[1].content.startswith(begins)
     said = "\n".join(turn.content for turn in turns)
-    assert all(said.count(note.line) == 1 for note in fitting)
+    assert all(said.count(f"- today: {note.text}") == 1 for note in fitting)
     alone = replace(complete, notes=()).beginning
     assert complete.beginning == alone, "what the project's cache holds has no note"
 
