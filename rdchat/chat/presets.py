@@ -98,13 +98,13 @@ STARTER_PROMPTS = tuple(
     SavedPrompt(name, text)
     for name, text in {
         "Summarise": "Summarise this in five sentences:\n\n{{text}}",
-        "Shorten": "Make this half as long, and keep every fact:\n\n{{text}}",
+        "Shorten": "Make this half as long. Keep the facts:\n\n{{text}}",
         "Proofread": "Correct the spelling and grammar of this text, then list what you changed:\n\n{{text}}",
         "Rewrite": "Rewrite this in a {{friendly}} tone:\n\n{{text}}",
         "Translate": "Translate this into {{language}}:\n\n{{text}}",
         "Answer a message": "Write a short answer to this message. It should say: {{answer}}\n\n{{message}}",
         "Explain": "Explain {{topic}} in plain words, with one example.",
-        "Explain code": "Explain step by step what this code does, and name its mistakes:\n\n{{code}}",
+        "Explain code": "Explain step by step what this code does, and point out mistakes:\n\n{{code}}",
         "Pros and cons": "List what speaks for and against {{decision}}, then say what it depends on.",
         "Ideas": "Give me ten ideas for {{subject}}, each in one line.",
     }.items()

@@ -54,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="show an image with each prompt to a model that sees; may be repeated; stock mlx-lm is left out",
+        help="show this image with each prompt to a model that sees, without stock mlx-lm; may be repeated",
     )
     parser.add_argument(
         "--per-group", "--limit", type=int, default=0, metavar="N", help="the first N prompts of each group only"

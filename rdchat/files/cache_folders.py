@@ -29,9 +29,10 @@ _DISK_SHARE = 10
 
 
 def folder_name(store: Path, chat_id: int | str, created_at: object) -> str:
-    """Return the name of a chat's or a project's folder: a hash of the chats' file, and one of the chat.
+    """Return the name of a chat's or a project's folder: a hash of the chats' file, and one of the chat or project.
 
-    The date distinguishes chats that have the same id after a backup was restored.
+    The date of a chat distinguishes those that have the same id after a backup was restored. A project has its content
+    in place of the date.
     """
     return f"{_hash(store)}-{_hash(f'{store}/{chat_id}/{created_at}')}"
 

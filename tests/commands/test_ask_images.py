@@ -67,6 +67,6 @@ def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(
     assert 0 < seen["prepare an image"] + seen["tower"] <= seen["see"], "each run sees it anew"
     runs = read_runs(results)
     assert all(len([entry for entry in run.statistics.ledger if entry.name == "tower"]) == 1 for run in runs.runs)
-    assert "Seeing took " in bench_table(runs)
+    assert "Seeing images took " in bench_table(runs)
     assert "vision tower" in bench_table(runs)
     check_refused(capsys, [*bench, "--image", str(results)], "runs.jsonl is damaged, or no PNG", 1)

@@ -29,7 +29,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.work.job import CancelledError, Job
 
 _REPORT_INTERVAL_S = 0.05
-_OTHER_PROJECT = "There is another project of that name. It stays as it is."
+_OTHER_PROJECT = "A different project with this name is here already. It stays as it is."
 _TAKE_FILES = """
     INSERT INTO folder_files (folder_id, position, digest, kind, characters, taken, note, name)
     SELECT ?, position, digest, kind, characters, taken, note, name FROM message_files WHERE conversation_id = ?
@@ -76,7 +76,7 @@ class FileReport:
         projects: Number of folders that became projects.
         without: Imported chats that lack something.
         already_here: Titles of chats that were already in the store.
-        not_taken: Chats that could not be imported.
+        not_taken: Chats and projects that could not be imported.
         problem: A sentence: why nothing was imported; empty if the file could be read.
     """
 

@@ -183,7 +183,7 @@ class BenchResult:
 
     @property
     def seeing_ms(self) -> Mapping[str, float]:
-        """Median milliseconds a reply of each stage of seeing images, and of all of them; empty without images."""
+        """Median milliseconds per reply, by stage of seeing images, and of all stages (`see`); empty without images."""
         ledgers = [run.statistics.ledger for run in self.runs if run.token_ids]
         stages = dict.fromkeys(entry.name for ledger in ledgers for entry in ledger if entry.name in _SEEING)
         times = {name: [sum(e.total_ms for e in ledger if e.name == name) for ledger in ledgers] for name in stages}
@@ -197,7 +197,7 @@ class BenchResult:
             return ""
         total = times.pop(Stage.SEE)
         parts = ", ".join(f"{_SEEING[name]} {ms:,.0f} ms" for name, ms in times.items())
-        return f"Seeing took {total:,.0f} ms of a reply: {parts}."
+        return f"Seeing images took {total:,.0f} ms per reply: {parts}."
 
     @cached_property
     def reports(self) -> tuple[CellReport, ...]:

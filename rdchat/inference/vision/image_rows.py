@@ -459,7 +459,7 @@ class TowerInput:
             raise
         except (ImageRefusedError, ModelError) as error:
             self.prompts.failed.add(image.digest)
-            hint = f"{error.hint} Or try again: the model then gets a note in its place."
+            hint = f"{error.hint} Or try again: the model then gets a line of text in its place."
             raise ImageRefusedError(error.message, hint) from error
         if keep is not None:
             write_rows(keep, key, (seen.rows, *seen.deep))

@@ -212,7 +212,7 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
             size = size * 4 // 5
             if size < _MIN_PIECE:
                 raise PromptTooLongError(
-                    "The model's context is too small for a summary.", "Leave out the oldest turns."
+                    "The model's context is too small for a summary.", "Leave out the oldest messages."
                 )
         pieces.append(text[:size])
         text = text[size:]

@@ -233,7 +233,7 @@ class SightLine(QWidget):
             what = "images" if typed else "the images of this chat"
             seeing = self.seeing
             here = info.path in [card.path for card in seeing]
-            text = f"{info.name} does not see {what}. {info.blind or 'It only gets a note that there are some.'}"
+            text = f"{info.name} does not see {what}. {info.blind or 'It is only told that there are some.'}"
             text = f"{info.name} sees images once it is loaded again." if here else text
             self.text.show_text(text, "warning" if typed else "muted")
             self.fetch.setVisible(info.blind == NO_VISION and not here and self._installed is not None)

@@ -208,8 +208,8 @@ class Notices(QObject):
 
     def _show_project(self, folder: Folder) -> None:
         """Say what a chat that was moved has from its next question on; until then, and while that holds."""
-        text = f"From your next question on it has what the project shares: {folder.description}."
-        self.show_banner("project", f"This chat is in the project “{folder.name}” now", text)
+        text = f"From your next question on, it uses what the project shares: {folder.description}."
+        self.show_banner("project", f"This chat is now in the project “{folder.name}”", text)
 
     def _ask_to_send(self, reply: Reply) -> None:
         """Say what of a chat would go to a remote server, and ask; without a yes its reply is stopped."""
@@ -326,7 +326,7 @@ class Notices(QObject):
         title = f"rdchat {update.version} is available. You have {__version__}."
         notes = update.notes.strip()
         action = "Open Page", partial(open_page, update.page), update.page
-        self.show_banner("update", title, notes or "There are no notes.", actions=[action])
+        self.show_banner("update", title, notes or "There are no release notes.", actions=[action])
 
     # Undoing
 

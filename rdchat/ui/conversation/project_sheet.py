@@ -21,11 +21,11 @@ from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, button_text
 from rdchat.ui.style.layouts import Sheet, choice_box, column, fill_box, form_layout, nothing, row, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
-_TEXT = "All chats in this folder have this from their next question on. A chat's own options come first."
+_TEXT = "All chats in this folder use this from their next question on. A chat's own options come first."
 _INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short sentences."
 _INSTRUCTIONS_TIP = "Instructions that the model reads before each chat of the project."
 _NO_FILES = "None. Add or drop files that each chat of the project begins with."
-_TOO_LONG = "Too long to be read whole: of what does not fit, the model gets the passages that match each question."
+_TOO_LONG = "Too long to be read whole. Of files that do not fit, the model gets the passages that match each question."
 _MODEL_TIP = "It is loaded when you ask something in a chat of the project."
 
 
@@ -79,7 +79,7 @@ class ProjectSheet(Sheet):
         self.files = _ProjectFiles(controller.model_slot, controller.settings)
         self.chips = PendingRow(theme)
         self.chips.setAccessibleName("Files of the project")
-        self.add = push_button("Add Files…", "Files that every chat of the project begins with")
+        self.add = push_button("Add Files…", "Files that each chat of the project begins with")
         self.note = small_text(theme)
         self.problem = small_text(theme, "", "danger")
         head = ThemedLabel(theme, "Instructions", bold=True)
@@ -113,7 +113,7 @@ class ProjectSheet(Sheet):
         chosen = self.model.currentData() if self.model.count() else self._folder.project.model
         choices = [choice for choice in self._models() if choice[1] is not None]
         unknown = [] if chosen is None or chosen in {each for _, each in choices} else [(chosen, chosen)]
-        fill_box(self.model, [("The one that is loaded", None), *choices, *unknown], chosen)
+        fill_box(self.model, [("The loaded model", None), *choices, *unknown], chosen)
 
     def project(self) -> Project:
         """Return what is chosen."""
@@ -139,7 +139,7 @@ class ProjectSheet(Sheet):
         if not self.files.files:
             text = _NO_FILES
         elif info is None or tokens is None:
-            text = "They are counted when a model is loaded."
+            text = "Their tokens are counted once a model is loaded."
         elif tokens <= info.context_length // WHOLE_SHARE:
             text = f"They take {tokens:,} of the model's {info.context_length:,} tokens in each chat."
         else:

@@ -7,8 +7,8 @@ from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import LARGE, SMALL, Theme
 
 _KEPT = (
-    "rdchat stores nothing of it. Tools and servers that it uses may keep what they are sent, and the system may write "
-    "memory to its swap file."
+    "rdchat does not store this chat. Tools and servers that it uses may keep what they are sent, and the system may "
+    "write memory to its swap file."
 )
 
 
@@ -18,7 +18,7 @@ class TemporaryBar(Ground):
     def __init__(self, chat: OpenChat, theme: Theme) -> None:
         super().__init__(theme, "raised")
         self._chat = chat
-        self.keep = push_button("Keep This Chat", "Store it as a chat, and list it", chat.keep_temporary)
+        self.keep = push_button("Keep This Chat", "Store this chat, and show it in the sidebar", chat.keep_temporary)
         text = ThemedLabel(theme, _KEPT, "muted", -1, wraps=True)
         texts = column(ThemedLabel(theme, "Temporary chat", bold=True), text, spacing=2)
         row((texts, 1), self.keep, within=self, margins=(LARGE, SMALL) * 2)

@@ -280,7 +280,7 @@ class ChatOptions(Popover):
             SMALL,
             self.shape,
             SMALL,
-            row(ThemedLabel(theme, "When it is long", bold=True), (self._marks["long_chats"], 1), self.long_chats),
+            row(ThemedLabel(theme, "Long chats", bold=True), (self._marks["long_chats"], 1), self.long_chats),
             SMALL,
             ThemedLabel(theme, "Sampling", bold=True),
             self.form,

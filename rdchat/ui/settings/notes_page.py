@@ -12,10 +12,10 @@ from rdchat.ui.style.layouts import SearchField, edit_text
 from rdchat.ui.style.opening import ask, ask_to_save_content
 from rdchat.ui.style.theme import Theme
 
-_PURPOSE = "The model gets them in all chats of their project. “Remember that …” proposes one, and larger models do."
-_EVERYWHERE = "All chats get the notes of these."
-_LIMIT = "Of more, the oldest notes are left out."
-_GONE = "Its text is overwritten, and the caches of chats on disk are cleared. It cannot be brought back."
+_PURPOSE = "Facts for all chats of a project. “Remember that …” in a question proposes one. Larger models propose some."
+_EVERYWHERE = "Notes that you keep there go to all chats."
+_LIMIT = "If the notes have more, the oldest are left out."
+_GONE = "Its text is overwritten, and the caches of chats on disk are cleared. This cannot be undone."
 
 
 class NotesPage(SettingsPage):

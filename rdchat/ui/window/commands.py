@@ -158,7 +158,7 @@ class Commands(QObject):
             end()
             then()
 
-        detail = "It is not stored: what you discard cannot be brought back."
+        detail = "It is not stored, and cannot be brought back."
         question = "Discard this temporary chat?"
         box = ask(self._window, question, detail, "Discard", partial(leave, chat.discard), removes=True)
         keep = box.addButton("Keep This Chat", QMessageBox.ButtonRole.AcceptRole)

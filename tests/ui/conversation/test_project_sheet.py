@@ -98,7 +98,7 @@ def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window:
         shown = banner()
         assert shown is not None
         assert shown.accessibleName() == (
-            "This chat is in the project “Work” now From your next question on it has what the project shares:"
+            "This chat is now in the project “Work” From your next question on, it uses what the project shares:"
             " instructions."
         )
 
