@@ -26,7 +26,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.services.chat.chat_context import SummaryProgress
+from rdchat.services.chat.chat_context import Doing, SummaryProgress
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 
@@ -64,12 +64,10 @@ def main() -> None:
             if tokens > info.context_length * 0.88:
                 break
         controller.settings.change_values(long_chats=LongChats.COMPACT)
-        controller.chat.options_changed.emit()
-        until(lambda: cut_of(controller.chat.path) is not None)
+        until(lambda: controller.context.doing is not Doing.NOTHING)
+        until(lambda: controller.context.doing is Doing.NOTHING)
         until(lambda: meter.current)
         cut = cut_of(controller.chat.path)
-        assert cut is not None
-        assert cut.context_cut is not None
         parts = {each.part: each for _, each in progress}
         after = (meter.use and meter.use.tokens) or 0
         result = {
@@ -83,7 +81,7 @@ def main() -> None:
             "messages": len(controller.chat.path),
         }
         print(json.dumps(result, indent=2))
-        print(cut.context_cut.summary)
+        print(cut.context_cut.summary if cut and cut.context_cut else "It was cut off, or empty.")
         controller.shut_down()
         store.close()
 

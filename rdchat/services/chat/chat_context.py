@@ -269,6 +269,9 @@ class ChatContext(QObject):
         self._by_itself = False
         # The last message and the typed text with which it ended: it does not begin again with the same.
         self._tried: tuple[int | None, str] | None = None
+        # Chats whose summary failed: they ask, until another model is loaded.
+        self._failed: set[int | None] = set()
+        self._model.load_started.connect(lambda: self._failed.clear())  # noqa: PLW0108  it takes no arguments
         self.calm = QTimer(self, singleShot=True, interval=_CALM_MS)
         self.calm.timeout.connect(self._shorten_in_calm)
         for happened in (self.meter.changed, replies.state_changed, chat.typed_changed):
@@ -293,7 +296,7 @@ class ChatContext(QObject):
         """Whether the open chat nearly fills the context, and is to be shortened by itself."""
         use = self.meter.use
         tried = use is None or (use.last_id, use.typed) == self._tried
-        if use is None or tried or not use.can_cut or use.last_id != self._end():
+        if use is None or tried or not use.can_cut or use.last_id != self._end() or self._chat.id in self._failed:
             return False
         if use.tokens is not None and use.tokens <= use.limit - self._reserve:
             return False
@@ -524,6 +527,8 @@ class ChatContext(QObject):
 
     def _fail(self, why: Notice) -> None:
         is_told = self.is_awaited or not self._by_itself
+        if self._by_itself and why is not _ALONE:
+            self._failed.add(self._chat.id)
         self._give_back_question()
         self._begin(Doing.NOTHING)
         if is_told:

@@ -290,13 +290,13 @@ class CutMark(QWidget):
         text = f"Results of tools in the {above} are shortened for the model" if cut.shortens else text
         self._theme = theme
         self.label = LineLabel(theme, text, "muted", -1)
-        self.button = TextButton("Undo", theme, self.undo_requested.emit)
-        set_tip(self.button, "Sends the model all of it again; nothing was deleted")
         lines = Separator(theme), Separator(theme)
         line = row((lines[0], 1), self.label, (lines[1], 1), spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
         self.replaced = TextButton("See What It Replaces", theme, self.replaced_requested.emit)
         self.edit = TextButton("Edit", theme, self._open_editor)
         set_tip(self.edit, "Change the summary")
+        self.button = TextButton("Undo", theme, self.undo_requested.emit)
+        set_tip(self.button, "Sends the model all of it again; nothing was deleted")
         for button in (self.replaced, self.edit):
             button.setVisible(bool(cut.summary))
         actions = row(None, self.replaced, self.edit, self.button, None, spacing=SMALL)

@@ -194,17 +194,23 @@ def test_a_question_whose_summary_failed_is_typed_again(window: Window, engine: 
     window.qtbot.waitUntil(lambda: window.controller.context.outgrown is not None, timeout=WAIT_MS)
 
 
-def test_a_summary_that_fails_by_itself_says_nothing_and_waits_for_the_next_reply(
+def test_a_chat_whose_summary_fails_by_itself_asks_until_another_model_is_loaded(
     window: Window, engine: ScriptedEngine
 ) -> None:
     choose(window, engine, LongChats.COMPACT)
-    engine.replies = [*[Reply()] * 3, Reply(("<think>", "hm")), Reply(), Reply(("It is short.",))]
+    engine.replies = [*[Reply()] * 3, Reply(("<think>", "hm")), Reply(), Reply(), Reply(("It is short.",))]
     for _ in range(3):
         ask(window, LONG)
     window.qtbot.waitUntil(lambda: len(engine.requests) == 4, timeout=WAIT_MS)
     rest(window)
     assert (len(engine.requests), window.seen.notices) == (4, [])
     ask(window, "Hm?")
+    ask(window, LONG)
+    rest(window)
+    assert len(engine.requests) == 6, "it would take as long again, for nothing"
+    assert window.controller.context.outgrown is not None
+    window.controller.model_slot.load_model("/models/better")
+    window.wait_for(EngineState.IDLE)
     cut = wait_for_cut(window).context_cut
     assert cut is not None
     assert cut.summary == "It is short."
