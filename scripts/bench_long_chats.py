@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,7 +48,7 @@ def main() -> None:
         controller.open_last_chat()
         progress: list[tuple[float, SummaryProgress]] = []
         controller.context.summary_progressed.connect(lambda each: progress.append((time.perf_counter(), each)))
-        until = lambda is_so: wait(application, is_so)  # noqa: E731
+        until = partial(wait, application)
         until(lambda: controller.model_slot.info is not None)
         chat = store.create_conversation("Long")
         info = controller.model_slot.info
