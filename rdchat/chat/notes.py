@@ -26,8 +26,7 @@ class Note:
         text: One line.
         folder_id: The folder of its project; None for all chats.
         chat_id: The chat that it comes from; None once that is deleted for good.
-        source: What of that chat was text of others, from which it may come: `a file or a result of a tool`; empty for
-            nothing.
+        source: The text of others in that chat from which it may come: `a file or a result of a tool`; empty for none.
         scope: Where it counts, for people: `the project “Work”`.
         date: The day when it was kept: `2026-11-29`.
         chat: Its chat, for people: `the chat “Soup”`, or `a deleted chat`.
@@ -50,7 +49,7 @@ class Note:
 
 
 def tidy_note(text: str) -> str:
-    """Return a note's text on one line and of limited length; may be empty."""
+    """Return a note's text on one line, at most `LONGEST_NOTE` characters long; may be empty."""
     return " ".join(text.split())[:LONGEST_NOTE].rstrip(" .")
 
 

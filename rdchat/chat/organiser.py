@@ -262,7 +262,7 @@ class ChatOrganiser:
         self._set_folder("deleted_at = NULL", folder_id)
 
     def erase_folder(self, folder_id: int) -> None:
-        """Delete a folder in the Trash for good; its former chats stay outside of folders."""
+        """Delete a folder in the Trash for good, with its files and notes; its former chats stay outside of folders."""
         self._database.execute("DELETE FROM folders WHERE id = ? AND deleted_at IS NOT NULL", folder_id)
 
     # Notes
@@ -272,7 +272,7 @@ class ChatOrganiser:
         return [Note(*row) for row in self._database.rows(_ALL_NOTES)]
 
     def keep_note(self, note: Note) -> None:
-        """Store a note with the time of now, once for its project, unless it is blank."""
+        """Store a note with the present time, unless it is blank or its project has one with the same text."""
         text = text_column(tidy_note(note.text))
         self._database.execute(_KEEP_NOTE, note.folder_id, note.chat_id, self._clock(), note.source, text)
 

@@ -223,9 +223,9 @@ class ImageInput(Protocol):
         start: int,
         stage: StageTimer = untimed,
     ) -> Iterator[tuple[int, Feed | None]]:
-        """Compute the rows of a prompt's images, unless they are kept; yield the number of those that are left.
+        """Compute the rows of a prompt's images, unless they are kept; yield how many are left.
 
-        That comes before each image. Behind the last one come 0, and what feeds the prompt.
+        It yields `(left, None)` before each image, and `(0, feed)` after the last one. `feed` feeds the prompt.
 
         Args:
             ids: The prompt, as `place` returned it.

@@ -58,10 +58,10 @@ class OpenChat(QObject):
         reply_grew: A message, by its id, has gained this text.
         options_changed: The chat's own options have changed, or those of its project, the settings or the model.
         typed_changed: The message field has another text.
-        project_taken: The chat, which has messages, is in the project of this folder now.
-        leaving_asked: A temporary chat with content would be left: has what follows once the person agrees.
-        temporary_ended: A temporary chat, by its id, has ended; what is left of it is forgotten next.
-        discarded: It is forgotten, and messages or files with it.
+        project_taken: The chat, which has messages, is now in the project of this folder.
+        leaving_asked: A temporary chat with content would be left. Has the function to call once the person agrees.
+        temporary_ended: A temporary chat, by its id, ends. Whoever has something of it forgets that.
+        discarded: A temporary chat with messages or files was discarded.
     """
 
     opened = Signal()

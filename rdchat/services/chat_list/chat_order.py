@@ -45,7 +45,7 @@ class UndoHistory:
         return self._steps[-1][0] if self._steps else None
 
     def add_step(self, undo: Step, chat_id: int | None = None) -> None:
-        """Add a step; with a chat it is forgotten with that (`forget_chat`)."""
+        """Add a step; one of a chat is forgotten with the chat (`forget_chat`)."""
         self._steps.append((undo, chat_id))
 
     def forget_chat(self, chat_id: int) -> None:

@@ -224,7 +224,7 @@ class Notices(QObject):
             "message": sum(bool(each.text.strip() or each.files or each.tool_calls) for each in path),
             "image": sum(kinds),
             "file": kinds.count(False),
-            "result of a tool": sum(each.role is Role.TOOL for each in path),
+            "tool result": sum(each.role is Role.TOOL for each in path),
             "note": len(reply.prompt.notes),
         }
         parts = [counted(count, name) for name, count in counts.items() if count]

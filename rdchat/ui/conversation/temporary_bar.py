@@ -6,10 +6,7 @@ from rdchat.ui.style.labels import Ground, ThemedLabel
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import LARGE, SMALL, Theme
 
-_KEPT = (
-    "rdchat does not store this chat. Tools and servers that it uses may keep what they are sent, and the system may "
-    "write memory to its swap file."
-)
+_KEPT = "rdchat does not store this chat. Tools and servers that it uses, and the swap file, may keep some of it."
 
 
 class TemporaryBar(Ground):

@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat import paths
+from rdchat.inference.api.messages import Role
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState
 from rdchat.server.credentials import fingerprint, own_certificate
@@ -179,6 +180,10 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     qtbot: QtBot, app: MainWindow, chat: Chat
 ) -> None:
     chat.say("Hi")
+    last = chat.open.path[-1]
+    for weather in ("rain", "sun"):
+        last = chat.store.add_message(last.conversation_id, last.id, Role.TOOL, weather)
+    chat.open.read_path()
     chat.controller.model_slot.load_model(REMOTE)
     chat.wait_for(EngineState.IDLE)
     assert app.header.model.text() == "qwen  ·  on studio ↗"
@@ -193,11 +198,11 @@ def test_a_remote_model_is_marked_and_a_chat_asks_before_it_goes_there(
     assert widget._status.text() == app.panel.status.state.text() == "Waiting…"
     words = answer(qtbot, app, "Cancel")
     assert "to studio? qwen runs on studio (https://studio.local)" in words
-    assert "leave this machine: 3 messages." in words
+    assert "leave this machine: 5 messages and 2 tool results." in words
     qtbot.waitUntil(lambda: not chat.writing)
     assert len(chat.engine.requests) == 1
     chat.controller.send("Again?")
-    assert "4 messages" in answer(qtbot, app, "Send")
+    assert "6 messages" in answer(qtbot, app, "Send")
     qtbot.waitUntil(lambda: not chat.writing)
     assert len(chat.engine.requests) == 2
     quick = app.windows.quick
