@@ -140,7 +140,7 @@ class RoundTree:
 class PrefillProgress:
     """Prompt tokens processed so far, cached ones included, of `total`.
 
-    `in_thought`: the prompt opens a thought, which the reply begins with. `images`: the number of images to see before that.
+    `in_thought`: the prompt opens a thought, which the reply begins with. `images`: how many to see first.
     """
 
     request_id: int

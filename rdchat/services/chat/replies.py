@@ -166,7 +166,7 @@ class Replies(QObject):
         mode: Mode = Mode.OFF,
         **options: Any,
     ) -> EngineRequest:
-        """Ask the model for a text outside of chats; any other request stops it. `options` go to `GenerationRequest`."""
+        """Ask the model for text outside of chats; any other request stops it. `options` go to `GenerationRequest`."""
         sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens)
         request = GenerationRequest(messages, sampling, draft=DraftSettings(mode), **options)
         return self.model.engine.submit(request, on_event, background=True)

@@ -6,7 +6,7 @@ from rdchat.ui.style.labels import Ground, ThemedLabel
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import LARGE, SMALL, Theme
 
-_KEPT = "rdchat does not store this chat. Tools and servers that it uses, and the swap file, may keep some of it."
+_KEPT = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 
 
 class TemporaryBar(Ground):
