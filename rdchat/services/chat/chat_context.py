@@ -378,13 +378,14 @@ class ChatContext(QObject):
 
     def undo_cut(self, message_id: int) -> None:
         """Remove a cut: its messages are in the prompt again, and stay there until the next reply."""
-        self._tried = self._end(), self._chat.typed.strip()
+        self.stop_work()
         self._chat.set_cut(message_id, None)
 
     def edit_summary(self, message_id: int, text: str) -> None:
         """Give the model another summary."""
         message = self._chat.path.find_message(message_id)
         if message is not None and message.context_cut is not None:
+            self.cancel_work()
             self._chat.set_cut(message_id, replace(message.context_cut, summary=text.strip(), edited=True))
 
     def stop_work(self) -> None:
@@ -537,7 +538,8 @@ class ChatContext(QObject):
     def _finish(self, message_id: int, cut: ContextCut) -> None:
         """Set the cut; request the last reply again if it is empty and nothing is typed."""
         asks = self._chat.typed.strip() or self._chat.files.images
-        self._tried = self._end(), self._chat.typed.strip()
+        # A question that waits for it was perhaps counted while it was typed.
+        self._tried = self._end(), self.meter.use.typed if self.meter.use else ""
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)
         last = self._chat.path[-1]

@@ -246,6 +246,51 @@ def test_the_oldest_turns_are_left_out_before_the_next_question(
     assert not summaries
 
 
+def test_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    choose(window, engine, LongChats.LEAVE_OUT)
+    for number in range(3):
+        ask(window, f"{number} {LONG}")
+    chat = window.controller.chat
+    meter = window.controller.context.meter
+    chat.set_typed("And now?")
+    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == "And now?", timeout=WAIT_MS)
+    wait_for_count(window)
+    meter._timer.setInterval(60_000)  # the next count comes late
+    window.controller.send("And now?")
+    chat.set_typed("")
+    window.qtbot.waitUntil(lambda: len(chat.path) == 8 and not window.writing, timeout=WAIT_MS)
+    assert contents(engine) == [f"2 {LONG}", "Hello, you!", "And now?"]
+    assert (chat.typed, window.seen.notices) == ("", [])
+
+
+@pytest.mark.parametrize("edits", [True, False])
+def test_a_summary_that_is_changed_ends_the_one_that_would_replace_it(
+    window: Window, engine: ScriptedEngine, summaries: list[str], edits: bool
+) -> None:
+    choose(window, engine, LongChats.COMPACT)
+    for number in range(3):
+        ask(window, f"{number} {LONG}")
+    cut = wait_for_cut(window)
+    context = window.controller.context
+    ask(window, LONG)
+    ask(window, LONG)
+    engine.gate.shut()
+    window.qtbot.waitUntil(lambda: len(summaries) == 2 and engine.gate.is_waiting, timeout=WAIT_MS)
+    if edits:
+        context.edit_summary(cut.id, "My own words.")
+    else:
+        context.undo_cut(cut.id)
+    engine.gate.open()
+    if edits:
+        window.qtbot.waitUntil(lambda: len(summaries) == 3, timeout=WAIT_MS)
+        assert "My own words." in summaries[2]
+    rest(window)
+    assert len(summaries) == 2 + edits
+    assert (cut_of(window.controller.chat.path) is None) is not edits
+
+
 @pytest.mark.parametrize("what", [LongChats.LEAVE_OUT, LongChats.COMPACT])
 @pytest.mark.usefixtures("on_battery")
 def test_a_reply_that_failed_is_written_once_there_is_room(
