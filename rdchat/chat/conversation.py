@@ -148,6 +148,8 @@ class Conversation:
 
 NEW_CHAT = Conversation(0, "", None, None)
 """A chat that is not stored yet."""
+SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
+"""Stands before a summary in a prompt."""
 LARGEST_ID = 1 << 30
 """The largest id of a chat or a message in a file. Larger ones are those of temporary chats.
 

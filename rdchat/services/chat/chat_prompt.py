@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
-from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, uncut
+from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Message, MessagePath, MessageStatus, uncut
 from rdchat.chat.notes import Note, notes_text
 from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
-
-SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
-"""Stands before a summary in a prompt."""
 
 type FileText = Callable[[AttachedFile], str]
 type ImageOf = Callable[[AttachedFile, Callable[[], None]], ChatImage | None]
@@ -69,6 +67,13 @@ class ChatPrompt:
         """What all chats of the project begin with, once `with_files` has it: none without files."""
         has_files = self.opening.content or self.opening.images
         return (*history((), self.system_prompt), self.opening) if has_files else ()
+
+    def permission(self, address: str) -> str:
+        """Return what allows a chat to go to a server: its address, with digests of the project's files and notes."""
+        digests = sorted({file.digest for file in self.files})
+        if self.notes:
+            digests.append(sha256(notes_text(self.notes).encode()).hexdigest())
+        return " ".join([address, *digests])
 
     def with_project(
         self,

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
-from rdchat.chat.conversation import ContextCut, Message
+from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Message
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.services.chat.chat_prompt import SUMMARY_NOTE, ChatPrompt, Count, FileText, seen, shortened
+from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, seen, shortened
 
 # The longest summary, in tokens.
 _LONGEST_SUMMARY = 768

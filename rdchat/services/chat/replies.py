@@ -4,7 +4,6 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
@@ -258,21 +257,18 @@ class Replies(QObject):
         has_more = self.order.project_files(chat) or self.notes(chat)
         return chat.allowed(model.device) if model and model.server and not has_more else chat
 
-    def may_send(self, chat: Conversation) -> bool:
-        """Return whether a chat may go to the loaded model without a question."""
+    def may_send(self, chat: Conversation, prompt: ChatPrompt | None = None) -> bool:
+        """Return whether a chat may go to the loaded model without a question, with a prompt or all it has now."""
         model = self.model.info
-        return model is None or not model.server or self._permission(chat, model.device) in chat.own.sent_to
-
-    def _permission(self, chat: Conversation, address: str) -> str:
-        """Return what allows a chat to go to a server: its address, with digests of the project's files and notes."""
-        digests = sorted({file.digest for file in self.order.project_files(chat)})
-        if notes := notes_text(self.notes(chat)):
-            digests.append(sha256(notes.encode()).hexdigest())
-        return " ".join([address, *digests])
+        if model is None or not model.server:
+            return True
+        prompt = prompt or ChatPrompt((), "", files=self.order.project_files(chat), notes=self.notes(chat))
+        return prompt.permission(model.device) in chat.own.sent_to
 
     def agree(self, waiting: Reply, address: str) -> None:
         """Let a chat go to a remote server from now on; the reply that waits for it is written."""
-        permission = self._permission(waiting.conversation, address)
+        # The prompt is what the person saw counted; files and notes may be others by now.
+        permission = waiting.prompt.permission(address)
         chat = waiting.conversation.allowed(permission)
         if chat.id:
             with self._storage.writing():
@@ -331,7 +327,7 @@ class Replies(QObject):
             return
         prompt = live.prompt
         conversation = live.conversation
-        if not self.may_send(conversation):
+        if not self.may_send(conversation, prompt):
             self.sending_asked.emit(live)
             return
         if self.tools.names(conversation, "starting"):

@@ -4,6 +4,7 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import MessageStatus, Project
+from rdchat.chat.notes import Note
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
@@ -166,6 +167,35 @@ def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(
     quick.ask_question("More?")
     window.wait_for(EngineState.IDLE)
     assert (len(asked), len(engine.requests)) == (1, 4)
+
+
+def test_the_permission_is_for_what_the_question_counted(
+    window: Window, engine: ScriptedEngine, asked: list[Waiting]
+) -> None:
+    """A file or a note that comes while the question is shown asks again."""
+    organiser = window.store.organiser
+    folder = organiser.create_folder("Work")
+    files = [(attached(ReadFile(name, FileKind.TEXT, (name,)), name), name) for name in ("shown", "later")]
+    organiser.set_project(folder.id, Project(), files[:1])
+    load(window, REMOTE)
+    window.controller.chat.start_new(folder.id)
+    window.controller.send("Hi")
+    question = wait_for_question(window, asked)
+    organiser.set_project(folder.id, Project(), files)
+    window.controller.replies.agree(question, "https://studio.local")
+    window.wait_for(EngineState.IDLE)
+    assert "later" not in str(engine.requests[-1].messages)
+    window.controller.send("Go on")
+    question = wait_for_question(window, asked, 2)
+    organiser.keep_note(Note("It is new", folder.id, None))
+    window.controller.replies.agree(question, "https://studio.local")
+    window.wait_for(EngineState.IDLE)
+    assert "later" in str(engine.requests[-1].messages)
+    assert "It is new" not in str(engine.requests[-1].messages)
+    window.controller.send("Go on")
+    wait_for_question(window, asked, 3)
+    window.controller.stop_reply()
+    assert len(engine.requests) == 2
 
 
 def test_a_summary_is_asked_of_no_server_that_did_not_get_the_chat(window: Window, engine: ScriptedEngine) -> None:
