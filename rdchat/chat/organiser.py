@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import Conversation, Folder, Project
+from rdchat.chat.conversation import SUMMARY_NOTE, Conversation, Folder, Project
 from rdchat.chat.notes import Note, tidy_note
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
@@ -39,6 +39,8 @@ _NOTE_SOURCE = """
             SELECT 1 FROM messages
             WHERE conversation_id = ?1 AND role = 'assistant' AND status = 'complete' AND text <> '' AND NOT edited
                 AND coalesce(iif(json_valid(drafting), json_extract(drafting, '$.server'), NULL), '?') <> '')
+        UNION ALL SELECT 'a summary of another chat' WHERE EXISTS (
+            SELECT 1 FROM conversations WHERE id = ?1 AND instr(system_prompt, ?3))
         UNION ALL SELECT 'an earlier note' WHERE EXISTS (
             SELECT 1 FROM notes WHERE (folder_id IS ?2 OR folder_id IS NULL) AND source <> '')
     )
@@ -242,6 +244,8 @@ class ChatOrganiser:
         self, folder_id: int, project: Project, files: Sequence[tuple[AttachedFile, str]] | None = None
     ) -> None:
         """Replace what the chats of a folder share; the files, each with its text, where they are given."""
+        # Of one that is erased, as Undo may have, no text may come back.
+        self.read_folder(folder_id)
 
         def set_project(connection: sqlite3.Connection) -> None:
             store_project(connection, folder_id, project)
@@ -284,7 +288,7 @@ class ChatOrganiser:
 
     def note_source(self, chat_id: int, folder_id: int | None) -> str:
         """Return the source of a note that a model makes in a chat, perhaps of the project of a folder."""
-        return str(self._database.rows(_NOTE_SOURCE, chat_id, folder_id)[0][0])
+        return str(self._database.rows(_NOTE_SOURCE, chat_id, folder_id, SUMMARY_NOTE)[0][0])
 
     def _set(self, assignment: str, *parameters: object) -> None:
         self._database.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", *parameters)

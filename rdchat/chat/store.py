@@ -451,9 +451,10 @@ class ConversationStore(Database):
 
     @_by_id
     def set_context_cut(self, message_id: int, cut: ContextCut | None) -> Message:
-        """Hide a message and those before it from the model; None shows them again."""
+        """Hide a message and those before it from the model; None shows them again. A summary before is overwritten."""
         sql, values = assignment(context_cut=cut)
         self.execute(f"UPDATE messages SET {sql} WHERE id = ?", *values, message_id)
+        self.organiser.erase()
         return self.message(message_id)
 
     @_by_id

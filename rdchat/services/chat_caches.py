@@ -45,6 +45,8 @@ class DiskCacheControl(QObject):
         self._store = store
         self._settings = settings
         self.bytes = 0
+        # Digests of the files of all projects when that was looked at last.
+        self._files = set[str]()
         self._work = BackgroundWork("kept caches", self)
         self._timer = QTimer(self, singleShot=True, interval=_TIDY_MS)
         self._timer.timeout.connect(self.tidy)
@@ -91,7 +93,8 @@ class DiskCacheControl(QObject):
     def tidy(self, *, keeps_chats: bool = True) -> None:
         """Remove what must not be kept any more, and look at the size; `changed` follows.
 
-        Without `keeps_chats` only the caches of projects are kept, which hold nothing of a chat and no note.
+        Without `keeps_chats` only the caches of projects are kept, which hold nothing of a chat and no note. So it is
+        once a file has left a project, since its chats may have passages of it.
         """
         top = paths.chat_caches_dir()
         settings = self._settings.values
@@ -99,8 +102,11 @@ class DiskCacheControl(QObject):
         def kept() -> list[str]:
             if not settings.keep_caches:
                 return []
-            projects = [self._project_path(each).name for each in self._store.organiser.folders() if each.files]
-            chats = self._store.chats_with_caches() if keeps_chats else ()
+            folders = self._store.organiser.folders()
+            before = self._files
+            self._files = {file.digest for each in folders for file in each.files}
+            chats = self._store.chats_with_caches() if keeps_chats and before <= self._files else ()
+            projects = [self._project_path(each).name for each in folders if each.files]
             return [*projects, *(self._path(*chat).name for chat in chats)]
 
         def tidy() -> int:

@@ -1,7 +1,9 @@
 """Notes in the store, and what is read as one."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import Drafting, MessageStatus, Project
+from rdchat.chat.conversation import NEW_CHAT, SUMMARY_NOTE, ContextCut, Drafting, MessageStatus, Project
 from rdchat.chat.notes import LONGEST_NOTE, Note, asked_notes, notes_from_model, notes_text
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
@@ -93,6 +95,18 @@ def test_what_is_deleted_is_overwritten(tmp_path: Path, way: str) -> None:
             assert not file.is_file() or SECRET.encode() not in file.read_bytes()
 
 
+@pytest.mark.parametrize("other", [None, ContextCut("Another one")])
+def test_a_summary_that_is_changed_or_removed_is_overwritten(tmp_path: Path, other: ContextCut | None) -> None:
+    with closing(ConversationStore(tmp_path / "chats.db")) as store:
+        message = store.add_message(store.create_conversation("Soup").id, None, Role.USER, "Hi")
+        store.set_context_cut(message.id, ContextCut(SECRET))
+        store.set_context_cut(message.id, other)
+        deadline = time.monotonic() + 60
+        while any(SECRET.encode() in file.read_bytes() for file in tmp_path.glob("chats.db*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["one", "two", "three"]), st.booleans()), max_size=12))
 @settings(max_examples=20, deadline=None)
 def test_no_note_is_lost_or_doubled(steps: list[tuple[str, str, bool]]) -> None:
@@ -135,6 +149,8 @@ def test_text_of_others_in_a_chat_is_known(store: ConversationStore) -> None:
     assert source(other) == "a file or a result of a tool"
     store.add_message(other.id, None, Role.ASSISTANT, "Imported")
     assert source(other) == "a file or a result of a tool or a remote or imported reply"
+    continued = replace(NEW_CHAT, system_prompt=f"Be brief.\n\n{SUMMARY_NOTE}\n\nAnn leads.")
+    assert source(store.create_conversation("Bread (continued)", like=continued)) == "a summary of another chat"
     third = store.create_conversation("Wine")
     folder = store.organiser.create_folder("Work").id
     assert source(third, folder) == ""

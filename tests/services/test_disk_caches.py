@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import Folder, Project
+from rdchat.chat.conversation import ContextCut, Folder, Project
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.services.transfers import Transfers
 from tests.services.fakes import ScriptedEngine
@@ -233,6 +233,30 @@ def test_the_projects_caches_go_with_a_change_and_with_the_project(
     assert shared.stat().st_mode & 0o777 == 0o700
     act(window, window.controller.chats.order.folders[0])
     gone(qtbot, shared)
+
+
+@pytest.mark.parametrize("act", [change_file, remove_files, delete_project])
+def test_the_caches_of_chats_go_with_a_file_of_a_project_whose_passages_they_may_have(
+    window: Window, qtbot: QtBot, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
+) -> None:
+    folder = project_with_a_file(window)
+    shared_folder(window, engine, folder)
+    kept = fill(engine)
+    caches = window.controller.disk_caches
+    with qtbot.waitSignal(caches.changed, timeout=WAIT_MS):
+        caches.tidy()
+    assert kept.exists()
+    act(window, window.controller.chats.order.folders[0])
+    gone(qtbot, kept)
+
+
+def test_the_caches_of_a_chat_go_with_a_summary(window: Window, qtbot: QtBot, kept: Path) -> None:
+    chat = window.controller.chat
+    message = chat.path[-1]
+    chat.set_cut(message.id, ContextCut("A secret."))
+    assert kept.exists()
+    window.controller.context.edit_summary(message.id, "None.")
+    gone(qtbot, kept)
 
 
 def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(

@@ -10,14 +10,14 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat import machine
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.chat.conversation import ContextCut, Notice, uncut
+from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Notice, uncut
 from rdchat.chat.presets import LongChats
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.chat.chat_prompt import LeftOut, with_summary
+from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, summary_request
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
@@ -158,7 +158,7 @@ class ContextMeter(QObject):
         prompt = self._chat.prompt()
         replies = self._chat.replies
         path = self._chat.path
-        count_tokens = self._chat.replies.counter(self._chat.conversation)
+        count_tokens = replies.counter(self._chat.conversation)
         last = path[-1] if path else None
         answered = last is not None and last.role is Role.ASSISTANT and bool(last.text.strip() or last.tool_calls)
         last_id = path.ids[-1] if path else None
@@ -358,8 +358,9 @@ class ChatContext(QObject):
         prompt = self._chat.prompt(question)
         replies = self._replies
         count = replies.counter(self._chat.conversation)
-        if not by_itself and self.meter.use is not None and self.meter.use.answered:
-            prompt = prompt if prompt.asks else replace(prompt, typed=_NEXT)
+        answered = self.meter.use is not None and self.meter.use.answered
+        if answered and not (by_itself or prompt.asks):
+            prompt = replace(prompt, typed=_NEXT)
 
         def plan(job: Job[CutPlan | None]) -> CutPlan | None:
             complete = replies.complete(prompt, count, job.check_cancelled)
@@ -434,7 +435,7 @@ class ChatContext(QObject):
             self._fail(_ALONE)
         elif not plan.pieces:
             self._finish(plan.message_id, plan.cut)
-        elif not self._chat.replies.may_send(self._chat.conversation):
+        elif not self._replies.may_send(self._chat.conversation):
             self._fail(_NOT_SENT)
         else:
             self._plan = plan
@@ -512,14 +513,11 @@ class ChatContext(QObject):
     def _go_on_anew(self, summary: str) -> None:
         """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
         chat = self._chat
-        title = chat.conversation.title
         before = chat.id
         typed = chat.typed.strip()
         question, files = (typed, []) if typed or chat.files.images else self._unanswered()
-        chat.begin_chat(
-            f"{title} (continued)",
-            with_summary(chat.values.system_prompt, summary),
-        )
+        prompt = f"{chat.values.system_prompt}\n\n{SUMMARY_NOTE}\n\n{summary}".strip()
+        chat.begin_chat(f"{chat.conversation.title} (continued)", prompt)
         self._notify(_CONTINUES)
         if question or files:
             chat.files.follow(before, chat.id)

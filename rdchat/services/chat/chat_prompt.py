@@ -254,10 +254,3 @@ def ends_with_question(path: Sequence[Message]) -> bool:
     messages = (m for m in reversed(uncut(path)) if m.text.strip() or m.files or m.tool_calls or m.role is Role.TOOL)
     last = next(messages, None)
     return last is not None and (last.role is not Role.ASSISTANT or last.runs_nothing)
-
-
-def with_summary(system_prompt: str, summary: str) -> str:
-    """Return a system prompt that has a summary of the messages before."""
-    if not summary.strip():
-        return system_prompt
-    return f"{system_prompt}\n\n{SUMMARY_NOTE}\n\n{summary}".strip()

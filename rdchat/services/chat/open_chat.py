@@ -168,10 +168,14 @@ class OpenChat(QObject):
             parts = [*blocks, waiting.text.strip()]
         typed = "\n\n".join(filter(None, parts))
         images = () if waiting else self.files.images
-        files = self.replies.order.project_files(self.conversation)
-        notes = self.replies.notes(self.conversation)
-        path = from_cut(self.path)
-        return ChatPrompt(path, self.values.system_prompt, typed, images, files=files, notes=notes)
+        return ChatPrompt(
+            from_cut(self.path),
+            self.values.system_prompt,
+            typed,
+            images,
+            files=self.replies.order.project_files(self.conversation),
+            notes=self.replies.notes(self.conversation),
+        )
 
     # Opening
 
@@ -364,6 +368,9 @@ class OpenChat(QObject):
         with self._storage.writing():
             self._store.set_context_cut(message_id, cut)
             if (message := self.path.find_message(message_id)) is not None:
+                # The summary that goes is in the chat's caches.
+                if message.context_cut is not None:
+                    self.replies.caches.remove_chat(self.conversation)
                 self.path.put(replace(message, context_cut=cut))
         self.path_changed.emit()
 

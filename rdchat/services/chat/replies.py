@@ -47,6 +47,8 @@ from rdchat.services.tool_servers import ChatTools, tools_json
 
 # A smaller model repeats its answer where it is asked for a title.
 _MIN_PARAMETERS = 1_000_000_000
+# Notes take this part of the context at most: a quarter.
+_NOTES_SHARE = 4
 _NOT_STARTED = "Settings > Tools says why."
 
 
@@ -66,6 +68,7 @@ class Replies(QObject):
         recorder: Stores the replies.
         traces: Stores their tokens.
         borrowed: Loads another model for one of them.
+        caches: The argument `kept`.
         tools: The argument.
         file_text: Reads the text of a file in a prompt.
         image_of: Gives an image in a prompt as a file; not on the main thread.
@@ -110,7 +113,7 @@ class Replies(QObject):
         self.model = drafting.model
         self.drafting = drafting
         self._earlier = earlier
-        self._caches = caches
+        self.caches = caches
         self.recorder = ReplyRecorder(store, storage)
         self.traces = TraceRecorder(store, self)
         self.borrowed = BorrowedModel(self.model, self)
@@ -304,11 +307,10 @@ class Replies(QObject):
         """
         model = self.model.info
         if model is not None:
-            limit = self.drafting.control.values.notes_tokens
+            limit = min(self.drafting.control.values.notes_tokens, model.context_length // _NOTES_SHARE)
             notes = prompt.notes
             fits = lambda first: tokens_of(notes_text(notes[first:]), count).tokens <= limit  # noqa: E731
             prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
-        if prompt.files and model is not None:
             prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
         return prompt.with_files(self.file_text, check, image_of=partial(self.image_of, counted=counted))
 
@@ -335,13 +337,13 @@ class Replies(QObject):
         failed = ", ".join(self.tools.names(conversation, "failed"))
         if failed and not prompt.ends_with_result:
             self.tools_left_out.emit(Notice(f"This reply has no tools of {failed}", _NOT_STARTED))
-        values = self.order.effective_values(conversation)
+        order = self.order
+        values = order.effective_values(conversation)
         draft = self.drafting.requested(values.draft)
         sampling = live.set_sampling(values.sampling)
         seed = live.message.seed or 0
         continues = live.begins_at > 0
         earlier = self._earlier.index
-        caches = self._caches
         # The choice of thinking may have been made for another model, or for one without a switch.
         thinking = values.thinking_choice if values.thinking_choice in model.thinking else None
         is_off = values.thinking_choice is ThinkingChoice.OFF and thinking is None
@@ -349,7 +351,6 @@ class Replies(QObject):
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
         tools = tools_json(live.offered)
         count = self.counter(conversation)
-        order = self.order
         project = order.project_folder(conversation)
         # A system prompt of the chat's own is nothing to keep with the project.
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
@@ -367,7 +368,7 @@ class Replies(QObject):
                 shape=values.answer_shape,
                 tools=tools,
                 earlier=earlier,
-                keep=caches.folder(conversation, project),
+                keep=self.caches.folder(conversation, project),
                 shared=complete.beginning if shares else (),
                 image_cap=self._image_cap,
             )

@@ -360,6 +360,18 @@ def test_the_newest_notes_up_to_the_limit_are_sent(window: Window, engine: Scrip
         window.store.organiser.keep_note(Note(f"It is {number}", None, None))
     window.ask("Hi")
     notes = window.controller.replies.notes()
+    limit = min(limit, engine.context_length // 4)
     fitting = [notes[first:] for first in range(6) if len(notes_text(notes[first:]).split()) <= limit]
     expected = notes_text(fitting[0])
     assert asked(engine)[0].content == (f"{expected}\n\nHi" if expected else "Hi")
+
+
+def test_notes_leave_room_in_a_small_context(window: Window, engine: ScriptedEngine) -> None:
+    engine.context_length = 80
+    window.controller.model_slot.load_model("/models/small")
+    window.wait_for(EngineState.IDLE)
+    window.controller.settings.change_values(notes_everywhere=True)
+    for number in range(30):
+        window.store.organiser.keep_note(Note(f"It is {number}", None, None))
+    window.ask("Hi")
+    assert 2 < len(asked(engine)[0].content.split()) <= 21

@@ -259,6 +259,17 @@ def test_texts_are_stored_once_and_go_with_their_last_use(window: Window) -> Non
     assert texts() == []
 
 
+def test_undo_brings_back_no_text_of_a_project_that_is_erased(window: Window) -> None:
+    folder = add_files(window, make_project(window, RHYME), text_file("a.txt", "Alpha"))
+    folder = add_files(window, folder)
+    order = window.controller.chats.order
+    order.delete_folder(folder)
+    order.erase((), window.store.organiser.deleted_folders())
+    while order.history.last:
+        window.controller.chats.undo()
+    assert window.store.rows("SELECT text FROM file_texts") == []
+
+
 def test_a_file_of_two_projects_stays_with_the_other(window: Window) -> None:
     file = text_file("a.txt", "Alpha")
     first, second = (add_files(window, make_project(window, Project(), name), file) for name in ("One", "Two"))
