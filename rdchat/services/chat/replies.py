@@ -351,7 +351,6 @@ class Replies(QObject):
         live.offered = {} if values.answer_shape else self.tools.definitions(conversation)
         tools = tools_json(live.offered)
         count = self.counter(conversation)
-        project = order.project_folder(conversation)
         # A system prompt of the chat's own is nothing to keep with the project.
         shares = prompt.system_prompt == order.usual(conversation).system_prompt
 
@@ -368,7 +367,7 @@ class Replies(QObject):
                 shape=values.answer_shape,
                 tools=tools,
                 earlier=earlier,
-                keep=self.caches.folder(conversation, project),
+                keep=self.caches.folder(conversation, order.project_folder(conversation)),
                 shared=complete.beginning if shares else (),
                 image_cap=self._image_cap,
             )
