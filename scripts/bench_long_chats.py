@@ -56,13 +56,14 @@ def main() -> None:
         last = None
         tokens = 0
         meter = controller.context.meter
+        room = info.context_length - min(settings.settings.sampling.max_tokens, info.context_length // 4)
         for article in articles:
             for role, text in ((Role.USER, f"What is said here?\n\n{article}"), (Role.ASSISTANT, article[:200])):
                 last = store.add_message(chat.id, last, role, text).id
             controller.chat.open_chat(chat.id)
             until(lambda: meter.current and meter.use is not None and meter.use.last_id == last)  # noqa: B023
             tokens = (meter.use and meter.use.tokens) or 0
-            if tokens > info.context_length * 0.88:
+            if tokens > room:
                 break
         controller.settings.change_values(long_chats=LongChats.COMPACT)
         until(lambda: controller.context.doing is not Doing.NOTHING)

@@ -245,7 +245,7 @@ def test_an_image_that_fails_becomes_a_note(
     for _ in range(1 if harm == "file" else 2):
         with pytest.raises(ImageRefusedError, match="damaged") as caught:
             answer(session, request)
-        assert "a note in its place" in caught.value.hint
+        assert "a line of text in its place" in caught.value.hint
     written = answer(session, request).text
     kept = (images[1],) if harm == "file" else ()
     noted = without_images(request.messages, lambda image: image not in kept)
