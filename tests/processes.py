@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,15 @@ def held_by_another_process(database: Path) -> Iterator[None]:
         assert holder.stdout.readline() == "held\n"
         yield
         holder.communicate("")
+
+
+def kill_begun(process: subprocess.Popen[str], moment_s: float) -> None:
+    """Wait until a process has printed "begun", kill it so long after that, and wait for its end."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(moment_s)  # the moment itself is what is tried, not something that is waited for
+    process.send_signal(signal.SIGKILL)
+    process.wait()
 
 
 def moments(count: int, longest_s: float, seed: int) -> list[float]:

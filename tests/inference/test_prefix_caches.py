@@ -1,6 +1,7 @@
 """KV caches of several conversations: each turn reads only what is new, and nobody's cache serves another."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,6 +117,15 @@ def check_rows(model: LoadedModel, cache: KVCache) -> None:
     assert mx.allclose(model.network(following, cache=other.layers), expected, atol=1e-4)
 
 
+def random_prompts(rng: np.random.Generator, count: int) -> Iterator[list[int]]:
+    """Yield prompts, each of which begins as one before it does."""
+    texts = [[1] * 8]
+    for _ in range(count):
+        old = texts[rng.integers(len(texts))]
+        texts.append([*old[: rng.integers(1, len(old) + 1)], *rng.integers(1, 4, size=rng.integers(1, 12)).tolist()])
+        yield texts[-1]
+
+
 @pytest.mark.parametrize("seed", share(range(6)))
 def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -124,11 +134,7 @@ def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
     model = shared_llama()
     rng = np.random.default_rng(seed)
     caches = PrefixCaches(model.network, 12 * filled(model, A).nbytes)
-    texts = [[1] * 8]
-    for _ in range(40):
-        old = texts[rng.integers(len(texts))]
-        prompt = [*old[: rng.integers(1, len(old) + 1)], *rng.integers(1, 4, size=rng.integers(1, 12)).tolist()]
-        texts.append(prompt)
+    for prompt in random_prompts(rng, 40):
         cache = caches.take_cache(prompt, "")
         assert cache.tokens == prompt[: len(cache.tokens)]
         assert len(cache.tokens) < len(prompt)
@@ -147,16 +153,12 @@ def test_a_cache_with_state_goes_back_to_where_it_was_marked_and_nowhere_else(na
     model = shared_family(name)
     rng = np.random.default_rng(seed)
     caches = PrefixCaches(model.network, PLENTY)
-    texts = [[1] * 8]
-    marks = set[int]()
-    for _ in range(30):
-        old = texts[rng.integers(len(texts))]
-        prompt = [*old[: rng.integers(1, len(old) + 1)], *rng.integers(1, 4, size=rng.integers(1, 12)).tolist()]
-        texts.append(prompt)
+    ends = set[int]()
+    for prompt in random_prompts(rng, 30):
         cache = caches.take_cache(prompt, "")
         assert cache.tokens == prompt[: len(cache.tokens)]
         if cache.tokens:
-            assert len(cache.tokens) in marks | {len(text) for text in texts}
+            assert len(cache.tokens) in ends
             following = mx.array([[7, 8]])
             fresh = filled(model, cache.tokens)
             probe = copy.deepcopy(cache.layers)
@@ -169,9 +171,10 @@ def test_a_cache_with_state_goes_back_to_where_it_was_marked_and_nowhere_else(na
                 model.network(mx.array([part]), cache=cache.layers)
                 cache.extend(part)
                 cache.evaluate()
-            if part is not rest[cut:] and rng.random() < 0.7:
+            if rng.random() < 0.7:
                 cache.mark_prompt()
-                marks.add(len(cache.tokens))
+                ends.add(len(cache.tokens))
+        ends.add(len(prompt))
         caches.give_back(cache, "")
 
 

@@ -1,7 +1,5 @@
 """A project is stored with its files in one step, or not."""
 
-import signal
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,13 +12,11 @@ from rdchat.chat.store import ConversationStore
 from tests.chat.conftest import StartProcess
 from tests.chat.storage.project_texts import NAMES, files_named, text_file
 from tests.inference.vision.pictures import encoded, photo
-from tests.processes import moments
+from tests.processes import kill_begun, moments
 
 KILLED = """
 import sys
 from pathlib import Path
-from rdchat.chat.conversation import Project
-from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Project
 from rdchat.chat.store import ConversationStore
 from tests.chat.storage.project_texts import NAMES, files_named
@@ -43,12 +39,7 @@ def test_a_kill_while_files_are_stored_leaves_those_of_before_or_after(
         store.organiser.create_folder("Work")
     seen = set[str]()
     for moment_s in moments(kills, 0.4, 76):
-        process = start_process(KILLED, database)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "begun\n"
-        time.sleep(moment_s)  # the moment itself is what is tried, not something that is waited for
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kill_begun(start_process(KILLED, database), moment_s)
         with closing(ConversationStore(database)) as store:
             assert store.notice is None
             (folder,) = store.organiser.folders()

@@ -1,13 +1,12 @@
 """Kills an import at any moment."""
 
 import os
-import signal
-import time
 from contextlib import closing
 from pathlib import Path
 
 from rdchat.chat.store import ConversationStore
 from tests.chat.conftest import StartProcess
+from tests.processes import kill_begun
 
 IMPORT = """
 import sys
@@ -28,12 +27,7 @@ LONGEST_S = 1.5
 
 def kill_at(moment_s: float, database: Path, file: Path, start_process: StartProcess) -> int:
     """Kill an import so long after it has begun; return the number of chats that the app then shows."""
-    process = start_process(IMPORT, database, file)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begun\n"
-    time.sleep(moment_s)  # the moment itself is what is tried, not something that is waited for
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_begun(start_process(IMPORT, database, file), moment_s)
     with closing(ConversationStore(database)) as store:
         assert store.notice is None
         shown = store.conversations()
