@@ -257,8 +257,9 @@ class Replies(QObject):
         Files and notes go there after a question only, also those of the project.
         """
         model = self.model.info
-        has_more = self.order.project_files(chat) or self.notes(chat)
-        return chat.allowed(model.device) if model and model.server and not has_more else chat
+        if model is None or not model.server or self.order.project_files(chat) or self.notes(chat):
+            return chat
+        return chat.allowed(model.device)
 
     def may_send(self, chat: Conversation, prompt: ChatPrompt | None = None) -> bool:
         """Return whether a chat may go to the loaded model without a question, with a prompt or all it has now."""
