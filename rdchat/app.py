@@ -24,8 +24,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
-from rdchat.inference.api.events import Engine
-from rdchat.inference.api.model_facts import MachineMemory, ModelCard, Part
+from rdchat.inference.api import Engine, MachineMemory, ModelCard, ModelPart
 from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
 from rdchat.services.app.single_instance import SingleInstance
@@ -37,8 +36,7 @@ from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.transfers import Transfers
 from rdchat.ui.import_export.import_export import ImportExport
-from rdchat.ui.style.labels import message_box
-from rdchat.ui.style.theme import Theme, app_icon
+from rdchat.ui.style import Theme, app_icon, message_box
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
@@ -74,7 +72,7 @@ def problem_of_model(path: str) -> str:
     return problem_of(path)
 
 
-def find_part(hub: "HubApi", model: ModelCard, original: str, part: Part) -> "RepositoryFiles | None":
+def find_part(hub: "HubApi", model: ModelCard, original: str, part: ModelPart) -> "RepositoryFiles | None":
     """Find the missing parts of a model at the hub; None if its original is unknown."""
     from rdchat.inference.library import original_source  # noqa: PLC0415  not before the window
 

@@ -18,9 +18,16 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 # isort: split
 from rdchat import paths
 from rdchat.files.cache_folders import make_folder, used_bytes
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import CacheFolder, DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    CacheFolder,
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -25,7 +25,7 @@ from rdchat.chat.conversation import cut_of
 from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.services.chat.chat_context import Doing, SummaryProgress
 from rdchat.services.chat_controller import ChatController

@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from time import monotonic
 
 from rdchat import paths
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 
 QUESTION = "List the months of the year."
 
@@ -81,12 +81,13 @@ def start(proxies: list[Proxy]) -> None:
 def run_rank(rank: int, addresses: list[str], model: str) -> None:
     """Be a rank; the first one answers each line of standard input, a mode and a number of tokens."""
     import rdchat.inference.blas  # noqa: F401, PLC0415  before MLX
-    from rdchat.inference.api.events import ReplyEnd  # noqa: PLC0415
-    from rdchat.inference.api.messages import ChatMessage, Role  # noqa: PLC0415
-    from rdchat.inference.api.requests import (  # noqa: PLC0415
+    from rdchat.inference.api import (  # noqa: PLC0415  # noqa: PLC0415
+        ChatMessage,
         DraftSettings,
         Dtype,
         GenerationRequest,
+        ReplyEnd,
+        Role,
         SamplingParams,
     )
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415

@@ -29,9 +29,7 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 # isort: split
 from mlx_lm import convert
 
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.api import ChatMessage, Dtype, GenerationRequest, ReplyEnd, Role, SamplingParams, TokenEvent
 from rdchat.inference.local_engine import LocalEngine
 
 # Seconds for a server to load the model, on a busy machine.

@@ -15,9 +15,8 @@ from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.ui.style.theme import Theme
+from rdchat.inference.api import FinishReason, Role
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 
 TOKENS = 2000

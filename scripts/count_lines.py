@@ -16,9 +16,7 @@ import rdchat.inference.blas
 
 # isort: split
 from rdchat import paths
-from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams, TokenEvent
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession

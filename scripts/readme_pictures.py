@@ -25,8 +25,7 @@ from rdchat.app import App, make_engine
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Appearance, Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import Role, SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.files.file_windows import PartSheet

@@ -11,7 +11,7 @@ from pathlib import Path
 from PySide6.QtCore import QBuffer, QIODevice
 from PySide6.QtGui import QGuiApplication
 
-from rdchat.ui.style.theme import app_pixmap
+from rdchat.ui.style import app_pixmap
 
 SIZES = (16, 32, 64, 128, 256, 512, 1024)
 # Apple's types of an icon set's members that are PNG, and their width in pixels; for screens of double density the

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rdchat.inference.api.events import GenerationEvent
+from rdchat.inference.api import GenerationEvent
 
 
 def slow_replies(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

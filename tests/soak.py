@@ -43,9 +43,7 @@ from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import Engine
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api import Engine, GenerationRequest, Role, SamplingParams, ToolCall
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.tools.built_in import BUILT_IN_SERVERS

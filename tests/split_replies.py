@@ -4,11 +4,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.parts_reader import PartsReader, Piece
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.thoughts import Thoughts
+from rdchat.inference.api import (
+    ChatMessage,
+    FinishReason,
+    PartsReader,
+    Piece,
+    ReplyEnd,
+    Role,
+    Statistics,
+    Thoughts,
+    TokenEvent,
+    ToolCall,
+)
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyParts, ReplyRequest
 
 _PROMPT = Prompt((ChatMessage(Role.USER, "Hi"),))

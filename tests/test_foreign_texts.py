@@ -29,8 +29,7 @@ from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.message_trees import MessageTree
 from rdchat.chat.transfer.transfer_process import FORMATS
 from rdchat.errors import RdchatError, one_line
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import Role, SamplingParams
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
 from rdchat.inference.remote.remote_reply import StreamedCalls, delta_texts
 from rdchat.inference.remote.server_connection import Connection

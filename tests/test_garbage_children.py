@@ -20,8 +20,7 @@ from rdchat.errors import ImageRefusedError, ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Tokens
-from rdchat.inference.api.model_facts import FolderFacts
-from rdchat.inference.api.training import TrainingOrder
+from rdchat.inference.api import FolderFacts, TrainingOrder
 from rdchat.inference.library.model_library import facts_reader
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess

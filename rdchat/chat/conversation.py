@@ -8,19 +8,22 @@ from typing import Any, overload
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.presets import LongChats
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,
+    FinishReason,
+    HeadKind,
     Mode,
+    ReplyPart,
+    Role,
     SamplingParams,
+    Statistics,
     ThinkingChoice,
+    Thoughts,
+    ToolCall,
     check_thinking_tokens,
+    split_thoughts,
 )
-from rdchat.inference.api.thoughts import Part, Thoughts, split_thoughts
 from rdchat.wording import counted
 
 _PAGE = 128
@@ -254,7 +257,7 @@ class Thinking:
     begun: bool = False
     ms: float = 0.0
     paired: bool = False
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ReplyPart, ...] = ()
 
 
 NO_THINKING = Thinking()

@@ -12,7 +12,7 @@ from typing import Any
 from rdchat.errors import InvalidSettingError, ModelError, StorageError
 from rdchat.files.foreign_files import read_object
 from rdchat.files.plain_data import from_plain, plain
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,
     SamplingParams,

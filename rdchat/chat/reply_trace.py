@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rdchat.inference.api.events import RoundTree, TokenEvent
-from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE
+from rdchat.inference.api import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE, RoundTree, TokenEvent
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -20,11 +20,11 @@ from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain, json_or_none
-from rdchat.inference.api.messages import ImageCap
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,
     Dtype,
+    ImageCap,
     SamplingDefaults,
     SamplingParams,
     ThinkingChoice,

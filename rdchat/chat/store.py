@@ -62,7 +62,7 @@ from rdchat.chat.storage.whole_chat import insert_in_steps, read_chat
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import temporary_folder
-from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api import Role, ToolCall
 from rdchat.work.job import Job
 
 # Chats, messages and their alternatives of one temporary chat; 16,000 of them in a run have ids that differ.

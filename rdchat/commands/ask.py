@@ -16,31 +16,33 @@ from rdchat.commands import terminal
 from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
-from rdchat.inference.api.events import (
-    UNKNOWN_LENGTH,
-    FinishReason,
-    ModelInfo,
-    ReplyEnd,
-    TokenEvent,
-    TokenIterator,
-)
-from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
-from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
-from rdchat.inference.api.model_facts import remote_model
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     DRAFTERS,
+    UNKNOWN_LENGTH,
     AnswerShape,
+    ChatImage,
+    ChatMessage,
     DraftSettings,
     Dtype,
+    FinishReason,
     GenerationRequest,
+    LedgerRow,
     Mode,
+    ModelInfo,
+    ReplyEnd,
+    Role,
     SamplingDefaults,
     SamplingParams,
     ShapeKind,
+    Statistics,
     ThinkingChoice,
+    TokenEvent,
+    TokenIterator,
     check_seed,
     fresh_seed,
+    grouped_entries,
+    ledger_rows,
+    remote_model,
 )
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 

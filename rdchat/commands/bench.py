@@ -14,21 +14,25 @@ from rdchat.commands import terminal
 from rdchat.commands.ask_files import read_images
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_plan import (
+from rdchat.inference.api import (
     EVERYDAY_PROMPTS,
     BenchPlan,
     BenchProgress,
     BenchRun,
     BenchRunner,
+    DraftSettings,
+    Dtype,
+    Engine,
+    LoadProgress,
+    Mode,
     Prompt,
     Sweep,
     first_of_each_group,
     read_prompts,
     read_replies,
+    remote_model,
+    require,
 )
-from rdchat.inference.api.events import Engine, LoadProgress
-from rdchat.inference.api.model_facts import remote_model
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
 from rdchat.inference.benchmark.runs_file import RunsFile, read_runs

@@ -13,8 +13,7 @@ from rdchat import machine
 from rdchat.commands import doctor, terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.requests import require
+from rdchat.inference.api import LoadProgress, require
 
 _PRIVATE = ("blas_library", "models", "advice")
 _MIN_MINUTES = 0.1

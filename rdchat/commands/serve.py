@@ -13,9 +13,7 @@ from rdchat.chat.settings import Settings, stored_settings
 from rdchat.commands import terminal
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.events import Engine, LoadProgress, ModelInfo
-from rdchat.inference.api.model_facts import ModelCard, remote_model
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, Engine, LoadProgress, ModelCard, ModelInfo, remote_model
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.credentials import end_notice, find_key, fingerprint, own_certificate
 from rdchat.server.guard import is_loopback

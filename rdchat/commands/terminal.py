@@ -22,9 +22,7 @@ from rdchat import paths
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, file_errors, one_line, without_controls
 from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.model_facts import ranked_address
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, LoadProgress, ModelInfo, ranked_address
 from rdchat.inference.remote.server_list import EXAMPLE
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from rdchat import paths
 from rdchat.chat.reply_tokens import answered_questions
 from rdchat.commands import terminal
 from rdchat.commands.terminal import ProgressLine
-from rdchat.inference.api.bench_plan import read_prompts
-from rdchat.inference.api.training import DEFAULT_TOKENS, TrainingProgress
+from rdchat.inference.api import DEFAULT_TOKENS, TrainingProgress, read_prompts
 from rdchat.wording import size_text, time_left
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from rdchat.errors import ModelError, OutOfMemoryError, RdchatError
-from rdchat.inference.api.events import LoadProgress, ModeOption
-from rdchat.inference.api.model_facts import DrafterFit, DraftKind
-from rdchat.inference.api.requests import DRAFTERS, DraftSettings, Mode
+from rdchat.inference.api import DRAFTERS, DrafterFit, DraftKind, DraftSettings, LoadProgress, Mode, ModeOption
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter

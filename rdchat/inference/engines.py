@@ -3,11 +3,23 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, Engine, LoadProgress, ModelInfo, PrefixCacheFacts, TokenIterator
-from rdchat.inference.api.messages import ChatImage, ChatMessage
-from rdchat.inference.api.model_facts import ranked_model, remote_model
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api import (
+    BenchPlan,
+    BenchRunner,
+    ChatImage,
+    ChatMessage,
+    DraftOptions,
+    DraftSettings,
+    Dtype,
+    Engine,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    PrefixCacheFacts,
+    TokenIterator,
+    ranked_model,
+    remote_model,
+)
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import shared_images

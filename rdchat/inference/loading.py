@@ -30,20 +30,21 @@ from rdchat import host
 from rdchat.errors import DoesNotFitError, ModelError, reason_of
 from rdchat.files.foreign_files import REFETCH_HINT, read_object
 from rdchat.hub.known_files import PACKED_HINT
-from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.model_facts import (
+from rdchat.inference.api import (
     QUANTIZATION_GROUP,
     QUANTIZED,
     Capability,
+    Dtype,
     Fit,
+    LoadProgress,
     MemoryNeed,
+    ModelInfo,
     each_need,
     effective_dtype,
     float_of,
+    markers_among,
     stays_quantized,
 )
-from rdchat.inference.api.requests import Dtype
-from rdchat.inference.api.thoughts import markers_among
 from rdchat.inference.blas import kernel_folder
 from rdchat.inference.mlx_lm_fixes import module_faults
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS

@@ -9,10 +9,20 @@ from functools import partial
 
 import mlx.core as mx
 
-from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts, TokenIterator, no_model
-from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api import (
+    BenchPlan,
+    BenchRunner,
+    ChatMessage,
+    DraftOptions,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    PrefixCacheFacts,
+    TokenIterator,
+    no_model,
+)
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.loading import load_model

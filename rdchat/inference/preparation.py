@@ -12,7 +12,7 @@ import sys
 from rdchat import host, paths
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.inference.api.requests import DraftSettings, Dtype
+from rdchat.inference.api import DraftSettings, Dtype
 
 LOCK = "preparation.lock"
 """In the cache folder, held while a process prepares."""

@@ -22,10 +22,22 @@ import numpy as np
 from rdchat import __version__
 from rdchat.errors import PromptTooLongError
 from rdchat.inference import blas
-from rdchat.inference.api.events import DraftOptions, LoadProgress, StoppedError, TokenIterator, not_prepared
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DRAFTERS, AnswerShape, DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    DRAFTERS,
+    AnswerShape,
+    ChatMessage,
+    DraftOptions,
+    DraftSettings,
+    GenerationRequest,
+    LoadProgress,
+    Mode,
+    Role,
+    SamplingParams,
+    Stage,
+    StoppedError,
+    TokenIterator,
+    not_prepared,
+)
 from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from rdchat.inference.api.events import ModelInfo, PrefillProgress
+from rdchat.inference.api import ModelInfo, PrefillProgress
 from rdchat.server.guard import Guard, cors_headers
 from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions, Completions

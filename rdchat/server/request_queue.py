@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, RdchatError, one_line
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
     FinishReason,
     GenerationEvent,
     ModelInfo,

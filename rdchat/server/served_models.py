@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rdchat.errors import one_line
-from rdchat.inference.api.events import GenerationEvent, ModelInfo
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api import DraftSettings, GenerationEvent, GenerationRequest, ModelCard, ModelInfo
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import ServerSettings
 

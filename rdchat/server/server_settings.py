@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import require
+from rdchat.inference.api import require
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 
 DEFAULT_HOST = "127.0.0.1"

@@ -15,8 +15,7 @@ from rdchat.chat.settings import Settings
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.files import cache_folders
-from rdchat.inference.api.events import PrefixCacheFacts
-from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.api import CacheFolder, PrefixCacheFacts
 from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot

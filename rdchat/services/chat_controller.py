@@ -12,8 +12,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.message_tree import DeletedMessage, MessageTrash
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import ModelInfo, Role
 from rdchat.log import errors_logged
 from rdchat.mac_desktop import HotKey
 from rdchat.services.chat.borrowed_model import OtherModel

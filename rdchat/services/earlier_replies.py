@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.reply_tokens import ALL, ReplyTokens
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api import ModelInfo
 from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot

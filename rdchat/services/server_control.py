@@ -13,9 +13,15 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.chat.conversation import Notice
 from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api import (
+    DraftSettings,
+    GenerationEvent,
+    GenerationRequest,
+    ModelCard,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+)
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server_settings import DEFAULT_HOST, ServerFacts, ServerSettings

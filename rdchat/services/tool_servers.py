@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.chat.conversation import Conversation
 from rdchat.errors import RdchatError
 from rdchat.files.privacy import persons_umask
-from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.inference.api import ToolCall, parsed_json
 from rdchat.keychain import FAILED, ask_keychain
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.tools.built_in import BUILT_IN_SERVERS, with_own_name

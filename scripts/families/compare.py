@@ -25,7 +25,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from type_processes import in_processes
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 

@@ -24,11 +24,16 @@ from rdchat.chat.transfer.chat_apps import LM_STUDIO, jan_chat, jan_lines
 from rdchat.chat.transfer.source_files import open_source
 from rdchat.chat.transfer.transfer_process import recognised
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.inference.api.requests import AnswerShape, DraftSettings, SamplingDefaults, ShapeKind
-from rdchat.inference.api.thoughts import split_thoughts
+from rdchat.inference.api import (
+    AnswerShape,
+    DraftSettings,
+    FinishReason,
+    PartsReader,
+    Role,
+    SamplingDefaults,
+    ShapeKind,
+    split_thoughts,
+)
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
 from rdchat.inference.prompts.schema_grammar import limits

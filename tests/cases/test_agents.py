@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import Fields

@@ -10,8 +10,7 @@ from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, 
 from rdchat.chat.conversation import ContextCut, Conversation, Message
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import Role, SamplingParams
 from tests.stores import connect_by_hand
 
 _STATE = {

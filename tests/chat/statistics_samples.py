@@ -1,6 +1,6 @@
 """A reply's statistics, as they are stored."""
 
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api import LedgerEntry, Statistics
 
 STATISTICS = Statistics(
     prompt_tokens=12,

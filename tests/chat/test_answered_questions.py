@@ -7,7 +7,7 @@ import pytest
 from rdchat.chat.reply_tokens import answered_questions
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 
 @pytest.fixture

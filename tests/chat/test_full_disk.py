@@ -10,7 +10,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Appearance, Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.disks import SmallDisk, small_disk
 from tests.stores import finish_message
 

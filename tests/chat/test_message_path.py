@@ -13,7 +13,7 @@ from rdchat.chat.storage.message_tree import MessageTree
 from rdchat.chat.storage.stored_messages import MessageReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS

@@ -16,8 +16,7 @@ from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import NEW_CHAT, SUMMARY_NOTE, ContextCut, Drafting, MessageStatus, Project
 from rdchat.chat.notes import LONGEST_NOTE, Note, asked_notes, notes_from_model, notes_text
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import FinishReason, Role
 
 SECRET = "The password of the boat is anchovy"
 

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.message_tree import TRASH_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.stores import connect_by_hand
 

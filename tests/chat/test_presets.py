@@ -12,7 +12,7 @@ from rdchat.chat.conversation import NEW_CHAT, OwnOptions
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
 from rdchat.chat.settings import OptionOrder, Settings, SettingsStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,
     Mode,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from rdchat.chat.conversation import ReadingPosition
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 
 def test_a_place_is_kept_over_a_restart_and_goes_with_its_chat(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, decode, encode, packed_trace, plain_trace
 from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import Mode, NodeSource
+from rdchat.inference.api import Mode, NodeSource, Role, TokenEvent
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.rounds import _drafters
 from rdchat.inference.verification.verifier import PackedTree

@@ -9,7 +9,7 @@ import pytest
 from rdchat.chat.presets import PLACEHOLDER
 from rdchat.chat.settings import MAX_TEXT_SIZE, Appearance, Settings, SettingsStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
+from rdchat.inference.api import Dtype, SamplingDefaults, SamplingParams
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
 

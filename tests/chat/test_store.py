@@ -6,10 +6,7 @@ import pytest
 from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import FinishReason, Role, SamplingParams, Statistics
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
 from tests.stores import finish_message, written_by_hand

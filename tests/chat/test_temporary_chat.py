@@ -36,8 +36,7 @@ from rdchat.chat.storage.whole_chat import read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import remove_abandoned
-from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
-from rdchat.inference.api.thoughts import Part
+from rdchat.inference.api import ChatImage, ChatMessage, ReplyPart, Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 
 PNG = b"\x89PNG\r\n\x1a\n\0" + bytes(range(256)) * 4
@@ -178,7 +177,7 @@ class Writer:
             case "ask":
                 store.add_message(self.chat, last, Role.USER, f"text {number}", files=files[: number % 3])
             case "answer":
-                thinking = Thinking(begun=True, ms=number, paired=True, parts=(Part(0, 4, is_thought=True),))
+                thinking = Thinking(begun=True, ms=number, paired=True, parts=(ReplyPart(0, 4, is_thought=True),))
                 reply = store.add_message(self.chat, last, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
                 store.save_text(reply.id, f"text {number}", thinking)
                 status = MessageStatus.COMPLETE if number % 2 else MessageStatus.FAILED

@@ -21,7 +21,7 @@ from rdchat.chat.transfer import rdchat_json
 from rdchat.chat.transfer.exporting import as_markdown
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api import Role, ToolCall
 from tests.stores import connect_by_hand, copied_stores, written_by_hand
 
 CALLS = (

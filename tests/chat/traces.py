@@ -4,8 +4,7 @@ import zlib
 from collections.abc import Sequence
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.inference.api.events import RoundTree, TokenEvent
-from rdchat.inference.api.reply_statistics import RoundStatistics
+from rdchat.inference.api import RoundStatistics, RoundTree, TokenEvent
 
 
 def token_id(text: str) -> int:

@@ -21,7 +21,7 @@ from rdchat.commands import terminal
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.privacy import close_to_others
 from rdchat.inference import blas, preparation, session
-from rdchat.inference.api.requests import DraftSettings, Dtype
+from rdchat.inference.api import DraftSettings, Dtype
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.default_conversion import convert
 from rdchat.inference.preparation import prepare

@@ -11,7 +11,7 @@ from rdchat.chat.attachments.attached_file import FileKind, ReadFile
 from rdchat.cli import main
 from rdchat.commands.ask_files import with_files
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from tests.chat.attachments.documents import pdf
 from tests.grids import share
 

@@ -15,9 +15,16 @@ import pytest
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.cli import main
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan, BenchProgress, BenchRun, Difference
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Dtype, LookupMatch
+from rdchat.inference.api import (
+    BenchEvent,
+    BenchPlan,
+    BenchProgress,
+    BenchRun,
+    Difference,
+    Dtype,
+    LookupMatch,
+    ModelInfo,
+)
 from rdchat.inference.benchmark.result import FIGURES
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.loading import load_model

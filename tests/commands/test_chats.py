@@ -9,7 +9,7 @@ import pytest
 from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.transfer.samples import chatgpt_with_everything
 from tests.commands.running import check_refused, printed_json
 from tests.processes import python_process

@@ -12,7 +12,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.transfer.samples import chatgpt_with_everything
 from tests.disks import small_disk
 from tests.grids import share

@@ -11,7 +11,7 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel

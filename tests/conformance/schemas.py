@@ -23,7 +23,7 @@ from jsonschema import Draft202012Validator, _keywords, _utils, validators
 from referencing import Registry
 
 from rdchat.errors import ModelError, ShapeRefusedError
-from rdchat.inference.api.requests import AnswerShape
+from rdchat.inference.api import AnswerShape
 from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of

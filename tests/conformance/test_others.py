@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import GenerationRequest, Role, ToolCall
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings

@@ -5,9 +5,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, Mode, ReplyEnd, Role, SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.sampling import filter_border
 from rdchat.inference.session import ChatSession

@@ -7,8 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import AnswerShape, DraftSettings, Mode, ShapeKind
+from rdchat.inference.api import AnswerShape, DraftSettings, FinishReason, Mode, ShapeKind
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import reply, request

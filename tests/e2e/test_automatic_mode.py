@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.inference.auto import measuring, state
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -20,8 +20,7 @@ from rdchat.app import open_app
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import FinishReason, Role
 from rdchat.inference.prompts import tokenizer_process
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.transcript.message_kinds import PersonMessage

@@ -12,7 +12,7 @@ from rdchat.app import App
 from rdchat.chat.conversation import Message
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Mode, SamplingParams
+from rdchat.inference.api import Mode, SamplingParams
 from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import WAIT_MS, ask, running_app

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import ChatMessage, DraftKind, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.connections import all_refused
 from tests.e2e.windows import WAIT_MS, ask, running_app

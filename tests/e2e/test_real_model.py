@@ -6,8 +6,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm import stream_generate
 
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import on_gpu

@@ -9,9 +9,18 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import Settings
-from rdchat.inference.api.events import Engine, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams, reply_seed
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    Engine,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    reply_seed,
+)
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.remote.server_list import RemoteServer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from rdchat.inference.api.requests import reply_seed
+from rdchat.inference.api import reply_seed
 from tests.late_module import LateModule
 
 if TYPE_CHECKING:

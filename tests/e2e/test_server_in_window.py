@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
 from tests.late_module import LateModule

@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    TokenEvent,
+)
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
 

@@ -17,9 +17,7 @@ from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import FinishReason, Role, SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, start_with, type_and_send
 from tests.listed_chats import listed

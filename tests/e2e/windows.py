@@ -23,7 +23,7 @@ from rdchat.app import App, make_engine
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.transcript.message_widget import MessageWidget
 

@@ -6,8 +6,7 @@ import pytest
 
 from rdchat.chat.settings import ModelDraft, Settings
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
+from rdchat.inference.api import DraftSettings, LedgerEntry, Mode, SamplingParams, Statistics
 
 
 @pytest.mark.parametrize("value", [Settings(), SamplingParams(), Statistics(ledger=(LedgerEntry("a", "", 1, 2.5),))])

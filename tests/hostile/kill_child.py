@@ -21,10 +21,16 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api import (
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    Statistics,
+    TokenEvent,
+)
 from tests.hostile.heartbeat import Heartbeat, Script, wait
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine

@@ -20,7 +20,7 @@ _FILE_TEXT = "text"
 def _make(written: object, folder: Path) -> Call:
     from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
     from rdchat.chat.store import ConversationStore
-    from rdchat.inference.api.messages import Role
+    from rdchat.inference.api import Role
 
     pipe = folder / "pipe"
     path = folder / "data" / "conversations.db"

@@ -16,7 +16,7 @@ def _make(written: object, folder: Path) -> Call:
 def _stored(text: str, folder: Path) -> Path:
     """Make a database with a chat whose reply has this text."""
     from rdchat.chat.store import ConversationStore
-    from rdchat.inference.api.messages import Role
+    from rdchat.inference.api import Role
 
     path = folder / "data" / "conversations.db"
     path.parent.mkdir()

@@ -19,7 +19,7 @@ _TURNS = 8
 def good_store(path: Path) -> Path:
     """Make a database of some chats, with alternatives, through the store itself."""
     from rdchat.chat.store import ConversationStore
-    from rdchat.inference.api.messages import Role
+    from rdchat.inference.api import Role
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(ConversationStore(path)) as store:

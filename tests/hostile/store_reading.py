@@ -11,7 +11,7 @@ def read_store(path: Path) -> int:
     """Read every chat, its alternatives and a search; return an exit status as the command line gives it."""
     from rdchat.chat.store import ConversationStore
     from rdchat.errors import StorageError
-    from rdchat.inference.api.messages import Role
+    from rdchat.inference.api import Role
 
     try:
         store = ConversationStore(path)

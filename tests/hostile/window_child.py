@@ -26,8 +26,7 @@ from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import Engine
-from rdchat.inference.api.requests import Mode, SamplingParams
+from rdchat.inference.api import Engine, Mode, SamplingParams
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait

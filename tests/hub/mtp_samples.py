@@ -13,7 +13,7 @@ from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download import Download, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.inference.library.original_source import IncompleteModel, make_part
 from rdchat.inference.models.safetensors_file import read_header
 from tests.hub.downloads.downloading import LIMITS

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api import GenerationEvent, ReplyEnd, TokenEvent
 from tests.inference.device_stand_in import DeviceStandIn, Event
 
 

@@ -15,9 +15,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.errors import DeviceError, ModelError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.benchmark.runner import gap_of, score_gap

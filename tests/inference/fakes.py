@@ -13,14 +13,16 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from rdchat.errors import TemplateRefusedError
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     BeamShape,
+    Capability,
+    ChatMessage,
+    DraftKind,
     DraftSettings,
     GenerationRequest,
     Mode,
+    ModelInfo,
+    Role,
     SamplingParams,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter

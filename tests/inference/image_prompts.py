@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from hypothesis import strategies as some
 
-from rdchat.inference.api.messages import ImageSpan
+from rdchat.inference.api import ImageSpan
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.fakes import ALPHABET

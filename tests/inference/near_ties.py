@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from rdchat.inference.api.bench_plan import Difference
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api import Difference, GenerationRequest, Mode, ReplyEnd
 from rdchat.inference.benchmark.runner import score_gap
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger

@@ -6,8 +6,7 @@ from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
-from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.api import BeamShape, GenerationEvent, GenerationRequest, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.drafters import Drafters

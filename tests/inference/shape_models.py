@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
-from rdchat.inference.api.requests import AnswerShape
+from rdchat.inference.api import AnswerShape
 from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.verification.target import LoadedModel

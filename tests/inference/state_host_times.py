@@ -12,8 +12,7 @@ from typing import Any
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api import DraftKind, ReplyEnd
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession

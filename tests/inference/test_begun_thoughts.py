@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference.api.events import PrefillProgress, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
-from rdchat.inference.api.thoughts import THINK, own_markers, split_thoughts
+from rdchat.inference.api import (
+    THINK,
+    ChatMessage,
+    Dtype,
+    GenerationRequest,
+    PrefillProgress,
+    Role,
+    SamplingParams,
+    TokenEvent,
+    own_markers,
+    split_thoughts,
+)
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

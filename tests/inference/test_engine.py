@@ -13,8 +13,7 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference import local_engine
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api import DraftSettings, Dtype, Mode, ReplyEnd
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.verification import device
 from tests.inference.fakes import ask

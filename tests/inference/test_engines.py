@@ -4,9 +4,7 @@ from functools import partial
 
 import pytest
 
-from rdchat.inference.api.events import PrefixCacheFacts
-from rdchat.inference.api.model_facts import ranked_address, ranked_model, remote_address, remote_model
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, PrefixCacheFacts, ranked_address, ranked_model, remote_address, remote_model
 from rdchat.inference.engines import chosen_engine
 
 

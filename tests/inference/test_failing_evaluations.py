@@ -13,9 +13,7 @@ import pytest
 
 import rdchat.inference.drafters as drafters
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from tests.grids import pairs, share

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 import rdchat.inference.drafters as drafters
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, Mode, ReplyEnd
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.plan import MAX_ROWS
 from rdchat.inference.drafting.draft_model import DraftModel

@@ -9,8 +9,7 @@ from unittest.mock import patch
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
+from rdchat.inference.api import BeamShape, GenerationRequest, Mode, ReplyEnd
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.reply import ReplyJob

@@ -9,9 +9,7 @@ import rdchat.inference.drafters as drafters
 import rdchat.inference.drafting.draft_model as draft_model
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ModeOption
-from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, TargetMatch
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import Capability, DraftKind, DraftSettings, HeadKind, Mode, ModeOption, TargetMatch
 from rdchat.inference.drafters import Drafters, ModeOptions
 from rdchat.inference.models.vocabularies import PairVerdict
 from rdchat.inference.session import ChatSession

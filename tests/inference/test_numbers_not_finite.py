@@ -12,8 +12,7 @@ from mlx.utils import tree_map
 from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftSettings, GenerationEvent, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob

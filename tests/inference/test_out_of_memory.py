@@ -9,9 +9,7 @@ import pytest
 from mlx_lm.models import llama
 
 from rdchat.errors import DeviceError, DeviceStoppedError, ModelError, OutOfMemoryError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data.data_maker import check_batched_decoding
 from rdchat.inference.verification import capability

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rdchat.inference import session
-from rdchat.inference.api.events import GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api import GenerationEvent, GenerationRequest, Mode, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.decoding import ledger, reply, reply_iterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -9,9 +9,16 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+)
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification import prefix_caches

@@ -14,9 +14,21 @@ from random import Random
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, StoppedError, TokenEvent
-from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
-from rdchat.inference.api.requests import CacheFolder, DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    CacheFolder,
+    ChatImage,
+    ChatMessage,
+    DraftSettings,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    StoppedError,
+    TokenEvent,
+)
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import CacheFolder, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.decoding.reply import reply_start, thought_end
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel

@@ -13,8 +13,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchRun, Prompt
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import BenchCell, BenchPlan, BenchRun, DraftSettings, Mode, Prompt
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession

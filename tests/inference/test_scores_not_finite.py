@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import rdchat.inference.drafters as drafters
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import BeamShape, DraftSettings, GenerationRequest, Mode, ReplyEnd
 from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter

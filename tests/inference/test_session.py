@@ -5,9 +5,17 @@ from collections.abc import Callable
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent, TokenIterator
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    TokenEvent,
+    TokenIterator,
+)
 from rdchat.inference.session import ChatSession
 from tests.grids import grid, share
 from tests.inference.fakes import ask, positions, tiny_llama

@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     MAX_SOURCE_BYTES,
     SHAPE,
     AnswerShape,
+    ChatMessage,
     DraftSettings,
+    FinishReason,
     GenerationRequest,
     Mode,
+    ReplyEnd,
+    Role,
     ShapeKind,
+    TokenEvent,
 )
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AvailableDrafters

@@ -6,8 +6,16 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import AnswerShape, GenerationRequest, Mode, ShapeKind
+from rdchat.inference.api import (
+    AnswerShape,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    ShapeKind,
+    TokenEvent,
+)
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

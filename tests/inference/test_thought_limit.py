@@ -8,10 +8,18 @@ import jsonschema
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import AnswerShape, GenerationRequest, Mode, ShapeKind
-from rdchat.inference.api.thoughts import openings, split_thoughts
+from rdchat.inference.api import (
+    AnswerShape,
+    ChatMessage,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    ShapeKind,
+    openings,
+    split_thoughts,
+)
 from rdchat.inference.decoding.reply_matcher import ThoughtLimit
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -15,8 +15,7 @@ import pytest
 from rdchat import host
 from rdchat.inference import blas
 from rdchat.inference import session as session_module
-from rdchat.inference.api.events import LoadProgress, ReplyEnd, not_prepared
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftSettings, GenerationRequest, LoadProgress, Mode, ReplyEnd, not_prepared
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.autoregressive import TreeLogProbs
 from rdchat.inference.decoding.ledger import Ledger

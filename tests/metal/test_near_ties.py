@@ -14,9 +14,7 @@ import rdchat.inference.blas  # noqa: F401  prepares for MLX, and must precede e
 # isort: split
 import mlx.core as mx
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, Mode, ReplyEnd, Role, SamplingParams
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import shared_family

@@ -1,4 +1,4 @@
-"""Tests share code in separate modules: scripts import no tests, and nothing imports a test module."""
+"""Who may import what: scripts import no tests, nothing imports a test module, two rooms have a door."""
 
 import ast
 from collections.abc import Iterator
@@ -54,6 +54,19 @@ def test_scripts_import_no_tests() -> None:
 @pytest.mark.slow
 def test_nothing_imports_a_test_module() -> None:
     assert [each for each in imports_of("rdchat", "scripts", "tests") if of_a_test_module(each[1])] == []
+
+
+def test_rooms_with_a_door_are_entered_by_it() -> None:
+    """The two rooms that nearly every module needs offer their names in `__init__.py`; others import no module there."""
+    doors = ("rdchat.inference.api", "rdchat.ui.style")
+    around = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path, name in imports_of("rdchat")
+        for door in doors
+        if name.startswith(f"{door}.") and name.count(".") > door.count(".") + 1
+        if not path.is_relative_to(ROOT / door.replace(".", "/"))
+    }
+    assert around == set()
 
 
 def imports_of(*folders: str) -> Iterator[tuple[Path, str]]:

@@ -5,11 +5,19 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.parts_reader import Piece
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api import (
+    DraftSettings,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    ModelCard,
+    ModelInfo,
+    Piece,
+    PrefillProgress,
+    ReplyEnd,
+    Statistics,
+    TokenEvent,
+)
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from tests.split_replies import told

@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import FinishReason, LikelyToken, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.inference.api.thoughts import Part, Thoughts
+from rdchat.inference.api import (
+    DraftSettings,
+    FinishReason,
+    GenerationRequest,
+    LikelyToken,
+    ModelCard,
+    ModelInfo,
+    PartsReader,
+    PrefillProgress,
+    ReplyEnd,
+    ReplyPart,
+    RoundStatistics,
+    Statistics,
+    Thoughts,
+    TokenEvent,
+    ToolCall,
+)
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from tests.services.fakes import Gate
@@ -163,7 +173,7 @@ class ScriptedGate:
         places = script.offsets(range(written))
         whole = told(content, begun=script.in_thought, ended=finish is FinishReason.EOS, control=places,
                      markers=markers)  # fmt: skip
-        whole = Thoughts(content, (Part(0, len(content)),)) if request.shape or request.text else whole
+        whole = Thoughts(content, (ReplyPart(0, len(content)),)) if request.shape or request.text else whole
         on_event(
             ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls,
                      told=whole, stop=script.stop)

@@ -16,24 +16,25 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, PromptTooLongError, RdchatError
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
     UNKNOWN_LENGTH,
+    AnswerShape,
+    ChatImage,
+    ChatMessage,
+    Dtype,
     Engine,
     FinishReason,
     GenerationEvent,
-    PrefillProgress,
-    ReplyEnd,
-    TokenEvent,
-)
-from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall
-from rdchat.inference.api.requests import (
-    AnswerShape,
-    Dtype,
     GenerationRequest,
     Mode,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
     SamplingParams,
     ShapeKind,
     ThinkingChoice,
+    TokenEvent,
+    ToolCall,
 )
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote import server_connection, server_list

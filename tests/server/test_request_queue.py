@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import (
+    ChatMessage,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
+    Statistics,
+)
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest

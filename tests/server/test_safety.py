@@ -16,7 +16,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from rdchat.server.guard import cors_headers
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import RequestQueue

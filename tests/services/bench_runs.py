@@ -1,8 +1,16 @@
 """Made-up runs of a benchmark, for what is shown of them."""
 
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchProgress, BenchRun, Difference, Prompt
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import (
+    BenchCell,
+    BenchPlan,
+    BenchProgress,
+    BenchRun,
+    Difference,
+    DraftSettings,
+    Mode,
+    Prompt,
+    Statistics,
+)
 
 LOOKUP = DraftSettings(Mode.LOOKUP, draft_tokens=3)
 PLAN = BenchPlan((BenchCell(LOOKUP),), (Prompt("Say hello", "greetings"),), trials=1, mlx_lm=False)

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import Engine
+from rdchat.inference.api import Engine
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState

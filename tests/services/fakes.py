@@ -7,30 +7,31 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
+    BenchEvent,
+    BenchPlan,
+    ChatMessage,
+    DrafterFit,
     DraftOptions,
+    DraftSettings,
+    Dtype,
     FinishReason,
     GenerationEvent,
+    GenerationRequest,
     LoadProgress,
+    Mode,
     ModelInfo,
     ModeOption,
+    PartsReader,
     PrefillProgress,
     PrefixCacheFacts,
     ReplyEnd,
-    TokenEvent,
-)
-from rdchat.inference.api.messages import ChatMessage, ToolCall
-from rdchat.inference.api.model_facts import DrafterFit, remote_model
-from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import (
-    DraftSettings,
-    Dtype,
-    GenerationRequest,
-    Mode,
     SamplingDefaults,
+    Statistics,
     ThinkingChoice,
+    TokenEvent,
+    ToolCall,
+    remote_model,
 )
 from rdchat.inference.prompts.template_fitting import CALL_MARKERS
 from tests.split_replies import told

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.inference.models.model_locations import tokenizer_key
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.services.engine.engine_request import EngineState

@@ -10,10 +10,17 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import Settings
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import (
+    ChatMessage,
+    FinishReason,
+    GenerationRequest,
+    ModelCard,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
+    TokenEvent,
+)
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.server_control import SharedEngine

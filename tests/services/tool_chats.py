@@ -3,7 +3,7 @@
 import pytest
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api import ToolCall
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine

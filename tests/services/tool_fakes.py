@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api import ToolCall
 from rdchat.tools.definitions import ToolDefinition, ToolResult, ToolServer
 from rdchat.work.job import CancelledError, Job
 from tests.services.fakes import Reply

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile

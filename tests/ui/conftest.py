@@ -19,8 +19,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
-from rdchat.ui.style.opening import ConsentPause
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import ConsentPause, Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine

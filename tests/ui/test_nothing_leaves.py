@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.opening import show_in_front
+from rdchat.ui.style import show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from tests.connections import Refused, all_refused
 from tests.services.fakes import Reply

@@ -17,7 +17,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFi
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.deleting import DeletionPlan
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.services.background import background_work
 from rdchat.services.files.part_choice import PartChoice
 from rdchat.services.models.downloads import HubAccount
@@ -30,7 +30,7 @@ from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import TokenSheet
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import Job, SerialThread, outcome_of
 from tests.hub.hub_server import HubServer

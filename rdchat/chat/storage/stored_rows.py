@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus, OwnOptions, Project
 from rdchat.chat.storage.connections import Rows
 from rdchat.files.plain_data import from_plain, json_or_none, plain, reader_of
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import AnswerShape, SamplingParams, ThinkingChoice
+from rdchat.inference.api import AnswerShape, Role, SamplingParams, Statistics, ThinkingChoice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

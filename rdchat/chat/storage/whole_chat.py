@@ -23,7 +23,7 @@ from rdchat.chat.storage.stored_rows import (
     text_column,
 )
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 _TEXT_DIGESTS = "SELECT DISTINCT digest FROM message_files WHERE conversation_id = ? AND kind <> 'image'"
 _VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"

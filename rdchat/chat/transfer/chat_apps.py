@@ -32,8 +32,7 @@ from rdchat.chat.transfer.foreign_chats import (
 )
 from rdchat.chat.transfer.message_trees import Content, MessageTree
 from rdchat.files.plain_data import json_or_none
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import FinishReason, Role
 
 # Jan
 

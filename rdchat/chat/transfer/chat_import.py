@@ -25,7 +25,7 @@ from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prom
 from rdchat.chat.transfer import rdchat_json
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.work.job import CancelledError, Job
 
 _REPORT_INTERVAL_S = 0.05

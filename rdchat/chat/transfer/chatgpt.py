@@ -30,7 +30,7 @@ from rdchat.chat.transfer.foreign_chats import (
 )
 from rdchat.chat.transfer.message_trees import Content, MessageTree
 from rdchat.files.plain_data import json_or_none
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 _ROLES = ROLES | {"tool": Role.ASSISTANT}
 # Names for people of what is left out, by content type; empty ones are not mentioned.

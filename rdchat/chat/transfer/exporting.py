@@ -29,9 +29,7 @@ from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
+from rdchat.inference.api import FinishReason, Role, SamplingDefaults, SamplingParams
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.work.job import Job
 

@@ -26,8 +26,7 @@ from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.stored_rows import END_OF_DATES, text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role, ToolCall
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, Role, SamplingParams, ToolCall
 
 # A character takes up to four bytes in UTF-8.
 _LONGEST_TEXT = LONGEST_VALUE // 4

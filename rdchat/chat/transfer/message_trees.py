@@ -39,7 +39,7 @@ from rdchat.chat.transfer.foreign_chats import (
     thinking,
     with_copy,
 )
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 type Key = str | int
 """A message's own name, or its place in the file where it has none of its own."""

@@ -54,8 +54,7 @@ from rdchat.chat.storage.stored_rows import JSON_FIELDS, MESSAGE_FIELDS, message
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, string
 from rdchat.files.plain_data import from_plain, json_or_none
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
+from rdchat.inference.api import Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
 FORMAT = "rdchat chats"

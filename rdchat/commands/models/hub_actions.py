@@ -28,7 +28,7 @@ from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command, is_repository
 from rdchat.hub.newcomers import downloaded_with, stored_suggestions, suggestions
 from rdchat.hub.verifying import Verdict
-from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part
+from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
 from rdchat.wording import byte_rate, parameter_text, size_text, time_left
@@ -393,10 +393,10 @@ add_vision = add_mtp
 
 def vision(args: argparse.Namespace) -> int:
     """Get the vision tower of a copy that has none; see `mtp`."""
-    return mtp(args, Part.VISION)
+    return mtp(args, ModelPart.VISION)
 
 
-def mtp(args: argparse.Namespace, part: Part = Part.MTP) -> int:
+def mtp(args: argparse.Namespace, part: ModelPart = ModelPart.MTP) -> int:
     """Get MTP layers, or another part, or resume; Ctrl-C pauses. The exit status is 1 if the person refuses."""
     # The other commands need neither MLX nor NumPy.
     from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415
@@ -409,7 +409,7 @@ def mtp(args: argparse.Namespace, part: Part = Part.MTP) -> int:
     if plan is None:
         text = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(text, "Name its original: --from ORG/NAME.")
-    what = f"{NO_VISION} Its original has" if part is Part.VISION else f"MTP layers for {args.model}"
+    what = f"{NO_VISION} Its original has" if part is ModelPart.VISION else f"MTP layers for {args.model}"
     text = f"{what}: {size_text(plan.size)} to download from {plan.repository}. Only that part is kept."
     if not agreed(args.yes, text):
         return 1
@@ -418,7 +418,7 @@ def mtp(args: argparse.Namespace, part: Part = Part.MTP) -> int:
     ended = run_download(begin_drafter(plan), shlex.join(command))
     if ended is None:
         return INTERRUPTED
-    if part is Part.MTP:
+    if part is ModelPart.MTP:
         inspect_drafter(Path(ended.folder))
     report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
     terminal.print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)

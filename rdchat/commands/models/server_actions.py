@@ -9,7 +9,7 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands import terminal
 from rdchat.commands.terminal import table
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.model_facts import remote_address
+from rdchat.inference.api import remote_address
 from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
 
 

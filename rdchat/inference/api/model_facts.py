@@ -272,14 +272,14 @@ class DrafterFit:
     problem: str = ""
 
 
-class Part(StrEnum):
+class ModelPart(StrEnum):
     """A part of a model that copies leave out, and that its original has; the name is for people."""
 
     MTP = "MTP layers"
     VISION = "vision"
 
     @classmethod
-    def in_folder(cls, folder: str) -> "Part":
+    def in_folder(cls, folder: str) -> "ModelPart":
         """Return what is in a folder, by the folder's name."""
         return cls.VISION if re.search(r"-vision-[0-9a-f]{6}$", folder) else cls.MTP
 

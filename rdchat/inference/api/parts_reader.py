@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.inference.api.thoughts import Part, Parting, Thoughts, has_marker, own_markers, unfinished
+from rdchat.inference.api.thoughts import Parting, ReplyPart, Thoughts, has_marker, own_markers, unfinished
 
 # More text does not change the meaning of a marker that has so many characters after it.
 _SETTLED = 512
@@ -29,7 +29,7 @@ class Piece:
     is_mark: bool = False
 
 
-def grown(parts: tuple[Part, ...], pieces: Iterable[Piece]) -> tuple[Part, ...]:
+def grown(parts: tuple[ReplyPart, ...], pieces: Iterable[Piece]) -> tuple[ReplyPart, ...]:
     """Return the parts of a text that has grown by pieces."""
     made = list(parts)
     for piece in pieces:
@@ -38,11 +38,11 @@ def grown(parts: tuple[Part, ...], pieces: Iterable[Piece]) -> tuple[Part, ...]:
             # A marker that comes in several pieces begins one part.
             if made and made[-1].start == made[-1].end:
                 made.pop()
-            made.append(Part(end, end, piece.is_thought))
+            made.append(ReplyPart(end, end, piece.is_thought))
         elif made:
             made[-1] = replace(made[-1], end=end)
         else:
-            made.append(Part(0, end, piece.is_thought))
+            made.append(ReplyPart(0, end, piece.is_thought))
     return tuple(made)
 
 
@@ -151,7 +151,7 @@ class PartsReader:
             self._open_until = len(self._text) + _SETTLED
         held = unfinished(self._text)
         if self._in_text and not held and len(self._text) > self._open_until:
-            self._add(pieces, self._text, Part(0, len(self._text), self._inside), is_last=True)
+            self._add(pieces, self._text, ReplyPart(0, len(self._text), self._inside), is_last=True)
             return tuple(pieces)
         # The parts before were given.
         known = self._settled.closed
@@ -172,7 +172,7 @@ class PartsReader:
         self._blanks.clear()
         return blanks
 
-    def _add(self, pieces: list[Piece], text: str, part: Part, *, is_last: bool = False) -> None:
+    def _add(self, pieces: list[Piece], text: str, part: ReplyPart, *, is_last: bool = False) -> None:
         """Give what is new of a part; what stays between the parts belongs to the marker of the next one."""
         start = part.start
         end = part.end
@@ -227,7 +227,7 @@ class PartsReader:
         self._settled.read_markers(self._text, len(self._text))
         control = tuple(sorted(self._offsets))
         last = self._settled.parts()[-1]
-        parts = (Part(0, len(self._text)),) if self._plain else self._settled.parts(ended)
+        parts = (ReplyPart(0, len(self._text)),) if self._plain else self._settled.parts(ended)
         return Thoughts(self._text, parts, control, not self._plain and ended and last.is_thought)
 
     def own(self, thoughts: Thoughts) -> Thoughts:

@@ -105,7 +105,7 @@ _WRITTEN = re.compile(rf"{_OPENING}\s*(?:({_ENDED.pattern})\s*)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReplyPart:
     """A range of a reply's text, end excluded; its markers are in none."""
 
     start: int
@@ -125,7 +125,7 @@ class Thoughts:
     """
 
     text: str
-    parts: tuple[Part, ...]
+    parts: tuple[ReplyPart, ...]
     control: tuple[int, ...] = ()
     unclosed: bool = False
 
@@ -155,12 +155,12 @@ class Thoughts:
     def within(self, ranges: Sequence[tuple[int, int]]) -> "Thoughts":
         """Return what is left of the reply in some ranges of its text."""
         text = ""
-        parts = list[Part]()
+        parts = list[ReplyPart]()
         control = list[int]()
         for first, last in ranges:
             moved = len(text) - first
             clipped = ((max(each.start, first), min(each.end, last), each.is_thought) for each in self.parts)
-            parts += [Part(start + moved, end + moved, inside) for start, end, inside in clipped if start <= end]
+            parts += [ReplyPart(start + moved, end + moved, inside) for start, end, inside in clipped if start <= end]
             control += [offset + moved for offset in self.control if first <= offset < last]
             text += self.text[first:last]
         return Thoughts(text, tuple(parts), tuple(control), self.unclosed)
@@ -247,7 +247,7 @@ def split_thoughts(text: str, *, begun: bool = False, ended: bool = False, old: 
         old: Whether a closing marker alone ends a thought, as in replies of rdchat 0.1.0 and before.
     """
     if not begun and not any(hint in text for hint in _HINTS):
-        return Thoughts(text, (Part(0, len(text)),))
+        return Thoughts(text, (ReplyPart(0, len(text)),))
     parting = Parting(begun, old=old)
     parting.read_markers(text, len(text))
     return Thoughts(text, parting.parts(ended))
@@ -282,7 +282,7 @@ class Parting:
         self._shaped = shaped
         self._old = old
         self._text = ""
-        self._parts: list[Part] = []
+        self._parts: list[ReplyPart] = []
         self._left_out = 0
         self._last_end = 0
         self._position = 0
@@ -418,7 +418,7 @@ class Parting:
 
     def _close(self, position: int) -> None:
         if position > self._last_end:
-            self._parts.append(Part(self._last_end, position, self._inside))
+            self._parts.append(ReplyPart(self._last_end, position, self._inside))
 
     def _is_quoted(self, position: int) -> bool:
         """Return whether a position of the answer is in code."""
@@ -439,14 +439,14 @@ class Parting:
                 self._fence = ""
         self._fences_read = position
 
-    def parts(self, ended: bool = False) -> tuple[Part, ...]:
+    def parts(self, ended: bool = False) -> tuple[ReplyPart, ...]:
         """Return the parts of the text that was read.
 
         Args:
             ended: Whether the model ended the text itself; then a thought that it did not close is its answer.
         """
         end = len(self._text)
-        return (*self._parts, Part(min(self._last_end, end), end, self._inside and not ended))
+        return (*self._parts, ReplyPart(min(self._last_end, end), end, self._inside and not ended))
 
 
 def unfinished(text: str) -> int:

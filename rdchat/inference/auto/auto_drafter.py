@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import override
 
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode, NodeSource
+from rdchat.inference.api import BeamShape, GenerationRequest, Mode, NodeSource, Stage
 from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.planner import Source, draft_model_source, head_source

@@ -6,8 +6,7 @@ Nothing here depends on MLX, a clock or a network.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import EarlierReplies, Mode
+from rdchat.inference.api import AutoChoice, EarlierReplies, Mode
 from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, Source, explanation, lookup_drafts
 from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan

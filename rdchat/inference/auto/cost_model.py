@@ -17,7 +17,7 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, ROWS, Floats
 from rdchat.inference.models.safetensors_file import target_hash
 

@@ -13,9 +13,7 @@ from typing import NamedTuple
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape, GenerationRequest, SamplingParams
+from rdchat.inference.api import BeamShape, ChatMessage, DraftKind, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, Costs
 from rdchat.inference.auto.plan import MAX_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 
 Floats = npt.NDArray[np.float64]
 

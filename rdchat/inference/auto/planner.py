@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, LONGEST, MAX_ROWS, ROWS, Choice, Floats, Plan
 from rdchat.inference.drafting.draft_shape import DraftShape

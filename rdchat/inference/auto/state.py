@@ -12,9 +12,7 @@ from pathlib import Path
 from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import DraftKind, ModelInfo, SamplingParams
 from rdchat.inference.auto.cost_model import MEASUREMENTS, NEAR, CostFile, CostModel, Costs, Part, usable
 from rdchat.inference.auto.measuring import (
     DEEP_ROWS,

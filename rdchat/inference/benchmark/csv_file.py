@@ -14,8 +14,7 @@ import csv
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from rdchat.inference.api.bench_plan import MLX_LM, BenchPlan, BenchRun
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import MLX_LM, BenchPlan, BenchRun, Dtype
 from rdchat.inference.benchmark.result import BenchResult
 
 RECURRENT_COLUMNS = (

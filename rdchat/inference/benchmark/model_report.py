@@ -5,9 +5,17 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from rdchat.inference.api.bench_plan import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
-from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import (
+    EVERYDAY_PROMPTS,
+    BenchPlan,
+    BenchProgress,
+    BenchRun,
+    Capability,
+    DraftKind,
+    DraftSettings,
+    Mode,
+    Sweep,
+)
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession

@@ -12,10 +12,16 @@ from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.bench_plan import BenchPiece, BenchRun, Prompt
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.reply_statistics import Stage, Statistics
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import (
+    BenchPiece,
+    BenchRun,
+    GenerationRequest,
+    Prompt,
+    ReplyEnd,
+    Stage,
+    Statistics,
+    TokenEvent,
+)
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 

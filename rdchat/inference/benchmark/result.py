@@ -17,10 +17,19 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from rdchat import __version__, host
-from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.reply_statistics import Spent, Stage
-from rdchat.inference.api.requests import DRAFTERS, Mode, draft_size
+from rdchat.inference.api import (
+    DRAFTERS,
+    MLX_LM,
+    BenchCell,
+    BenchPlan,
+    BenchRun,
+    Difference,
+    Mode,
+    ModelInfo,
+    Spent,
+    Stage,
+    draft_size,
+)
 from rdchat.wording import counted
 
 _SEEING = {str(stage): stage.row for stage in Stage if stage.spent is Spent.SEEING}

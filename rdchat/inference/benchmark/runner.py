@@ -16,7 +16,7 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from rdchat.inference.api.bench_plan import (
+from rdchat.inference.api import (
     MLX_LM,
     BenchCell,
     BenchEvent,
@@ -24,8 +24,11 @@ from rdchat.inference.api.bench_plan import (
     BenchProgress,
     BenchRun,
     Difference,
+    Dtype,
+    GenerationRequest,
+    Mode,
+    SamplingParams,
 )
-from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.benchmark.recording import BLANK, check_lengths, measure_rounds, record, record_mlx_lm, stream
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import log_denominator

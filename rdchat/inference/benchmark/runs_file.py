@@ -14,8 +14,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
 from rdchat.files.foreign_files import opened, read_bytes
 from rdchat.files.plain_data import json_or_none, plain
-from rdchat.inference.api.bench_plan import BenchPlan, BenchRun, Prompt
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api import BenchPlan, BenchRun, ModelInfo, Prompt
 from rdchat.inference.benchmark.result import BenchResult, environment
 
 _MAX_BYTES = 2**31

@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from rdchat.errors import ModelError
 from rdchat.files.cache_folders import make_room
-from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.api import CacheFolder
 from rdchat.inference.caches_on_disk.segments import ROWS, CacheLayout, Segment, digests_of
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import target_hash

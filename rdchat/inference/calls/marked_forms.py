@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api import ToolCall
 from rdchat.inference.calls.offered import NUMBER, OfferedTools, object_text
 
 _BLANK = re.compile(r"\s*")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rdchat.files.plain_data import json_or_none
-from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api import ToolCall
 
 _STRING = re.compile(r'"(?:\\.?|[^"\\])*+(?:"|\Z)', re.DOTALL)
 # A backslash that begins no escape of JSON, as in a path of Windows.

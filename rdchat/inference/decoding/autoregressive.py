@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import mlx.core as mx
 
-from rdchat.inference.api.events import LikelyToken, RoundTree, TokenEvent
-from rdchat.inference.api.reply_statistics import Stage
+from rdchat.inference.api import LikelyToken, RoundTree, Stage, TokenEvent
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import check_finite, finite_rows, log_denominator, top_k
 from rdchat.inference.decoding.reply import Reply, ReplyJob

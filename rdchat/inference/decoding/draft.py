@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api.requests import DraftSettings, NodeSource
+from rdchat.inference.api import DraftSettings, NodeSource
 from rdchat.inference.decoding.loop import AlwaysDraft, Policy, RoundPlan
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache

@@ -5,7 +5,7 @@ from time import perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, AutoChoice, LedgerEntry, Spent, Stage
+from rdchat.inference.api import PATH_SEPARATOR, AutoChoice, LedgerEntry, Spent, Stage
 from rdchat.inference.decoding.loop import CallResult, Policy, RoundPlan
 
 # Parts of a draft that are computed on the device. With exact times, the wait for a part is that part's own time.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from rdchat.inference.api.reply_statistics import AutoChoice
+from rdchat.inference.api import AutoChoice
 
 
 def decode[Event](calls: "Calls[Event]", policy: "Policy") -> Iterator[Event]:

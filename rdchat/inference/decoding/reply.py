@@ -10,13 +10,24 @@ import mlx.core as mx
 from mlx_lm.tool_parsers.json_tools import parse_tool_call
 
 from rdchat.files.plain_data import json_or_none
-from rdchat.inference.api.events import FinishReason, LikelyToken, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.inference.api.reply_statistics import AutoChoice, Stage, Statistics
-from rdchat.inference.api.requests import EARLIER_REPLIES, PHRASES, GenerationRequest, Mode
-from rdchat.inference.api.thoughts import Thoughts, end_of_begun
+from rdchat.inference.api import (
+    EARLIER_REPLIES,
+    PHRASES,
+    AutoChoice,
+    FinishReason,
+    GenerationRequest,
+    HeadKind,
+    LikelyToken,
+    Mode,
+    PartsReader,
+    ReplyEnd,
+    Stage,
+    Statistics,
+    Thoughts,
+    TokenEvent,
+    ToolCall,
+    end_of_begun,
+)
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls

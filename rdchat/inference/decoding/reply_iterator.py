@@ -12,9 +12,16 @@ from time import perf_counter, perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, StoppedError, TokenEvent
-from rdchat.inference.api.reply_statistics import Stage, Statistics
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.api import (
+    DraftSettings,
+    FinishReason,
+    GenerationEvent,
+    PrefillProgress,
+    Stage,
+    Statistics,
+    StoppedError,
+    TokenEvent,
+)
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.ledger import Ledger

@@ -18,8 +18,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api.requests import NodeSource
-from rdchat.inference.api.thoughts import Opening, openings
+from rdchat.inference.api import NodeSource, Opening, openings
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel

@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.reply_statistics import RoundStatistics, Stage
-from rdchat.inference.api.requests import DRAFTERS, Mode, NodeSource
+from rdchat.inference.api import DRAFTERS, DraftKind, Mode, NodeSource, RoundStatistics, Stage, TokenEvent
 from rdchat.inference.decoding.autoregressive import LikelyTokens, Step, TreeLogProbs, likely_tokens, round_tree
 from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, accepted_path, seen_on_paths
 from rdchat.inference.decoding.loop import RoundPlan

@@ -19,7 +19,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 
 _LARGEST_BELOW_ONE = 1 - 2**-24

@@ -9,7 +9,7 @@ import llguidance
 import numpy as np
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api.requests import SHAPE_HINT, AnswerShape
+from rdchat.inference.api import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.reply_matcher import Words, marker_parts
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, problem_line

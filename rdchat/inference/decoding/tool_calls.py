@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api import ToolCall
 from rdchat.inference.calls import marked_forms as tagged
 from rdchat.inference.calls.marked_forms import (
     Gemma,

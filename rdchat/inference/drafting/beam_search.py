@@ -22,7 +22,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.requests import BeamShape, SamplingParams
+from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import filter_border, gumbel_of, has_filter, noise_keys, penalize
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root

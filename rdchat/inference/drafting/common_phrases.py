@@ -12,7 +12,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import GenerationRequest
 from rdchat.inference.decoding.sampling import noise_of_one
 from rdchat.inference.drafting.lookup_index import Phrases
 from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table

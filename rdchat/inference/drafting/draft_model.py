@@ -15,10 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api import DraftKind, DraftSettings, Dtype, GenerationRequest, LoadProgress, Stage
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_iterator import prefill

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from rdchat.inference.api.requests import check_draft_tokens
+from rdchat.inference.api import check_draft_tokens
 
 # Measured with Qwen2.5-Coder-1.5B and its 0.5B at temperature 1 (greedy in brackets): the target's token was the draft
 # model's first choice in 75 (83) of 100 cases, the second in 12 (9), the third in 5 (2), the fourth in 2.

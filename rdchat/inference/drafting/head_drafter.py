@@ -6,15 +6,15 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     BeamShape,
+    DraftKind,
     DraftSettings,
     EarlierReplies,
     GenerationRequest,
     Mode,
     NodeSource,
+    Stage,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath
 from rdchat.inference.decoding.ledger import Ledger

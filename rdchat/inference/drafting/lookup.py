@@ -4,8 +4,7 @@ from typing import override
 
 import numpy as np
 
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DraftSettings, EarlierReplies, NodeSource
+from rdchat.inference.api import DraftSettings, EarlierReplies, NodeSource, Stage
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Phrases, max_nodes

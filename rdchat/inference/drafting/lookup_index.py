@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import cycle, islice, takewhile
 
-from rdchat.inference.api.requests import EarlierReplies, LookupMatch, NodeSource
+from rdchat.inference.api import EarlierReplies, LookupMatch, NodeSource
 from rdchat.inference.drafting.phrase_table import LONGEST_RUN, PhraseTable
 
 # Number of tokens that are compared before two positions; longer matches count as this long.

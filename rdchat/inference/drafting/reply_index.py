@@ -5,7 +5,7 @@ from itertools import takewhile
 from threading import Lock
 from typing import override
 
-from rdchat.inference.api.requests import EarlierReplies, LookupMatch
+from rdchat.inference.api import EarlierReplies, LookupMatch
 from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences
 
 MAX_TOKENS = 200_000

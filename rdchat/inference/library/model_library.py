@@ -17,7 +17,7 @@ from rdchat.files.plain_data import plain
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
 from rdchat.hub.known_files import RepositoryFiles, checksum
-from rdchat.inference.api.model_facts import FolderFacts, ModelCard
+from rdchat.inference.api import FolderFacts, ModelCard
 from rdchat.inference.models.model_config import check_architecture, read_config, stated_layers, unreadable
 from rdchat.inference.models.model_files import check_model_folder, locate_model
 from rdchat.inference.models.model_locations import (

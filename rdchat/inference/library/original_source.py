@@ -27,7 +27,7 @@ from rdchat.hub.endpoint import AccessRefusedError, HubError, MissingError
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import HubFile, RepositoryFiles, is_repository, is_safe_name
-from rdchat.inference.api.model_facts import ModelCard, Part
+from rdchat.inference.api import ModelCard, ModelPart
 from rdchat.inference.models.model_config import BARE, LAYER_KEYS, is_mtp, read_config, text_config, unreadable
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.models.model_locations import hub_name
@@ -46,7 +46,7 @@ CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
 _MAX_SETTINGS_BYTES = 2**20
 # Files that come with the tensors of a part.
-_SETTINGS: Mapping[Part, tuple[str, ...]] = {Part.MTP: (), Part.VISION: IMAGE_SETTINGS}
+_SETTINGS: Mapping[ModelPart, tuple[str, ...]] = {ModelPart.MTP: (), ModelPart.VISION: IMAGE_SETTINGS}
 _CARD = "README.md"
 # Spaces and tabs only: with line ends too, a card with many takes time by their square, and `re` holds Python's lock.
 _BASE = re.compile(
@@ -62,30 +62,30 @@ _SAME_SIZES = (
 )  # fmt: skip
 
 
-def parent_of(part: Part) -> Path:
+def parent_of(part: ModelPart) -> Path:
     """Return where the folders of a part are."""
-    return paths.drafters_dir() if part is Part.MTP else paths.towers_dir()
+    return paths.drafters_dir() if part is ModelPart.MTP else paths.towers_dir()
 
 
-def check_lacks(part: Part, name: str, config: Mapping[str, Any], tensors: Iterable[str]) -> None:
+def check_lacks(part: ModelPart, name: str, config: Mapping[str, Any], tensors: Iterable[str]) -> None:
     """Check that a part can be added to a model with this name, configuration and tensors.
 
     Raises:
         ModelError: If it has the part, or rdchat cannot use the part with it.
     """
-    if part is Part.MTP and (reason := unreadable(str(config["model_type"]))):
+    if part is ModelPart.MTP and (reason := unreadable(str(config["model_type"]))):
         raise ModelError(f"rdchat cannot use the MTP layers of {name}: {reason}.", "Find or train another drafter.")
-    if part is Part.VISION and not states_vision(config):
+    if part is ModelPart.VISION and not states_vision(config):
         raise ModelError(f"{name} is a model for text alone.", "Choose one that was published with vision.")
     if any(_belongs(part, tensor, config) for tensor in tensors):
         raise ModelError(f"{name} has {part} in its own files.", "There is nothing to get.")
 
 
-def _belongs(part: Part, tensor: str, config: Mapping[str, Any]) -> bool:
-    return is_mtp(tensor, config) if part is Part.MTP else ANY_TOWER.search(tensor) is not None
+def _belongs(part: ModelPart, tensor: str, config: Mapping[str, Any]) -> bool:
+    return is_mtp(tensor, config) if part is ModelPart.MTP else ANY_TOWER.search(tensor) is not None
 
 
-def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: Part) -> tuple[HubFile, ...]:
+def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: ModelPart) -> tuple[HubFile, ...]:
     """Return the files with a part of a model, by its index; without an index, all of its weights.
 
     Raises:
@@ -102,7 +102,7 @@ def files_with(api: HubApi, model: HubModel, config: Mapping[str, Any], part: Pa
         if not isinstance(weight_map, dict):
             raise HubError(f"The index of {repository} is damaged.", OTHER_HINT)
         names |= {str(name) for tensor, name in weight_map.items() if _belongs(part, tensor, config)}
-        if names and part is Part.VISION and (problem := tower_among(weight_map)[2]):
+        if names and part is ModelPart.VISION and (problem := tower_among(weight_map)[2]):
             raise HubError(problem, OTHER_HINT)
     if wrong := min((name for name in names if name not in files or not name.endswith(".safetensors")), default=""):
         raise HubError(f"The index of {repository} names a file that it does not have: {wrong[:100]}.", OTHER_HINT)
@@ -124,7 +124,7 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
         ModelError: If they do not hold it, or are damaged.
         StorageError: If it cannot be written.
     """
-    part = Part.in_folder(files.drafter)
+    part = ModelPart.in_folder(files.drafter)
     config = json.loads(files.config)
     made = parent_of(part) / files.drafter
     if (made / CONFIG).exists():
@@ -143,7 +143,7 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
             tensors[name] = stored, path, start + stored.offset
     if not tensors:
         raise ModelError(f"{files.repository} has no {part}.", OTHER_HINT)
-    if part is Part.VISION and (problem := tower_among(tensors)[2]):
+    if part is ModelPart.VISION and (problem := tower_among(tensors)[2]):
         raise ModelError(problem, OTHER_HINT)
     # Wide types first, so that each tensor is aligned.
     ordered = sorted(tensors.items(), key=lambda item: -item[1][0].stored_bytes // max(1, item[1][0].elements))
@@ -169,14 +169,14 @@ class IncompleteModel:
         hub_id: Hub id of the model; empty if unknown.
     """
 
-    part: Part
+    part: ModelPart
     binding: TargetBinding
     config: Mapping[str, Any]
     folder: Path
     hub_id: str
 
     @classmethod
-    def read_model(cls, model: ModelCard, part: Part = Part.MTP) -> "IncompleteModel":
+    def read_model(cls, model: ModelCard, part: ModelPart = ModelPart.MTP) -> "IncompleteModel":
         """Read a model's files.
 
         Raises:
@@ -198,7 +198,9 @@ class IncompleteModel:
         return f"{name or 'model'}-{self.part.name.lower()}-{self.binding.hash[:6]}"
 
 
-def find_part(api: HubApi, model: ModelCard, original: str = "", part: Part = Part.MTP) -> RepositoryFiles | None:
+def find_part(
+    api: HubApi, model: ModelCard, original: str = "", part: ModelPart = ModelPart.MTP
+) -> RepositoryFiles | None:
     """Return the record of an unfinished download, or of a new one; None if the hub does not know the original.
 
     Args:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType as GgmlType
 from gguf import GGUFReader, ReaderTensor
 
-from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api import LoadProgress
 from rdchat.inference.models.safetensors_file import PlannedTensor, write_tensors
 
 _GROUP = 32

@@ -16,7 +16,7 @@ from rdchat import host, paths
 from rdchat.errors import ModelError, NetworkError
 from rdchat.files.atomic_file import build_folder, is_made
 from rdchat.files.foreign_files import check_file, opened, read_errors
-from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api import LoadProgress
 
 NAME = "SmolLM2-135M-Instruct"
 WHEEL_VARIABLE = "RDCHAT_MODEL_WHEEL"

@@ -18,9 +18,7 @@ from rdchat.files.foreign_files import (
 )
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
-from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.model_facts import ModelSizes
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, LoadProgress, ModelInfo, ModelSizes
 from rdchat.inference.models.default_model import ensure_default_model
 from rdchat.inference.models.model_config import (
     check_architecture,

@@ -22,7 +22,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, opened, read_object
-from rdchat.inference.api.requests import SAMPLING_NUMBERS, SamplingDefaults, SamplingParams
+from rdchat.inference.api import SAMPLING_NUMBERS, SamplingDefaults, SamplingParams
 from rdchat.inference.mlx_lm_fixes import module_faults, ropes
 from rdchat.inference.mlx_lm_fixes.config_fixes import filled_config
 from rdchat.inference.models.model_config import own_config, read_config, text_config

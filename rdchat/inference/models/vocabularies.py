@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api import LoadProgress
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.model_prompts import PADDING, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers

@@ -15,7 +15,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.requests import MAX_SOURCE_BYTES
+from rdchat.inference.api import MAX_SOURCE_BYTES
 
 _SCHEMA_KEYS = frozenset((
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",

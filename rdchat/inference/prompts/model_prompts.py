@@ -19,9 +19,19 @@ from tokenizers import decoders, pre_tokenizers
 
 from rdchat.errors import InvalidSettingError, ModelError, TemplateRefusedError, reason_of
 from rdchat.files.foreign_files import read_object
-from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role, images_of, without_images
-from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
-from rdchat.inference.api.thoughts import PAIRS, fit_opening, own_markers
+from rdchat.inference.api import (
+    PAIRS,
+    ChatImage,
+    ChatMessage,
+    GenerationRequest,
+    ImageCap,
+    Role,
+    ThinkingChoice,
+    fit_opening,
+    images_of,
+    own_markers,
+    without_images,
+)
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.template_fitting import (
     CALL_MARKERS,

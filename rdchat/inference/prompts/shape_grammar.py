@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import llguidance
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api.requests import AnswerShape, ShapeKind
+from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding
 from rdchat.inference.prompts.schema_grammar import limits, schema_grammar
 

@@ -15,8 +15,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, images_of, join_neighbours
-from rdchat.inference.api.thoughts import Thoughts, split_thoughts
+from rdchat.inference.api import ChatMessage, Role, Thoughts, ToolCall, images_of, join_neighbours, split_thoughts
 
 CALL_MARKERS = ("<tool_call>", "</tool_call>")
 """What begins and ends a call; `mlx_lm.tool_parsers.json_tools` has the same."""

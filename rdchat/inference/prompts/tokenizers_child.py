@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError, reason_of
-from rdchat.inference.api.requests import AnswerShape, ShapeKind
-from rdchat.inference.api.thoughts import PAIRS, end_of_begun, fit_opening
+from rdchat.inference.api import PAIRS, AnswerShape, ShapeKind, end_of_begun, fit_opening
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, filled
 from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_process import MODEL_HINT, NO_CODE, tokenizer_view

@@ -20,8 +20,7 @@ from rdchat import __version__, machine
 from rdchat.errors import InvalidSettingError, ModelError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.known_files import is_repository
-from rdchat.inference.api.events import LoadProgress, StoppedError
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import LoadProgress, Statistics, StoppedError
 from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
 from rdchat.machine import keep_awake
 from rdchat.work.job import CancelledError, Job

@@ -13,22 +13,26 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, TypeAdapter
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan, BenchRunner
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
+    BenchEvent,
+    BenchPlan,
+    BenchRunner,
+    ChatMessage,
     DraftOptions,
+    DraftSettings,
+    Dtype,
     Engine,
     GenerationEvent,
+    GenerationRequest,
     LoadProgress,
     ModelInfo,
     PrefixCacheFacts,
+    Statistics,
     StoppedError,
     TokenIterator,
     no_model,
+    ranked_model,
 )
-from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.model_facts import ranked_model
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
 from rdchat.inference.rank_processes.processes import DEADLINE_S, End, RankProcesses
 from rdchat.work.job import CancelledError

@@ -7,11 +7,14 @@ from itertools import zip_longest
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     SAMPLING_NUMBERS,
     AnswerShape,
+    ChatImage,
+    ChatMessage,
     GenerationRequest,
+    ImageCap,
+    Role,
     SamplingParams,
     ShapeKind,
     ThinkingChoice,

@@ -10,20 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RdchatError
-from rdchat.inference.api.bench_plan import BenchPlan, BenchRunner
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
     UNKNOWN_LENGTH,
+    BenchPlan,
+    BenchRunner,
+    ChatMessage,
     DraftOptions,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
     LoadProgress,
     ModelInfo,
     PrefixCacheFacts,
+    ThinkingChoice,
     TokenIterator,
+    markers_among,
     no_model,
+    remote_address,
+    remote_model,
+    without_images,
 )
-from rdchat.inference.api.messages import ChatMessage, without_images
-from rdchat.inference.api.model_facts import remote_address, remote_model
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, ThinkingChoice
-from rdchat.inference.api.thoughts import markers_among
 from rdchat.inference.remote.chat_request import Draw
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection

@@ -16,12 +16,25 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.plain_data import as_text
-from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, ToolCall, parsed_json
-from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.api.thoughts import THINK, markers_among
+from rdchat.inference.api import (
+    MAX_ARGUMENTS,
+    MAX_CALL_NAME,
+    MAX_CALLS,
+    THINK,
+    DraftSettings,
+    FinishReason,
+    GenerationEvent,
+    GenerationRequest,
+    Mode,
+    PartsReader,
+    PrefillProgress,
+    ReplyEnd,
+    Statistics,
+    TokenEvent,
+    ToolCall,
+    markers_among,
+    parsed_json,
+)
 from rdchat.inference.remote.chat_request import Draw, chat_request
 from rdchat.inference.remote.server_connection import DONE, Connection
 

@@ -17,7 +17,7 @@ from rdchat.errors import ModelError, NetworkError, PromptTooLongError, RdchatEr
 from rdchat.files.plain_data import as_text, json_or_none
 from rdchat.host import local_network_hint
 from rdchat.hub.hub_api import tls_context
-from rdchat.inference.api.messages import parsed_json
+from rdchat.inference.api import parsed_json
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, fingerprint_of, is_address
 
 _CONNECT_S = 15.0

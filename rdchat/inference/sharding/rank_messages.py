@@ -25,8 +25,7 @@ import numpy as np
 
 from rdchat.errors import RanksError, one_line
 from rdchat.host import local_network_hint
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, LoadProgress
 from rdchat.inference.loading import load_model, load_part
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.sharding.model_split import check_sum, part_of

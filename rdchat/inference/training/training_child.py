@@ -15,14 +15,14 @@ import psutil
 
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
 from rdchat.files.plain_data import plain
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.requests import Dtype
-from rdchat.inference.api.training import (
+from rdchat.inference.api import (
     COMPARING,
     CURVE,
     DRAFTER,
     LOADING,
     RESULT,
+    Dtype,
+    LoadProgress,
     TrainingOrder,
     TrainingProgress,
     TrainingStart,

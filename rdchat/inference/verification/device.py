@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from rdchat import host, machine
 from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, RanksError, one_line
-from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
+from rdchat.inference.api import MachineMemory, MemoryRoom
 
 # Share of the memory for a model on a CPU: the rest is for the system and a browser.
 _CPU_SHARE = 0.8

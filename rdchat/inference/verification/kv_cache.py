@@ -15,7 +15,7 @@ from mlx_lm.models import cache as stock
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.messages import ImageSpan, shift_before
+from rdchat.inference.api import ImageSpan, shift_before
 from rdchat.inference.verification.round_cache import (
     AttentionRows,
     RoundArraysCache,

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import mlx.nn as nn
 
-from rdchat.inference.api.events import PrefixCacheFacts
-from rdchat.inference.api.messages import ImageSpan
+from rdchat.inference.api import ImageSpan, PrefixCacheFacts
 from rdchat.inference.verification.device import total_memory_bytes
 from rdchat.inference.verification.kv_cache import KVCache, check_images, shared_prefix
 

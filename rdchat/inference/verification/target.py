@@ -11,11 +11,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.messages import ChatMessage, ImageSpan
-from rdchat.inference.api.model_facts import Capability
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import Capability, ChatMessage, GenerationRequest, ImageSpan, ModelInfo, Stage
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache

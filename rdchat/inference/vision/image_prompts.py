@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ImageRefusedError, ModelError, PromptTooLongError
-from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ImageCap, ImageSpan, shift_before
+from rdchat.inference.api import MAX_IMAGES, ChatImage, ImageCap, ImageSpan, shift_before
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.vision.families import Family, image_token

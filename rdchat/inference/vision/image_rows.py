@@ -26,9 +26,7 @@ import numpy as np
 
 from rdchat.errors import ImageRefusedError, ModelError, OutOfMemoryError, reason_of
 from rdchat.files.foreign_files import REFETCH_HINT, readable_entries
-from rdchat.inference.api.messages import ChatImage, ImageSpan, images_of
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import CacheFolder, GenerationRequest
+from rdchat.inference.api import CacheFolder, ChatImage, GenerationRequest, ImageSpan, Stage, images_of
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification.device import is_device_error, memory_errors, on_gpu

@@ -18,7 +18,7 @@ import mlx.core as mx
 from rdchat.errors import ModelError
 from rdchat.files.cache_folders import make_room, write_whole
 from rdchat.files.foreign_files import read_bytes
-from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.api import CacheFolder
 from rdchat.inference.models.model_locations import stamp_of
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
 from rdchat.inference.verification.device import array_of, fetch

@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rdchat.inference.api.events import FinishReason, PrefillProgress
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.requests import AnswerShape
+from rdchat.inference.api import AnswerShape, ChatMessage, FinishReason, PrefillProgress, Role, ToolCall
 from rdchat.server.interfaces.chat_messages import arguments_of, read_anthropic_tools
 from rdchat.server.interfaces.fields import ApiError, Fields, check_length, object_of, unsupported, wrong
 from rdchat.server.interfaces.interface import event, read_effort

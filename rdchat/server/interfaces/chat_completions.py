@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from rdchat.inference.api.events import LikelyToken, TokenEvent
-from rdchat.inference.api.requests import MAX_LOG_PROBS
+from rdchat.inference.api import MAX_LOG_PROBS, LikelyToken, TokenEvent
 from rdchat.server.interfaces.chat_messages import Tools, call_for_client, read_messages, read_tools
 from rdchat.server.interfaces.fields import Fields, unsupported, wrong
 from rdchat.server.interfaces.interface import OpenAIFormat, OpenAIInterface, finish_of, read_effort, read_openai

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_json
+from rdchat.inference.api import ChatMessage, Role, ToolCall, parsed_json
 from rdchat.server.interfaces.fields import ApiError, Fields, object_of, wrong
 from rdchat.server.interfaces.parts import content_of, is_foreign, is_thought, thought_of
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rdchat.inference.api.messages import JSON_LIMITS, parsed_json
+from rdchat.inference.api import JSON_LIMITS, parsed_json
 
 _OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 CONTEXT_FULL = "context_length_exceeded"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
-from rdchat.inference.api.events import FinishReason, PrefillProgress
+from rdchat.inference.api import FinishReason, PrefillProgress
 from rdchat.server.interfaces.fields import ApiError, Fields, wrong
 from rdchat.server.interfaces.reply_request import EFFORTS, Choice, Delta, ReplyRequest, drafting_usage, read_common
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rdchat.inference.api.messages import MAX_MESSAGE_IMAGES, ChatImage, ChatMessage, ImageCap, Role
+from rdchat.inference.api import MAX_MESSAGE_IMAGES, ChatImage, ChatMessage, ImageCap, Role
 from rdchat.server.interfaces.fields import ApiError, check_length, object_of, unsupported, without_numbers, wrong
 
 _KINDS = ("image", "image_url", "input_image")

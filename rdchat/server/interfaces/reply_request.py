@@ -6,16 +6,25 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, ToolCall, images_of
-from rdchat.inference.api.requests import (
+from rdchat.inference.api import (
     SAMPLING_NUMBERS,
     AnswerShape,
+    ChatMessage,
     DraftSettings,
+    FinishReason,
+    GenerationEvent,
     GenerationRequest,
+    ImageCap,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
     SamplingParams,
     ThinkingChoice,
+    TokenEvent,
+    ToolCall,
     fresh_seed,
+    images_of,
     reply_seed,
 )
 from rdchat.inference.prompts.template_fitting import short_id

@@ -12,9 +12,7 @@ from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
 
-from rdchat.inference.api.events import PrefillProgress
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.requests import MAX_LOG_PROBS
+from rdchat.inference.api import MAX_LOG_PROBS, ChatMessage, PrefillProgress, Role, ToolCall
 from rdchat.server.interfaces.chat_completions import log_probs
 from rdchat.server.interfaces.chat_messages import arguments_of, input_of, origin_of, read_message, read_tools
 from rdchat.server.interfaces.fields import ApiError, Fields, wrong

@@ -7,8 +7,7 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.plain_data import is_nested_deeper
-from rdchat.inference.api.messages import ToolCall, parsed_json
-from rdchat.inference.api.requests import MAX_NESTED, AnswerShape, ShapeKind
+from rdchat.inference.api import MAX_NESTED, AnswerShape, ShapeKind, ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, template_schema
 from rdchat.server.interfaces.chat_messages import Tools
 from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype
 from rdchat.services.engine.engine_client import ModelSlot
 
 

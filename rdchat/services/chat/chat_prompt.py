@@ -7,7 +7,7 @@ from hashlib import sha256
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
 from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Message, MessagePath, MessageStatus, uncut
 from rdchat.chat.notes import Note, notes_text
-from rdchat.inference.api.messages import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
+from rdchat.inference.api import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall, join_neighbours
 
 type FileText = Callable[[AttachedFile], str]
 type ImageOf = Callable[[AttachedFile, Callable[[], None]], ChatImage | None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, block_of
 from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Message
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, seen, shortened
 
 # The longest summary, in tokens.

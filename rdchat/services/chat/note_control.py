@@ -10,8 +10,7 @@ from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.notes import NOTES_WISH, Note, asked_notes, notes_from_model, notes_text
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, ReplyEnd, Role
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat_caches import DiskCacheControl
 from rdchat.services.engine.engine_request import EngineEvent

@@ -26,8 +26,7 @@ from rdchat.chat.settings import ChatValues
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.requests import fresh_seed, reply_seed
+from rdchat.inference.api import Role, ToolCall, fresh_seed, reply_seed
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies

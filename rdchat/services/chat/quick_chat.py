@@ -10,8 +10,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, image_data
 from rdchat.chat.conversation import NEW_CHAT, Conversation, MadeWith, Message, MessagePath, MessageStatus
 from rdchat.chat.store import ENDING, ConversationStore
 from rdchat.chat.titles import title_from_prompt
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import FinishReason, Role
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles

@@ -21,10 +21,20 @@ from rdchat.chat.conversation import (
 from rdchat.chat.notes import Note, notes_text
 from rdchat.chat.settings import OptionOrder
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, ImageCap, Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams, ThinkingChoice
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    FinishReason,
+    GenerationRequest,
+    ImageCap,
+    Mode,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    Statistics,
+    ThinkingChoice,
+)
 from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count
 from rdchat.services.chat.project_files import ProjectFiles

@@ -27,11 +27,19 @@ from rdchat.chat.conversation import (
 from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.api.parts_reader import Piece, grown
-from rdchat.inference.api.requests import SamplingParams
-from rdchat.inference.api.thoughts import NOTHING_TOLD, Part, Thoughts
+from rdchat.inference.api import (
+    NOTHING_TOLD,
+    FinishReason,
+    ModelInfo,
+    Piece,
+    ReplyEnd,
+    ReplyPart,
+    SamplingParams,
+    Thoughts,
+    TokenEvent,
+    ToolCall,
+    grown,
+)
 from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
@@ -112,7 +120,7 @@ class Reply:
     def begin_thought(self) -> None:
         """Record that the chat template began a thought, if there is no text yet."""
         if not self.message.text:
-            thinking = Thinking(begun=True, paired=True, parts=(Part(0, 0, is_thought=True),))
+            thinking = Thinking(begun=True, paired=True, parts=(ReplyPart(0, 0, is_thought=True),))
             self.message = replace(self.message, thinking=thinking)
 
     def set_sampling(self, usual: SamplingParams) -> SamplingParams:
@@ -164,7 +172,7 @@ class Reply:
         self.message = replace(self.message, status=status, error=error)
 
 
-def _joined(message: Message, begins_at: int, parts: Thoughts) -> tuple[Part, ...]:
+def _joined(message: Message, begins_at: int, parts: Thoughts) -> tuple[ReplyPart, ...]:
     """Return the parts of a message whose text from `begins_at` on is a reply with these parts.
 
     Parts of the reply count from its own beginning, so they are moved: an answer of the characters 0 to 5 becomes one

@@ -14,8 +14,7 @@ from rdchat.chat.conversation import Conversation, Message, MessagePath, Message
 from rdchat.chat.settings import ToolApproval
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api import FinishReason, Role, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, ChatPrompt
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.reply_recorder import Reply

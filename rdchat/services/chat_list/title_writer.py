@@ -10,8 +10,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import TITLE_WISH, title_from_model
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, FinishReason, ReplyEnd, Role
 from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure
 from rdchat.services.storage_watch import SettingsControl

@@ -6,9 +6,20 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.settings import ModelDraft
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd, not_prepared
-from rdchat.inference.api.model_facts import DrafterFit, ModelCard, ranked_model, remote_model
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import (
+    DrafterFit,
+    DraftOptions,
+    DraftSettings,
+    LoadProgress,
+    Mode,
+    ModelCard,
+    ModelInfo,
+    ModeOption,
+    ReplyEnd,
+    not_prepared,
+    ranked_model,
+    remote_model,
+)
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, FindDraftOptions

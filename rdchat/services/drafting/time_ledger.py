@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.ledger_view import LedgerRow, added_up, grouped_entries, ledger_rows
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import LedgerEntry, LedgerRow, Mode, Statistics, added_up, grouped_entries, ledger_rows
 from rdchat.services.drafting.draft_control import DraftControl
 
 

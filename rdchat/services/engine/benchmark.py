@@ -20,16 +20,17 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat import host
-from rdchat.inference.api.bench_plan import (
+from rdchat.inference.api import (
     BenchCell,
     BenchPiece,
     BenchPlan,
     BenchProgress,
     BenchRun,
     Difference,
+    DraftSettings,
+    Dtype,
     Prompt,
 )
-from rdchat.inference.api.requests import DraftSettings, Dtype
 from rdchat.inference.benchmark.result import BenchResult, speed_ratio
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import BenchEnd, EngineEvent, EngineRequest, Failure

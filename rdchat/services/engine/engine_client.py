@@ -15,10 +15,16 @@ from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
 from rdchat import host, machine
 from rdchat.chat.settings import Settings
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.events import Engine, LoadProgress, ModelInfo
-from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingDefaults
+from rdchat.inference.api import (
+    BenchPlan,
+    ChatMessage,
+    Dtype,
+    Engine,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    SamplingDefaults,
+)
 from rdchat.services.engine.engine_request import (
     FINAL,
     Command,

@@ -6,19 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.inference.api.bench_plan import BenchEvent, BenchPlan
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
+    BenchEvent,
+    BenchPlan,
     DraftOptions,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
     LoadProgress,
     ModelInfo,
     PrefillProgress,
     PrefixCacheFacts,
     ReplyEnd,
+    Statistics,
     StoppedError,
     TokenEvent,
 )
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 
 
 class EngineState(StrEnum):

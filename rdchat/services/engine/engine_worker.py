@@ -19,21 +19,21 @@ from rdchat.errors import (
     ShapeRefusedError,
     TemplateRefusedError,
 )
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
+    BenchPlan,
+    ChatMessage,
     Engine,
     FinishReason,
+    GenerationRequest,
     LoadProgress,
     ModelInfo,
     PrefillProgress,
     ReplyEnd,
+    Statistics,
     StoppedError,
     TokenEvent,
     TokenIterator,
 )
-from rdchat.inference.api.messages import ChatMessage
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import GenerationRequest
 from rdchat.log import errors_logged
 from rdchat.services.engine.engine_request import (
     FINAL,

@@ -20,7 +20,7 @@ from rdchat.chat.attachments.attached_file import (
     ranked,
 )
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from rdchat.wording import counted
 
 # The rest of the room is for what comes later in the chat.

@@ -24,8 +24,7 @@ from rdchat.chat.attachments.attached_file import (
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import RdchatError
-from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import ChatImage, ChatMessage, GenerationRequest, ImageCap, Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of

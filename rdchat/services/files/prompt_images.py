@@ -11,7 +11,7 @@ from rdchat.chat.attachments.attached_file import MAX_IMAGE_BYTES, AttachedFile,
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, StorageError
 from rdchat.files.foreign_files import read_bytes
-from rdchat.inference.api.messages import ChatImage, ImageCap
+from rdchat.inference.api import ChatImage, ImageCap
 from rdchat.inference.vision.image_process import as_file, shared_images
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rdchat.hub.hub_model import HubModel, PublishedKind
-from rdchat.inference.api.model_facts import DraftKind, HeadKind, ModelCard
+from rdchat.inference.api import DraftKind, HeadKind, ModelCard
 from rdchat.wording import size_text
 
 # A draft model has at most this share of the target's parameters.

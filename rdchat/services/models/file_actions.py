@@ -15,7 +15,7 @@ from rdchat.hub.deleting import DeletionPlan, MoveToTrash, TrashedFolder, delete
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.newcomers import drafter_for
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
 from rdchat.wording import size_text
 

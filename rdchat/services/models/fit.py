@@ -15,8 +15,7 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.newcomers import Suggestion, drafter_for
-from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelCard, ModelSizes
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import GATE_TOKENS, Dtype, Fit, MachineMemory, MemoryNeed, ModelCard, ModelSizes
 
 # Values in the cache per token. Models have 57,000 (Llama 3.2 3B), 74,000 (Qwen3 8B) or 164,000 (Llama 3.3 70B).
 _CACHE_VALUES = 61_000

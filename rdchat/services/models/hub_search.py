@@ -21,7 +21,7 @@ from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.endpoint import HubError, Tokens, find_endpoint, for_window
 from rdchat.hub.hub_model import HubModel, SortBy
 from rdchat.hub.known_files import RepositoryFiles, chosen_files
-from rdchat.inference.api.model_facts import Fit
+from rdchat.inference.api import Fit
 from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
 from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job

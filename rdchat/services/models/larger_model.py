@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.hub.newcomers import Suggestion, suggestions
-from rdchat.inference.api.model_facts import Fit, ModelCard
+from rdchat.inference.api import Fit, ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.fit import Machine, sizes_suggested

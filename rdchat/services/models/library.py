@@ -16,8 +16,7 @@ from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.published_drafters import find_published
-from rdchat.inference.api.model_facts import ModelCard, Part
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, Mode, ModelCard, ModelPart
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import Downloads
@@ -367,7 +366,7 @@ class PartSearch(ModelService):
         self._downloads = downloads
         self._set()
 
-    def ask_hub(self, model: ModelCard, original: str = "", part: Part = Part.MTP) -> None:
+    def ask_hub(self, model: ModelCard, original: str = "", part: ModelPart = ModelPart.MTP) -> None:
         """Ask the hub; `changed` follows.
 
         Args:

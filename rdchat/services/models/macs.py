@@ -7,7 +7,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError, one_line
-from rdchat.inference.api.model_facts import MemoryRoom, ModelCard, macs_for, ranked_address
+from rdchat.inference.api import MemoryRoom, ModelCard, macs_for, ranked_address
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, found_host
 from rdchat.inference.rank_processes.processes import checked, facts_text
 from rdchat.services.background.background_work import BackgroundWork

@@ -10,13 +10,13 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import RepositoryFiles
-from rdchat.inference.api.model_facts import MachineMemory, ModelCard, Part
+from rdchat.inference.api import MachineMemory, ModelCard, ModelPart
 from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
 
-type Find = Callable[[HubApi, ModelCard, str, Part], RepositoryFiles | None]
+type Find = Callable[[HubApi, ModelCard, str, ModelPart], RepositoryFiles | None]
 """Takes the hub, a model, its original's hub id, empty to find it, and what it lacks; None if that is unknown."""
 
 

@@ -12,7 +12,7 @@ from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.newcomers import drafter_for
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount

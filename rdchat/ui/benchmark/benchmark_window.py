@@ -12,26 +12,50 @@ from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QLineEdit, QSpinBox, QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_plan import (
+from rdchat.inference.api import (
     EVERYDAY_PROMPTS,
     BenchPlan,
+    DraftSettings,
+    Dtype,
+    Mode,
     Prompt,
     Sweep,
     first_of_each_group,
     read_prompts,
 )
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_text
 from rdchat.ui.benchmark.results import EXPORT_TYPES, PLAIN_EXPLANATION, ResultsView, export
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import MODES, Ground, Separator, ThemedLabel, Throttle, set_tip, small_text
-from rdchat.ui.style.layouts import ThinBar, add_row, column, form_layout, row, scrolled, show_share
-from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    MODES,
+    SMALL,
+    TIGHT,
+    FileMode,
+    Ground,
+    Separator,
+    SideWindow,
+    Theme,
+    ThemedLabel,
+    ThinBar,
+    Throttle,
+    add_row,
+    ask,
+    ask_to_open,
+    ask_to_save,
+    column,
+    form_layout,
+    formatting,
+    push_button,
+    row,
+    scrolled,
+    set_tip,
+    show_share,
+    small_text,
+)
 from rdchat.wording import counted, rough_time
 
 _NEW = DraftSettings()

@@ -14,17 +14,34 @@ from PySide6.QtGui import QCloseEvent, QTextCursor
 from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QSlider, QSpinBox, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_plan import BenchPiece
-from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
+from rdchat.inference.api import BenchPiece, DraftSettings, Mode, fresh_seed
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import MODES, ElidedLabel, PlainLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import ThinBar, choice_box, column, row, show_share, text_field
-from rdchat.ui.style.opening import SideWindow, announce, show_in_front
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    MODES,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    PlainLabel,
+    Separator,
+    SideWindow,
+    Theme,
+    ThemedLabel,
+    ThinBar,
+    announce,
+    choice_box,
+    column,
+    formatting,
+    push_button,
+    row,
+    set_tip,
+    show_in_front,
+    show_share,
+    text_field,
+)
 from rdchat.wording import counted
 
 _FRAME_MS = 33

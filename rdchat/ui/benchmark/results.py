@@ -23,10 +23,7 @@ from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
 from rdchat.ui.plots.drawing import PICTURE_TYPES, PlotView, save_picture
 from rdchat.ui.plots.measured_plots import plots_of
-from rdchat.ui.style import formatting
-from rdchat.ui.style.labels import tip_text
-from rdchat.ui.style.layouts import scrolled
-from rdchat.ui.style.theme import SMALL, Theme
+from rdchat.ui.style import SMALL, Theme, formatting, scrolled, tip_text
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)
 PLAIN_EXPLANATION = (

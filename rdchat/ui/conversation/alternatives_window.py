@@ -9,15 +9,30 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QScrollBar, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat_controller import ChatController
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, utf16_spans
-from rdchat.ui.style.layouts import column, row, scrolled, splitter
-from rdchat.ui.style.opening import SideWindow, show_in_front
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    Ground,
+    IconButton,
+    Separator,
+    SideWindow,
+    Theme,
+    ThemedLabel,
+    column,
+    formatting,
+    push_button,
+    row,
+    scrolled,
+    show_in_front,
+    splitter,
+    utf16_spans,
+)
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 from rdchat.wording import counted

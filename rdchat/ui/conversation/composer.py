@@ -7,17 +7,29 @@ from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPainter, QPaintEvent, Q
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
-from rdchat.inference.api.requests import AnswerShape, ShapeKind
+from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount
 from rdchat.ui.conversation.prompt_list import PromptList
 from rdchat.ui.files.attaching import MAX_TEXT, PendingRow
 from rdchat.ui.files.file_drops import has_image, image_in, local_files
-from rdchat.ui.style.buttons import IconButton, RoundButton
-from rdchat.ui.style.labels import ThemedLabel, set_tip
-from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, control_font, paint_card
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TEXT_WIDTH,
+    TIGHT,
+    IconButton,
+    RoundButton,
+    Theme,
+    ThemedLabel,
+    column,
+    control_font,
+    paint_card,
+    row,
+    set_tip,
+)
 from rdchat.ui.transcript.message_parts import PromptField
 
 # In pixels; the height is that of the button beside the ring.

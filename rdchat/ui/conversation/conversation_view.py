@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.presets import SavedPrompt, unused_name
 from rdchat.chat.titles import title_from_prompt
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
@@ -21,11 +21,24 @@ from rdchat.ui.conversation.project_sheet import ProjectLine
 from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.labels import ENGINE_STATES, WAITING, Card, ElidedLabel, Ground, ThemedLabel
-from rdchat.ui.style.layouts import column, row, scrolled
-from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.style import (
+    ENGINE_STATES,
+    LARGE,
+    SMALL,
+    TEXT_WIDTH,
+    TIGHT,
+    WAITING,
+    Card,
+    ElidedLabel,
+    Ground,
+    IconButton,
+    Theme,
+    ThemedLabel,
+    column,
+    formatting,
+    row,
+    scrolled,
+)
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView

@@ -6,10 +6,21 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 from rdchat.chat.storage.search import MessageMatches
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.services.chat_list.chat_list import ChatSearch
-from rdchat.ui.style.buttons import IconButton, TextButton
-from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import SearchField, column, row
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    Ground,
+    IconButton,
+    SearchField,
+    Separator,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    column,
+    row,
+    set_tip,
+)
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.wording import counted
 

@@ -7,9 +7,7 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 
 from rdchat.hub.cache_layout import free_bytes
 from rdchat.hub.newcomers import Suggestion
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.messages import MAX_IMAGES
-from rdchat.inference.api.model_facts import NO_VISION, ModelCard, ranked_model, remote_model
+from rdchat.inference.api import MAX_IMAGES, NO_VISION, ModelCard, ModelInfo, ranked_model, remote_model
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.chat_context import ContextMeter
 from rdchat.services.chat.chat_prompt import LeftOut
@@ -18,11 +16,29 @@ from rdchat.services.files.pending_files import PendingFiles
 from rdchat.services.models.fit import Machine
 from rdchat.services.models.larger_model import LargerModel, smallest_that_sees
 from rdchat.services.models.service_base import DeviceMemory
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import Action, IconButton, TextButton, add_action, pop_up, push_button
-from rdchat.ui.style.labels import Card, Ground, PlainLabel, ThemedLabel, button_text
-from rdchat.ui.style.layouts import column, row, scrolled
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, app_pixmap
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    Action,
+    Card,
+    Ground,
+    IconButton,
+    PlainLabel,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    add_action,
+    app_pixmap,
+    button_text,
+    column,
+    formatting,
+    pop_up,
+    push_button,
+    row,
+    scrolled,
+)
 from rdchat.wording import size_text
 
 SMALL_STARTERS = (

@@ -5,10 +5,7 @@ from functools import partial
 from rdchat.chat.notes import Note
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.conversation.notices import Banner, BannerArea
-from rdchat.ui.style.labels import visible_text
-from rdchat.ui.style.layouts import edit_text
-from rdchat.ui.style.opening import ConsentPause
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import ConsentPause, Theme, edit_text, visible_text
 
 
 class NoteLine(BannerArea):

@@ -15,7 +15,7 @@ from rdchat import __version__
 from rdchat.chat.attachments.attached_file import FileKind
 from rdchat.chat.conversation import Folder, Notice
 from rdchat.hub.updates import Update
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat.chat_prompt import seen
@@ -25,12 +25,26 @@ from rdchat.services.chat_list.chat_order import Step
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.files.part_choice import TokenCount
 from rdchat.ui.conversation.composer import Composer
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.labels import Card, PlainLabel, ThemedLabel
-from rdchat.ui.style.layouts import column, discard, row
-from rdchat.ui.style.opening import ask, open_page
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, line_pixmap
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TEXT_WIDTH,
+    TIGHT,
+    Card,
+    IconButton,
+    PlainLabel,
+    Theme,
+    ThemedLabel,
+    ask,
+    column,
+    discard,
+    formatting,
+    line_pixmap,
+    open_page,
+    push_button,
+    row,
+)
 from rdchat.wording import counted
 
 UNDO_MS = 10_000

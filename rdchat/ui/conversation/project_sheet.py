@@ -16,10 +16,30 @@ from rdchat.tools.built_in import server_title
 from rdchat.ui.conversation.regenerate_sheet import ModelChoice
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.files.file_drops import local_files
-from rdchat.ui.style.buttons import Action, TextButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, Ground, ThemedLabel, button_text, small_text, visible_text
-from rdchat.ui.style.layouts import Sheet, choice_box, column, fill_box, form_layout, nothing, row, text_field
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    Action,
+    ElidedLabel,
+    Ground,
+    Sheet,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    button_text,
+    choice_box,
+    column,
+    fill_box,
+    form_layout,
+    nothing,
+    push_button,
+    row,
+    small_text,
+    text_field,
+    visible_text,
+)
 
 _TEXT = "All chats in this folder use this from their next question on. A chat's own options come first."
 _INSTRUCTIONS = "None. For example: We write a guide for beginners. Use short sentences."

@@ -7,9 +7,7 @@ from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QListWidget, QPlainTextEdit
 
 from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
-from rdchat.ui.style.buttons import add_action
-from rdchat.ui.style.labels import utf16_length
-from rdchat.ui.style.theme import MEDIUM
+from rdchat.ui.style import MEDIUM, add_action, utf16_length
 
 _SHOWN = 8
 _WIDTH = 320

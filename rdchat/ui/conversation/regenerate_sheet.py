@@ -7,11 +7,20 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QFormLayout, QWidget
 
 from rdchat.chat.conversation import MadeWith
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
-from rdchat.ui.style.labels import ThemedLabel, button_text, cut, set_tip
-from rdchat.ui.style.layouts import Sheet, form_layout, nothing, text_field
-from rdchat.ui.style.theme import SMALL, Theme
+from rdchat.ui.style import (
+    SMALL,
+    Sheet,
+    Theme,
+    ThemedLabel,
+    button_text,
+    cut,
+    form_layout,
+    nothing,
+    set_tip,
+    text_field,
+)
 
 _NOTE = "For this one reply. The chat's own options stay as they are."
 # The longest model name on a button, in characters.

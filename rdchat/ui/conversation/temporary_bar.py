@@ -1,10 +1,7 @@
 """The strip above a temporary chat."""
 
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import Ground, ThemedLabel
-from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.theme import LARGE, SMALL, Theme
+from rdchat.ui.style import LARGE, SMALL, Ground, Theme, ThemedLabel, column, push_button, row
 
 _KEPT = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 

@@ -40,23 +40,36 @@ from rdchat.ui.drafts.tree_view import (
     tree_text,
 )
 from rdchat.ui.speed.sections import FigureRow
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.labels import (
+from rdchat.ui.style import (
     LEGENDS,
+    MEDIUM,
+    RING,
+    SMALL,
+    TIGHT,
     TOKEN_FACTS,
     ElidedLabel,
     Ground,
+    IconButton,
     OfflineBrowser,
+    Part,
     Separator,
+    SideWindow,
+    Theme,
     ThemedLabel,
     Throttle,
+    announce,
+    column,
+    formatting,
+    paint_focus,
+    row,
+    scrolled,
+    set_role,
     set_tip,
+    show_in_front,
     small_text,
+    splitter,
+    text_look,
 )
-from rdchat.ui.style.layouts import Part, column, row, scrolled, splitter
-from rdchat.ui.style.opening import SideWindow, announce, show_in_front
-from rdchat.ui.style.theme import MEDIUM, RING, SMALL, TIGHT, Theme, paint_focus, set_role, text_look
 from rdchat.ui.transcript.markdown.text_body import marked
 from rdchat.wording import counted
 

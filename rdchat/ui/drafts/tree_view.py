@@ -13,13 +13,9 @@ from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPalette, QTextCharF
 from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api.events import RoundTree
-from rdchat.inference.api.requests import EARLIER_REPLIES, PHRASES, SHAPE, Mode
+from rdchat.inference.api import EARLIER_REPLIES, PHRASES, SHAPE, Mode, RoundTree
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style import formatting
-from rdchat.ui.style.labels import set_tip
-from rdchat.ui.style.opening import announce
-from rdchat.ui.style.theme import MEDIUM, Theme, control_font, paint_focus
+from rdchat.ui.style import MEDIUM, Theme, announce, control_font, formatting, paint_focus, set_tip
 from rdchat.wording import counted
 
 NO_CHARACTER = "·"

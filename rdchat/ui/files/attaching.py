@@ -18,10 +18,18 @@ from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.services.files.prompt_images import seen_size
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip, Picture, picture_of
 from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
-from rdchat.ui.style.buttons import add_action, pop_up
-from rdchat.ui.style.layouts import PlainField, discard, lay_out_later, scrolled
-from rdchat.ui.style.opening import FileMode, ask_to_open
-from rdchat.ui.style.theme import TIGHT, Theme
+from rdchat.ui.style import (
+    TIGHT,
+    FileMode,
+    PlainField,
+    Theme,
+    add_action,
+    ask_to_open,
+    discard,
+    lay_out_later,
+    pop_up,
+    scrolled,
+)
 
 # The chips take three lines at most; more scroll.
 _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2

@@ -14,14 +14,28 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_data
 from rdchat.errors import ImageRefusedError, RdchatError
-from rdchat.inference.api.messages import MAX_IMAGES
+from rdchat.inference.api import MAX_IMAGES
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.chat_prompt import FileText
-from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.labels import ElidedLabel, set_tip
-from rdchat.ui.style.layouts import ThinBar, column, discard, row, show_share
-from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, line_pixmap, paint_card, paint_focus
+from rdchat.ui.style import (
+    RADIUS,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    IconButton,
+    Theme,
+    ThinBar,
+    column,
+    control_font,
+    discard,
+    line_pixmap,
+    paint_card,
+    paint_focus,
+    row,
+    set_tip,
+    show_share,
+)
 from rdchat.work.job import Job, SerialThread
 
 NO_LIMIT = QSize(*AS_IT_IS)

@@ -39,11 +39,26 @@ from rdchat.services.background.background_work import BackgroundWork, MainThrea
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
 from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, dimensions, drawn, part_text
-from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import Sheet, column, form_layout, nothing, row, text_field
-from rdchat.ui.style.opening import SideWindow, announce, ask_to_save
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    IconButton,
+    Sheet,
+    SideWindow,
+    Theme,
+    ThemedLabel,
+    announce,
+    ask_to_save,
+    column,
+    form_layout,
+    nothing,
+    row,
+    set_tip,
+    text_field,
+)
 from rdchat.work.job import Job
 
 _SMALLEST = QSize(420, 320)

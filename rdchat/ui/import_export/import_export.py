@@ -16,12 +16,27 @@ from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import NOT_KEPT, ChatController
 from rdchat.services.transfers import Transfers
-from rdchat.ui.style.buttons import Action
-from rdchat.ui.style.formatting import listed
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
-from rdchat.ui.style.layouts import Answer, Sheet, ThinBar, form_layout, nothing, row, show_share
-from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
-from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
+from rdchat.ui.style import (
+    MEDIUM,
+    SMALL,
+    Action,
+    Answer,
+    ElidedLabel,
+    FileMode,
+    Sheet,
+    Theme,
+    ThemedLabel,
+    ThinBar,
+    ask_to_open,
+    ask_to_save,
+    cut,
+    form_layout,
+    listed,
+    nothing,
+    row,
+    show_folder,
+    show_share,
+)
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.wording import counted, size_text

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.hub.newcomers import Suggestion, drafter_for, suggestion_of
-from rdchat.inference.api.model_facts import NO_VISION, ModelCard, ModelSizes
+from rdchat.inference.api import NO_VISION, ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import Model, pair_bytes, sizes_of_files, sizes_read, sizes_suggested
 from rdchat.services.models.hub_search import ModelDetails
@@ -17,11 +17,24 @@ from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import MemorySection
 from rdchat.ui.models.model_row import FileList, ModelRow
 from rdchat.ui.models.page_parts import NoticeView, PageLinks, reading_area
-from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip, small_text
-from rdchat.ui.style.layouts import column, discard, row
-from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    Ground,
+    Separator,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    column,
+    discard,
+    open_page,
+    push_button,
+    row,
+    set_tip,
+    small_text,
+)
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 

@@ -12,11 +12,22 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.entries import Entry, newcomer_entries, results_listed
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
-from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.formatting import MACHINE
-from rdchat.ui.style.labels import ElidedLabel, Separator, set_tip
-from rdchat.ui.style.layouts import SearchField, choice_box, column, fill_box, row
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    MACHINE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    SearchField,
+    Separator,
+    TextButton,
+    Theme,
+    choice_box,
+    column,
+    fill_box,
+    row,
+    set_tip,
+)
 from rdchat.wording import counted
 
 # The hub is asked for a model only after it stays selected this long.

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.hub.endpoint import HubError, for_window
 from rdchat.hub.known_files import is_repository
-from rdchat.inference.api.model_facts import NO_VISION, ModelCard, Part
+from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.services.models.library import PartSearch
 from rdchat.services.models.training_control import TrainingState
 from rdchat.services.models.window_services import Models
@@ -15,19 +15,35 @@ from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
 from rdchat.ui.models.training.page import TrainingPage, state_title
 from rdchat.ui.speed.draft_controls import CalmComboBox
-from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.formatting import listed
-from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip, small_text
-from rdchat.ui.style.layouts import Sheet, column, fill_box, nothing, row, scrolled
-from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    PlainLabel,
+    Separator,
+    Sheet,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    column,
+    fill_box,
+    listed,
+    nothing,
+    open_page,
+    push_button,
+    row,
+    scrolled,
+    set_tip,
+    small_text,
+)
 from rdchat.wording import counted, size_text
 
-_TITLES = {Part.MTP: "MTP layers for {}", Part.VISION: "Vision for {}"}
+_TITLES = {ModelPart.MTP: "MTP layers for {}", ModelPart.VISION: "Vision for {}"}
 _EXPLANATIONS = {
-    Part.MTP: "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most quantised "
-    "versions leave them out.",
-    Part.VISION: f"{NO_VISION} Copies made for text leave out what reads images.",
+    ModelPart.MTP: "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most "
+    "quantised versions leave them out.",
+    ModelPart.VISION: f"{NO_VISION} Copies made for text leave out what reads images.",
 }
 _SOURCE = "{size} from {repository}: whole files, of which only that part is kept. The model's own files stay."
 _UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
@@ -58,7 +74,7 @@ class PartSheet(Sheet):
     """
 
     def __init__(
-        self, search: PartSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget, *, part: Part
+        self, search: PartSearch, model: ModelCard, links: PageLinks, theme: Theme, parent: QWidget, *, part: ModelPart
     ) -> None:
         self._search = search
         self._model = model
@@ -98,11 +114,11 @@ class PartSheet(Sheet):
         problem = for_window(search.problem) if search.problem is not None else None
         if plan is not None:
             size = size_text(plan.size)
-            has = "" if self._part is Part.MTP else "Its original has: "
+            has = "" if self._part is ModelPart.MTP else "Its original has: "
             self.label.show_text(has + _SOURCE.format(size=size, repository=plan.repository))
             self.go.setText(f"Get {size}")
         else:
-            unknown = _UNKNOWN if self._model.states_mtp or self._part is Part.VISION else _DOUBTFUL
+            unknown = _UNKNOWN if self._model.states_mtp or self._part is ModelPart.VISION else _DOUBTFUL
             answered = "" if problem is not None else unknown.format(host=search.host, name=self._model.name)
             self.label.show_text(f"Asking {search.host}…" if search.searching else answered)
             self.go.setText("Look There" if original or problem is None else "Try Again")
@@ -219,7 +235,7 @@ class DraftersPage(QWidget):
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
         if (chosen := self._library.chosen) is not None:
-            PartSheet(self._models.parts, chosen, self._links, self._theme, self, part=Part.MTP).open()
+            PartSheet(self._models.parts, chosen, self._links, self._theme, self, part=ModelPart.MTP).open()
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""

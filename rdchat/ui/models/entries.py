@@ -13,11 +13,11 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion, suggestions
-from rdchat.inference.api.model_facts import DraftKind, Fit, ModelCard, ModelSizes, Part
+from rdchat.inference.api import DraftKind, Fit, ModelCard, ModelPart, ModelSizes
 from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
 from rdchat.services.models.larger_model import for_machine
 from rdchat.ui.models.memory_section import judge
-from rdchat.ui.style.formatting import MACHINE, NONE, SEES, dtype_text, listed, percent
+from rdchat.ui.style import MACHINE, NONE, SEES, dtype_text, listed, percent
 from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def drafter_problem(model: Model, problem: str) -> str:
 def download_title(progress: Download) -> str:
     """Return the name of the download, with the revision that was asked for."""
     if progress.drafter:
-        return joined(progress.repository, Part.in_folder(progress.drafter))
+        return joined(progress.repository, ModelPart.in_folder(progress.drafter))
     revision = progress.revision if progress.revision != "main" else ""
     pair = progress.companion
     return joined(progress.repository, revision, "with its drafter" if pair else "")

@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_facts import ModelCard, Part
+from rdchat.inference.api import LoadProgress, ModelCard, ModelPart
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
 from rdchat.services.models.window_services import Models
@@ -18,11 +17,21 @@ from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.entries import SortBy, entries_of, key_of, short_name, verdict_text
 from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
-from rdchat.ui.style.buttons import add_action
-from rdchat.ui.style.formatting import load_text
-from rdchat.ui.style.labels import set_tip, small_text
-from rdchat.ui.style.layouts import SearchField, choice_box, column, row
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    SearchField,
+    Theme,
+    add_action,
+    choice_box,
+    column,
+    load_text,
+    row,
+    set_tip,
+    small_text,
+)
 from rdchat.wording import counted, size_text
 
 if TYPE_CHECKING:
@@ -182,7 +191,7 @@ class InstalledPage(QWidget):
     def get_vision(self, model: ModelCard | None) -> None:
         """Offer the vision of a model's original."""
         if model is not None:
-            PartSheet(self._models.parts, model, self._links, self._theme, self, part=Part.VISION).open()
+            PartSheet(self._models.parts, model, self._links, self._theme, self, part=ModelPart.VISION).open()
 
     def _show_list(self) -> None:
         library = self._models.library

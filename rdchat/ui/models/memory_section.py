@@ -7,12 +7,10 @@ from typing import NamedTuple
 from PySide6.QtCore import QRectF
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.model_facts import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes
+from rdchat.inference.api import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes
 from rdchat.services.models.fit import Machine
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import choice_box, column, fill_box, row
-from rdchat.ui.style.theme import SMALL, TIGHT, Theme
+from rdchat.ui.style import SMALL, TIGHT, Theme, ThemedLabel, choice_box, column, fill_box, row
 from rdchat.wording import size_text
 
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)

@@ -11,19 +11,38 @@ from shiboken6 import isValid
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.inference.api.model_facts import remote_model
+from rdchat.inference.api import remote_model
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.fit import Model, ModelState
 from rdchat.services.models.library import figures_of
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
-from rdchat.ui.style.formatting import MACHINE, listed
-from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip, small_text
-from rdchat.ui.style.layouts import ThinBar, column, discard, row, show_share
-from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
-from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
+from rdchat.ui.style import (
+    MACHINE,
+    MEDIUM,
+    SHOW_FOLDER,
+    TIGHT,
+    ElidedLabel,
+    FlatButton,
+    IconButton,
+    Separator,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    ThinBar,
+    ask,
+    column,
+    discard,
+    listed,
+    open_page,
+    push_button,
+    row,
+    set_tip,
+    show_folder,
+    show_share,
+    small_text,
+)
 from rdchat.wording import counted, size_text
 
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}

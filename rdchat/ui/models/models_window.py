@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QW
 from rdchat import host
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import TokenSource, find_endpoint, hub_token_file
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.fit import Model
@@ -22,12 +22,28 @@ from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.models.place_page import MacsPage, RemotePage
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import percent
-from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, small_text, tip_text
-from rdchat.ui.style.layouts import Sheet, column, nothing, row, scrolled
-from rdchat.ui.style.opening import SideWindow, open_page, show_in_front
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    Ground,
+    Separator,
+    Sheet,
+    SideWindow,
+    Theme,
+    ThemedLabel,
+    column,
+    nothing,
+    open_page,
+    percent,
+    push_button,
+    row,
+    scrolled,
+    show_in_front,
+    small_text,
+    tip_text,
+)
 from rdchat.wording import size_text
 
 _EMPTY = "Your downloads appear here. They continue while you chat and after a restart."

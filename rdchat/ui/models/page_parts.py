@@ -18,16 +18,32 @@ from PySide6.QtWidgets import (
 from rdchat.errors import RdchatError
 from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.endpoint import HubError
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.removal import Removal
 from rdchat.ui.models.entries import Entry, short_name
-from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.labels import Ground, ThemedLabel, tip_text
-from rdchat.ui.style.layouts import Part, column, row, scrolled, splitter
-from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, control_font, paint_row_ground
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TEXT_WIDTH,
+    TIGHT,
+    Ground,
+    Part,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    column,
+    control_font,
+    open_page,
+    paint_row_ground,
+    push_button,
+    row,
+    scrolled,
+    splitter,
+    tip_text,
+)
 
 _ENTRY = Qt.ItemDataRole.UserRole
 _ENTRY_HEIGHT = 48

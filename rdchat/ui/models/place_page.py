@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QLineEdit, QPushButton, QStackedWidget, QWidget
 from shiboken6 import isValid
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.remote.server_list import EXAMPLE, RemoteServer, ServerState, is_address, needs_confirmation
 from rdchat.services.models.fit import Model
@@ -25,12 +25,27 @@ from rdchat.ui.models.entries import Entry, joined
 from rdchat.ui.models.installed_page import InstalledResults
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, reading_area, two_columns
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import LEAVES, MACHINE
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, small_text, visible_text
-from rdchat.ui.style.layouts import Sheet, add_row, column, form_layout, nothing, row
-from rdchat.ui.style.opening import ask
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    LEAVES,
+    MACHINE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    Sheet,
+    Theme,
+    ThemedLabel,
+    add_row,
+    ask,
+    column,
+    form_layout,
+    nothing,
+    push_button,
+    row,
+    small_text,
+    visible_text,
+)
 from rdchat.wording import counted, size_text
 
 _MACS_NOTE = (

@@ -45,8 +45,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.ui.style.labels import show_tip
-from rdchat.ui.style.theme import ALIGNMENTS, LARGE, LIGHT, Colors, Theme, paint_focus
+from rdchat.ui.style import ALIGNMENTS, LARGE, LIGHT, Colors, Theme, paint_focus, show_tip
 
 PICTURE_TYPES = (".png", ".pdf")
 _WIDTH = 672.0

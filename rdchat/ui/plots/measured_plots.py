@@ -14,11 +14,10 @@ from math import ceil, floor
 
 from PySide6.QtCore import QRectF
 
-from rdchat.inference.api.bench_plan import MLX_LM
-from rdchat.inference.api.requests import Mode, draft_size
+from rdchat.inference.api import MLX_LM, Mode, draft_size
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
 from rdchat.ui.plots.drawing import DASHED, Drawing, Plot, ink_on, shade, speed_color
-from rdchat.ui.style.formatting import percent, ratio
+from rdchat.ui.style import percent, ratio
 from rdchat.wording import counted
 
 Bars = tuple[tuple[str, Figure], ...]

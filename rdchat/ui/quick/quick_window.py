@@ -14,12 +14,20 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.model_offers import SightLine
 from rdchat.ui.files.attaching import FileAttacher
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import ElidedLabel, set_tip
-from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.opening import SideWindow, show_in_front
-from rdchat.ui.style.theme import LARGE, SMALL, Theme, paint_card
+from rdchat.ui.style import (
+    LARGE,
+    SMALL,
+    ElidedLabel,
+    SideWindow,
+    TextButton,
+    Theme,
+    column,
+    formatting,
+    paint_card,
+    row,
+    set_tip,
+    show_in_front,
+)
 from rdchat.ui.transcript.view import TranscriptView
 
 _WIDTH = 600

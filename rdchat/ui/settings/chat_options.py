@@ -14,16 +14,33 @@ from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPl
 
 from rdchat.chat.presets import LongChats
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
-from rdchat.inference.api.thoughts import openings
+from rdchat.inference.api import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice, openings
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl
-from rdchat.ui.style.buttons import SectionHead, push_button
-from rdchat.ui.style.labels import SAMPLING, Popover, ThemedLabel, set_tip, small_text
-from rdchat.ui.style.layouts import add_row, choice_box, column, fill_box, form_layout, replace_text, row, text_field
-from rdchat.ui.style.opening import open_beside
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SAMPLING,
+    SMALL,
+    TIGHT,
+    Popover,
+    SectionHead,
+    Theme,
+    ThemedLabel,
+    add_row,
+    choice_box,
+    column,
+    fill_box,
+    form_layout,
+    open_beside,
+    push_button,
+    replace_text,
+    row,
+    set_tip,
+    small_text,
+    text_field,
+)
 
 CHANGED = "Changed"
 """Marks what a chat changes."""

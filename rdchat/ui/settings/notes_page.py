@@ -6,11 +6,7 @@ from rdchat.chat.notes import Note
 from rdchat.chat.settings import Settings
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.settings_pages import SettingsPage
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import visible_text
-from rdchat.ui.style.layouts import SearchField, edit_text
-from rdchat.ui.style.opening import ask, ask_to_save_content
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import SearchField, Theme, ask, ask_to_save_content, edit_text, push_button, visible_text
 
 _PURPOSE = "Facts for all chats of a project. “Remember that …” in a question proposes one. Larger models propose some."
 _EVERYWHERE = "Notes that you keep there go to all chats."

@@ -13,12 +13,19 @@ from rdchat.errors import StorageError
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.ui.settings.settings_pages import SettingsPage
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.formatting import listed
-from rdchat.ui.style.labels import button_text, set_tip
-from rdchat.ui.style.layouts import replace_text, text_field
-from rdchat.ui.style.opening import ask, ask_to_open, ask_to_save_content
-from rdchat.ui.style.theme import Theme, control_font
+from rdchat.ui.style import (
+    Theme,
+    ask,
+    ask_to_open,
+    ask_to_save_content,
+    button_text,
+    control_font,
+    listed,
+    push_button,
+    replace_text,
+    set_tip,
+    text_field,
+)
 from rdchat.wording import counted
 
 _NOTE = "Save as Preset, in a chat's options, adds one. Type / in the empty message field to insert a prompt."

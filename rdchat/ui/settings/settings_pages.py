@@ -15,14 +15,29 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QListWid
 
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api import ModelInfo
 from rdchat.server.server_settings import host_names
 from rdchat.services.server_control import ServerControl
-from rdchat.ui.style.buttons import CopyButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip, small_text
-from rdchat.ui.style.layouts import Part, add_row, choice_box, column, form_layout, row, text_field
-from rdchat.ui.style.opening import ask
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    CopyButton,
+    ElidedLabel,
+    Part,
+    Theme,
+    ThemedLabel,
+    add_row,
+    ask,
+    choice_box,
+    column,
+    form_layout,
+    push_button,
+    row,
+    set_tip,
+    small_text,
+    text_field,
+)
 
 _TEXT = resources.files("rdchat.ui").joinpath("resources/agents.toml").read_text(encoding="utf-8")
 AGENTS: Mapping[str, Mapping[str, str]] = {agent["name"]: agent for agent in tomllib.loads(_TEXT)["agent"]}

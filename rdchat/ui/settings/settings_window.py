@@ -9,20 +9,30 @@ from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabW
 from rdchat import host, paths
 from rdchat.chat.settings import MAX_DOWNLOADS, MAX_KEPT_GB, Appearance, Settings
 from rdchat.hub.updates import updates_address
-from rdchat.inference.api.messages import ImageCap
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import ImageCap, SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.chat_options import LONG_CHATS, LONG_CHATS_TIP, SamplingForm
 from rdchat.ui.settings.notes_page import NotesPage
 from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
 from rdchat.ui.settings.tools_page import ToolsPage
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import replace_text, row, text_field
-from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
-from rdchat.ui.style.theme import LARGEST_TEXT, MEDIUM, SMALLEST_TEXT, Theme
+from rdchat.ui.style import (
+    LARGEST_TEXT,
+    MEDIUM,
+    SHOW_FOLDER,
+    SMALLEST_TEXT,
+    ElidedLabel,
+    SideWindow,
+    Theme,
+    ThemedLabel,
+    formatting,
+    push_button,
+    replace_text,
+    row,
+    set_tip,
+    show_folder,
+    text_field,
+)
 from rdchat.wording import counted, size_text
 
 _MAX_CACHE_GB = 999.0

@@ -22,12 +22,37 @@ from rdchat.services.tool_servers import ServerState, ToolServers
 from rdchat.tools.built_in import FOLDER, server_title
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.settings_pages import Change, SettingsPage
-from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.formatting import MACHINE, listed
-from rdchat.ui.style.labels import CodeField, ElidedLabel, Popover, ThemedLabel, small_text, tip_text, visible_text
-from rdchat.ui.style.layouts import WIDTH, Answer, Sheet, add_row, column, form_layout, nothing, row, text_field
-from rdchat.ui.style.opening import ConsentPause, FileMode, ask, ask_to_open, open_beside
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MACHINE,
+    MEDIUM,
+    SMALL,
+    WIDTH,
+    Answer,
+    CodeField,
+    ConsentPause,
+    ElidedLabel,
+    FileMode,
+    IconButton,
+    Popover,
+    Sheet,
+    Theme,
+    ThemedLabel,
+    add_row,
+    ask,
+    ask_to_open,
+    column,
+    form_layout,
+    listed,
+    nothing,
+    open_beside,
+    push_button,
+    row,
+    small_text,
+    text_field,
+    tip_text,
+    visible_text,
+)
 from rdchat.wording import counted
 
 LEAVES = f"Data leaves {MACHINE}."

@@ -16,7 +16,7 @@ from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, S
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.ui.sidebar.row_actions import DropTarget, RowActions, thing_of
 from rdchat.ui.sidebar.rows import RowPainter, SidebarRows
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 
 _DELETE = (Qt.Key.Key_Delete, Qt.Key.Key_Backspace)
 _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)

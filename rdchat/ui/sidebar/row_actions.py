@@ -10,8 +10,7 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.chat_order import Location, named
-from rdchat.ui.style.buttons import add_action
-from rdchat.ui.style.opening import ask
+from rdchat.ui.style import add_action, ask
 from rdchat.wording import counted
 
 type Action = tuple[str, Callable[[], object]]

@@ -12,17 +12,18 @@ from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.ui.sidebar.row_actions import RowActions
-from rdchat.ui.style.formatting import day_text
-from rdchat.ui.style.labels import tip_text, utf16_spans
-from rdchat.ui.style.theme import (
+from rdchat.ui.style import (
     ROW_RADIUS,
     SMALL,
     TIGHT,
     Theme,
     control_font,
+    day_text,
     line_pixmap,
     paint_row_ground,
     text_look,
+    tip_text,
+    utf16_spans,
 )
 from rdchat.wording import counted
 

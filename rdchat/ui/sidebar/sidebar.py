@@ -14,10 +14,29 @@ from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.chat_order import Location
 from rdchat.ui.sidebar.list_view import SidebarListView
 from rdchat.ui.sidebar.row_actions import RowActions, thing_of
-from rdchat.ui.style.buttons import FlatButton, IconButton, OpenMenu, add_action, push_button
-from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import Part, SearchField, column, row
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, control_font, show_icon
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    ElidedLabel,
+    FlatButton,
+    Ground,
+    IconButton,
+    OpenMenu,
+    Part,
+    SearchField,
+    Separator,
+    Theme,
+    ThemedLabel,
+    add_action,
+    column,
+    control_font,
+    push_button,
+    row,
+    set_tip,
+    show_icon,
+)
 from rdchat.wording import counted
 
 _EMPTY = {

@@ -24,18 +24,30 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.inference.api.events import ModeOption
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DRAFTERS, MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode
+from rdchat.inference.api import DRAFTERS, MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, ModelCard, ModeOption, Statistics
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.ui.speed.sections import Section
-from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.formatting import SEES, listed, model_label
-from rdchat.ui.style.labels import DRAFT_SETTINGS, MODES, ThemedLabel, button_text, set_tip, small_text
-from rdchat.ui.style.layouts import add_row, fill_box, form_layout, row
-from rdchat.ui.style.opening import FileMode, ask_to_open
-from rdchat.ui.style.theme import TIGHT, Theme
+from rdchat.ui.style import (
+    DRAFT_SETTINGS,
+    MODES,
+    SEES,
+    TIGHT,
+    FileMode,
+    OpenMenu,
+    Theme,
+    ThemedLabel,
+    add_action,
+    add_row,
+    ask_to_open,
+    button_text,
+    fill_box,
+    form_layout,
+    listed,
+    model_label,
+    row,
+    set_tip,
+    small_text,
+)
 from rdchat.wording import counted
 
 _FASTEST = "The fastest"

@@ -10,13 +10,15 @@ from typing import NamedTuple
 from PySide6.QtCore import QRectF
 
 from rdchat.chat.conversation import Drafting
-from rdchat.inference.api.events import UNKNOWN_LENGTH, FinishReason, ModelInfo
-from rdchat.inference.api.ledger_view import spent_ms
-from rdchat.inference.api.reply_statistics import Spent, Statistics
+from rdchat.inference.api import UNKNOWN_LENGTH, FinishReason, ModelInfo, Spent, Statistics, spent_ms
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style.formatting import (
+from rdchat.ui.style import (
+    ENDS,
     NONE,
+    STAGES,
+    Theme,
+    control_font,
     count,
     decimal,
     dtype_text,
@@ -26,11 +28,10 @@ from rdchat.ui.style.formatting import (
     rate,
     rate_digits,
     ratios,
+    set_tip,
     share,
     speedup,
 )
-from rdchat.ui.style.labels import ENDS, STAGES, set_tip
-from rdchat.ui.style.theme import Theme, control_font
 from rdchat.wording import counted, parameter_text
 
 # A percentage of fewer tokens would mean nothing.

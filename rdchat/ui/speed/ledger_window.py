@@ -6,18 +6,29 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
-from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, Statistics
+from rdchat.inference.api import PATH_SEPARATOR, LedgerRow, Statistics, ledger_csv
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.speed.figures import SECTIONS, FigureSource
 from rdchat.ui.speed.sections import FigureRow
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.labels import LEDGER_COLUMNS, STAGES, ThemedLabel, Throttle, set_tip, small_text, tip_text
-from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.opening import SideWindow, ask_to_save_content
-from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
+from rdchat.ui.style import (
+    LARGE,
+    LEDGER_COLUMNS,
+    MEDIUM,
+    STAGES,
+    SideWindow,
+    Theme,
+    ThemedLabel,
+    Throttle,
+    ask_to_save_content,
+    column,
+    formatting,
+    push_button,
+    row,
+    set_tip,
+    small_text,
+    tip_text,
+)
 from rdchat.wording import counted
 
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)

@@ -10,17 +10,30 @@ from typing import NamedTuple
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.inference.api.ledger_view import spent_ms
-from rdchat.inference.api.reply_statistics import Spent, Statistics
+from rdchat.inference.api import LoadProgress, PrefillProgress, Spent, Statistics, spent_ms
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.figures import FIGURES, SECTIONS, Bar, BarChart, FigureSource, Sparkline, TimeBar
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import SectionHead, push_button
-from rdchat.ui.style.labels import DEFINITIONS, ENGINE_STATES, STAGES, WAITING, ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import ThinBar, column, keep_room, row, show_share
-from rdchat.ui.style.theme import TIGHT, Theme, control_font
+from rdchat.ui.style import (
+    DEFINITIONS,
+    ENGINE_STATES,
+    STAGES,
+    TIGHT,
+    WAITING,
+    ElidedLabel,
+    SectionHead,
+    Theme,
+    ThemedLabel,
+    ThinBar,
+    column,
+    control_font,
+    formatting,
+    keep_room,
+    push_button,
+    row,
+    set_tip,
+    show_share,
+)
 from rdchat.wording import counted
 
 # Weights of a model whose steps are so short that a draft costs more than it saves.

@@ -11,9 +11,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode, Role, Statistics
 from rdchat.server.server_settings import Phase, RequestFacts
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.replies import Replies
@@ -35,11 +33,26 @@ from rdchat.ui.speed.sections import (
     Verdict,
     verdict,
 )
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import DEFINITIONS, REQUEST_PHASES, ElidedLabel, Ground, Separator, Throttle, set_tip
-from rdchat.ui.style.layouts import column, keep_room, row, scrolled
-from rdchat.ui.style.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
+from rdchat.ui.style import (
+    DEFINITIONS,
+    LARGE,
+    MEDIUM,
+    PANEL_WIDTH,
+    REQUEST_PHASES,
+    TIGHT,
+    ElidedLabel,
+    Ground,
+    Separator,
+    TextButton,
+    Theme,
+    Throttle,
+    column,
+    formatting,
+    keep_room,
+    row,
+    scrolled,
+    set_tip,
+)
 from rdchat.wording import counted
 
 if TYPE_CHECKING:

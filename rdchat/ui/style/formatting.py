@@ -7,9 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from rdchat import host, paths
-from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.inference.api.model_facts import ranked_model, remote_model
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, LoadProgress, PrefillProgress, ranked_model, remote_model
 from rdchat.wording import size_text
 
 NONE = "\N{EN DASH}"

@@ -9,17 +9,31 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Drafting, MadeWith, Message
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DRAFTERS, Mode
+from rdchat.inference.api import DRAFTERS, Mode, Role, Statistics
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import FigureRow
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import CopyButton, IconButton, TextButton
-from rdchat.ui.style.labels import DEFINITIONS, ElidedLabel, Popover, ThemedLabel, cut, set_tip
-from rdchat.ui.style.layouts import Part, column, keep_room, row
-from rdchat.ui.style.opening import open_beside
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.style import (
+    DEFINITIONS,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    CopyButton,
+    ElidedLabel,
+    IconButton,
+    Part,
+    Popover,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    column,
+    control_font,
+    cut,
+    formatting,
+    keep_room,
+    open_beside,
+    row,
+    set_tip,
+)
 from rdchat.ui.transcript.message_parts import MessageArea
 
 # Prompt lookup has no further name.

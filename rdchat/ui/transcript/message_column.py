@@ -10,10 +10,9 @@ from PySide6.QtWidgets import QFrame, QWidget
 from rdchat.chat.conversation import Message, MessagePath, ReadingPosition, call_of
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
-from rdchat.ui.style.layouts import discard
-from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme, set_role
+from rdchat.ui.style import LARGE, SMALL, TEXT_WIDTH, Theme, discard, set_role
 from rdchat.ui.transcript.message_kinds import PersonMessage, ReplyMessage, ToolMessage
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget

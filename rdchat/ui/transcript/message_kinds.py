@@ -10,15 +10,27 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.inference.api import FinishReason, ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import NOT_RUN
 from rdchat.tools.built_in import server_title
 from rdchat.tools.definitions import MAX_TEXT
-from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import CodeField, ElidedLabel, ThemedLabel, cut, visible_text
-from rdchat.ui.style.layouts import ThinBar, column, row, show_share
-from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, paint_card
+from rdchat.ui.style import (
+    MEDIUM,
+    RADIUS,
+    SMALL,
+    TIGHT,
+    CodeField,
+    ElidedLabel,
+    TextButton,
+    ThemedLabel,
+    ThinBar,
+    column,
+    cut,
+    paint_card,
+    row,
+    show_share,
+    visible_text,
+)
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_actions import HEIGHT

@@ -10,12 +10,29 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Message
 from rdchat.services.chat.chat_prompt import LeftOut
-from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
-from rdchat.ui.style.formatting import day_text, listed
-from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
-from rdchat.ui.style.labels import cut as shortened
-from rdchat.ui.style.layouts import PlainField, column, discard, lay_out_later, row
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
+from rdchat.ui.style import (
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    IconButton,
+    PlainField,
+    Separator,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    button_text,
+    column,
+    day_text,
+    dialog_buttons,
+    discard,
+    lay_out_later,
+    listed,
+    paint_card,
+    push_button,
+    row,
+    set_tip,
+)
+from rdchat.ui.style import cut as shortened
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.wording import counted

@@ -9,13 +9,10 @@ from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.storage.search_text import WordMatcher
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.files.chips import SentFiles
-from rdchat.ui.style.buttons import add_action, pop_up
-from rdchat.ui.style.labels import cut
-from rdchat.ui.style.layouts import discard, keep_room
-from rdchat.ui.style.opening import ask_to_save_content
+from rdchat.ui.style import add_action, ask_to_save_content, cut, discard, keep_room, pop_up
 from rdchat.ui.transcript.markdown.blocks import Block
 from rdchat.ui.transcript.markdown.copying import (
     CopyForm,

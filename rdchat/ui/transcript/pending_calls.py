@@ -7,12 +7,24 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope, ToolCalls, WaitingCall
 from rdchat.tools.built_in import server_title
-from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.formatting import MACHINE
-from rdchat.ui.style.labels import Card, CodeField, ElidedLabel, ThemedLabel, visible_text
-from rdchat.ui.style.layouts import column, discard, row
-from rdchat.ui.style.opening import ConsentPause
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    MACHINE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    Card,
+    CodeField,
+    ConsentPause,
+    ElidedLabel,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    column,
+    discard,
+    push_button,
+    row,
+    visible_text,
+)
 from rdchat.ui.transcript.message_kinds import MENDED, arguments_text
 from rdchat.ui.transcript.message_parts import EDGE, height_of
 

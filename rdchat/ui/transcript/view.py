@@ -8,13 +8,11 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 
 from rdchat.chat.conversation import Message, MessagePath, ReadingPosition
 from rdchat.chat.storage.search_text import WordMatcher
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.files.chips import SentFiles
-from rdchat.ui.style.buttons import RoundButton
-from rdchat.ui.style.labels import set_tip
-from rdchat.ui.style.theme import MEDIUM, Theme
+from rdchat.ui.style import MEDIUM, RoundButton, Theme, set_tip
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_column import FIRST, MessageColumn

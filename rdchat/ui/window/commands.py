@@ -13,8 +13,7 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEd
 from rdchat import __version__, host
 from rdchat.chat.conversation import Conversation, Folder, Notice
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode, Role
 from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest, request_of_start
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Location
@@ -25,11 +24,20 @@ from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import OpenMenu
-from rdchat.ui.style.labels import message_box
-from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, show_in_front
-from rdchat.ui.style.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme, app_pixmap
+from rdchat.ui.style import (
+    LARGEST_TEXT,
+    SMALLEST_TEXT,
+    FileMode,
+    OpenMenu,
+    SideWindow,
+    Theme,
+    app_pixmap,
+    ask,
+    ask_to_open,
+    formatting,
+    message_box,
+    show_in_front,
+)
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.palette import Entry
 from rdchat.ui.window.side_windows import SideWindows

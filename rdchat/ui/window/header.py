@@ -12,9 +12,7 @@ from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.conversation.notices import UNDO_MS, Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.labels import ThemedLabel, Throttle
-from rdchat.ui.style.theme import Theme, show_icon
+from rdchat.ui.style import IconButton, Theme, ThemedLabel, Throttle, show_icon
 from rdchat.ui.window.menus import WindowActions
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows

@@ -21,8 +21,7 @@ from PySide6.QtWidgets import (
 from rdchat import host
 from rdchat.chat.conversation import Message
 from rdchat.chat.settings import Appearance, Settings
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import Role, Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
@@ -31,10 +30,17 @@ from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
-from rdchat.ui.style.buttons import FocusRings
-from rdchat.ui.style.layouts import in_reading_order, splitter
-from rdchat.ui.style.opening import SideWindow, announce, show_in_front
-from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
+from rdchat.ui.style import (
+    PANEL_WIDTH,
+    SIDEBAR_WIDTH,
+    FocusRings,
+    SideWindow,
+    Theme,
+    announce,
+    in_reading_order,
+    show_in_front,
+    splitter,
+)
 from rdchat.ui.transcript.markdown.decorations import ScrollBar
 from rdchat.ui.transcript.message_kinds import early_end
 from rdchat.ui.transcript.view import TranscriptView

@@ -8,13 +8,10 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
 from rdchat import host
 from rdchat.chat.settings import Settings
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import Statistics
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.formatting import rate
-from rdchat.ui.style.opening import show_in_front
-from rdchat.ui.style.theme import app_icon, line_icon
+from rdchat.ui.style import OpenMenu, add_action, app_icon, line_icon, rate, show_in_front
 from rdchat.ui.window.commands import Commands
 
 _RECENT = 5

@@ -9,12 +9,10 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
 from rdchat import paths
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.chat_list.chat_order import Location
-from rdchat.ui.style.labels import button_text, set_tip
-from rdchat.ui.style.opening import SideWindow, show_folder, show_in_front
-from rdchat.ui.style.theme import DEFAULT_TEXT
+from rdchat.ui.style import DEFAULT_TEXT, SideWindow, button_text, set_tip, show_folder, show_in_front
 from rdchat.ui.window.commands import Commands
 from rdchat.ui.window.palette import Entry
 

@@ -5,16 +5,13 @@ from textwrap import shorten
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton
 
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_facts import ModelCard, ranked_model, remote_model
+from rdchat.inference.api import LoadProgress, ModelCard, ranked_model, remote_model
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.ui.speed.draft_controls import add_models
-from rdchat.ui.style import formatting
-from rdchat.ui.style.buttons import OpenMenu, add_action
-from rdchat.ui.style.labels import button_text, set_tip, visible_text
+from rdchat.ui.style import OpenMenu, add_action, button_text, formatting, set_tip, visible_text
 
 _MAX_PROBLEM = 100
 _ASLEEP = "It was not used for a while and gave its memory back. It loads again when you type.\n"

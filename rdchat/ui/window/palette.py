@@ -10,10 +10,19 @@ from PySide6.QtWidgets import QApplication, QFrame, QTreeWidget, QTreeWidgetItem
 
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.services.storage_watch import SettingsControl
-from rdchat.ui.style.labels import Popover, Separator, cut
-from rdchat.ui.style.layouts import SearchField, column
-from rdchat.ui.style.opening import announce
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, control_font
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    Popover,
+    SearchField,
+    Separator,
+    Theme,
+    announce,
+    column,
+    control_font,
+    cut,
+)
 
 _WIDTH = 580
 _ROW = 30

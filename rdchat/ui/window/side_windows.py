@@ -14,16 +14,12 @@ from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 from rdchat import mac_desktop
 from rdchat.chat.settings import WindowGeometry
 from rdchat.hub.newcomers import Suggestion
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.api import DraftSettings, Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.larger_model import LargerModel
 from rdchat.services.models.service_base import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.style.labels import Ground
-from rdchat.ui.style.layouts import column, scrolled
-from rdchat.ui.style.opening import SideWindow, show_in_front
-from rdchat.ui.style.theme import LARGE, Theme
+from rdchat.ui.style import LARGE, Ground, SideWindow, Theme, column, scrolled, show_in_front
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 

@@ -6,8 +6,7 @@ from PySide6.QtWidgets import QMessageBox, QWidget
 from rdchat.chat.conversation import Notice
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 from rdchat.services.chat_list.chat_order import named
-from rdchat.ui.style.labels import message_box
-from rdchat.ui.style.opening import ConsentPause
+from rdchat.ui.style import ConsentPause, message_box
 from rdchat.wording import counted
 
 _LOOK_MS = 500

@@ -7,7 +7,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import FileReport
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.transfer import tasks
 
 

@@ -9,7 +9,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFi
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import carry_out, decide
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.attachments.stored_files import ask, erase_all, export, imported
 from tests.chat.conftest import OpenStore, StartProcess

@@ -12,7 +12,7 @@ import pytest
 from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
 from tests.grids import share

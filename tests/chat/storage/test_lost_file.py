@@ -11,7 +11,7 @@ import pytest
 from rdchat.chat.conversation import Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk
 

@@ -9,8 +9,7 @@ from rdchat.chat.storage.message_tree import erasing_messages
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import Role, SamplingParams
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.clocks import ManualClock
 from tests.grids import share

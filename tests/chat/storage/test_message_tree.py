@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
 from tests.chat.storage.messages import texts
 from tests.grids import share

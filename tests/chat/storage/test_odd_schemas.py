@@ -13,7 +13,7 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.stores import connect_by_hand
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"

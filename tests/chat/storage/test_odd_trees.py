@@ -9,7 +9,7 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
 from tests.chat.storage.messages import texts
 from tests.stores import connect_by_hand

@@ -11,7 +11,7 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api import Role, ToolCall
 from tests.stores import connect_by_hand
 
 NEXT = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0")

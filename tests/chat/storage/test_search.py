@@ -5,7 +5,7 @@ import pytest
 from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.chat.storage.search import SearchQuery, SearchReader, index_messages, rebuild_search
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.grids import share
 from tests.stores import finish_message, written_by_hand
 

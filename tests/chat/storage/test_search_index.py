@@ -11,7 +11,7 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import MIGRATIONS
 from rdchat.chat.storage.search import SearchQuery, SearchReader, index_messages
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.stores import connect_by_hand, written_by_hand
 
 COUNT = 230

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from rdchat.chat.storage.search_text import WordMatcher, index_text
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 # ruff: noqa: RUF001  letters of many scripts
 

@@ -9,7 +9,7 @@ import pytest
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 TEXTS = {
     "Cooking": "How do I cook a soufflé? It's for a friend's birthday.",

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, image_file
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 
 
 def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path: Path) -> None:

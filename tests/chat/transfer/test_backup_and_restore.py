@@ -11,7 +11,7 @@ import pytest
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, carry_out, decide, finish, withdraw
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.conftest import StartProcess
 from tests.chat.transfer import tasks
 from tests.chat.transfer.tasks import prepare

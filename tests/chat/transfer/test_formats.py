@@ -8,8 +8,7 @@ import pytest
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import FinishReason, SamplingParams
 from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
 from tests.chat.transfer.full_samples import FULL
 from tests.chat.transfer.samples import (

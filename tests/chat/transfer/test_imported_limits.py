@@ -11,7 +11,7 @@ from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.chat.transfer.rdchat_json import read as read_ours
-from rdchat.inference.api.messages import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS
+from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS
 from tests.chat.attachments.stored_files import ask
 from tests.chat.transfer.conftest import ImportJson
 from tests.chat.transfer.full_samples import FULL, READERS, places

@@ -17,10 +17,18 @@ from rdchat.chat.storage.whole_chat import FullChat, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import source_files, transfer_process
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import AnswerShape, DraftSettings, Mode, SamplingParams, ShapeKind, ThinkingChoice
+from rdchat.inference.api import (
+    AnswerShape,
+    DraftSettings,
+    FinishReason,
+    LedgerEntry,
+    Mode,
+    Role,
+    SamplingParams,
+    ShapeKind,
+    Statistics,
+    ThinkingChoice,
+)
 from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer import tasks

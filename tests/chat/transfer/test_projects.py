@@ -15,7 +15,7 @@ from rdchat.chat.conversation import NEW_CHAT, Folder, Message, Project
 from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.chat.transfer.conftest import ImportFiles
 from tests.stores import connect_by_hand
 

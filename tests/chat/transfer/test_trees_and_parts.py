@@ -9,7 +9,7 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api import FinishReason
 from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.full_samples import (
     ADDRESS,

@@ -15,8 +15,7 @@ from rdchat import paths
 from rdchat.cli import main
 from rdchat.commands.models.hub_actions import card_of
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, HeadKind, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.inference.session import ChatSession
 from rdchat.services.models.file_actions import RemovalQuestion

@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.hub.cache_layout import hub_cache
-from rdchat.inference.api.model_facts import Capability, DraftKind
+from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.models.model_files import locate_model
 from rdchat.inference.models.model_locations import stamp_of, store_capability
 from tests.commands.running import check_refused, printed_json

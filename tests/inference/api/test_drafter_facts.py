@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from rdchat.commands import ask
-from rdchat.inference.api.requests import DRAFTERS, DraftSettings, Mode
+from rdchat.inference.api import DRAFTERS, DraftSettings, Mode
 
 OF_ALL_MODES = {"mode", "profile", "trace"}
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from rdchat.inference.api import LedgerEntry, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows, spent_ms
-from rdchat.inference.api.reply_statistics import LedgerEntry, Spent, Stage, Statistics
 
 
 def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:

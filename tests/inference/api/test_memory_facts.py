@@ -2,8 +2,7 @@
 
 import pytest
 
-from rdchat.inference.api.model_facts import Fit, MemoryNeed, MemoryRoom, ModelSizes
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, Fit, MemoryNeed, MemoryRoom, ModelSizes
 
 SIZES = ModelSizes(1000, 600, 4, Dtype.BFLOAT16, 8, 8192)
 FLOATS = ModelSizes(1000, 2000, None, Dtype.BFLOAT16, 8, 8192)

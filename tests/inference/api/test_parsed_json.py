@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import ToolCall, parsed_json
+from rdchat.inference.api import ToolCall, parsed_json
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.integers()
 VALUES = st.recursive(NUMBERS | st.text(max_size=3), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))

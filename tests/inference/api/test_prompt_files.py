@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_plan import Prompt, first_of_each_group, read_prompts, read_replies
+from rdchat.inference.api import Prompt, first_of_each_group, read_prompts, read_replies
 
 
 def written(folder: Path, text: str) -> Path:

@@ -1,7 +1,6 @@
 import pytest
 
-from rdchat.inference.api.parts_reader import PartsReader, grown
-from rdchat.inference.api.thoughts import PAIRS, Thoughts, end_of_begun, split_thoughts
+from rdchat.inference.api import PAIRS, PartsReader, Thoughts, end_of_begun, grown, split_thoughts
 
 
 def growing(text: str, begun: bool = False) -> Thoughts:

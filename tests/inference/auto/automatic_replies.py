@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rdchat.inference.api.events import GenerationEvent
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api import GenerationEvent, GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan

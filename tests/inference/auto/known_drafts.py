@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api import GenerationRequest, ReplyEnd, SamplingParams
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH
 from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from rdchat.inference.api.requests import BeamShape, Mode
+from rdchat.inference.api import BeamShape, Mode
 from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import LENGTHS, LONGEST, MAX_ROWS, WIDTH, Plan

@@ -10,8 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.controller import ChosenRound, Controller
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rdchat import paths
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.inference.auto.cost_model import (
     NEAR,
     PLAIN_STEP,

@@ -1,6 +1,6 @@
 """The automatic mode begins a head's next draft before the host knows what the round brings, where that pays."""
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan

@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from rdchat.inference.api.model_facts import Capability, DraftKind
+from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.auto.cost_model import NEAR
 from rdchat.inference.auto.measuring import (
     NEAR_ROWS,

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import ChatMessage, Mode, ReplyEnd, Role
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.controller import ChosenRound
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, WIDTH, Choice, Plan
 from rdchat.inference.auto.planner import (

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode, ReplyEnd
 from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel

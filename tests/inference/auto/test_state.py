@@ -10,9 +10,7 @@ import pytest
 
 from rdchat import machine, paths
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import Capability, DraftKind, DraftSettings, Mode, ReplyEnd
 from rdchat.inference.auto import measuring
 from rdchat.inference.auto import state as auto_state
 from rdchat.inference.auto.cost_model import MEASUREMENTS, PLAIN_STEP, Part

@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from rdchat.inference.api.bench_plan import MLX_LM, Difference
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api import MLX_LM, Difference, ModelInfo
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runs_file import RunsFile
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run

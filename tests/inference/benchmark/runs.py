@@ -1,8 +1,6 @@
 """Runs of a benchmark with known figures."""
 
-from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Prompt
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api import MLX_LM, BenchCell, BenchPlan, BenchRun, DraftSettings, Dtype, Mode, Prompt, Statistics
 
 OFF = BenchCell()
 LOOKUP = BenchCell(DraftSettings(Mode.LOOKUP, draft_tokens=3))

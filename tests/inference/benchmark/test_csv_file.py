@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.bench_plan import BenchRun, Difference
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import BenchRun, Difference, Statistics
 from rdchat.inference.benchmark.csv_file import COLUMNS, PLAIN_COLUMNS, RECURRENT_COLUMNS, write_csv
 from rdchat.inference.benchmark.result import BenchResult
 from tests.inference.benchmark.results import result

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.bench_plan import EVERYDAY_PROMPTS
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import EVERYDAY_PROMPTS, Dtype
 from rdchat.inference.benchmark import model_report
 from rdchat.inference.benchmark.model_report import ModelReport
 from rdchat.inference.loading import load_model

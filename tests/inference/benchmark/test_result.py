@@ -5,9 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.inference.api.bench_plan import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api import (
+    MLX_LM,
+    BenchCell,
+    BenchPlan,
+    BenchRun,
+    Difference,
+    DraftSettings,
+    Dtype,
+    Mode,
+    Statistics,
+)
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
 from rdchat.ui.plots.measured_plots import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run

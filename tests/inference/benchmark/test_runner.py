@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.bench_plan import (
+from rdchat.inference.api import (
     MLX_LM,
     BenchCell,
     BenchEvent,
@@ -17,9 +17,12 @@ from rdchat.inference.api.bench_plan import (
     BenchPlan,
     BenchProgress,
     BenchRun,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    Mode,
     Prompt,
 )
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.benchmark import runner as runner_module
 from rdchat.inference.benchmark.recording import BLANK, measure_rounds, record
 from rdchat.inference.benchmark.runner import InterleavedRunner, first_difference, score_gap

@@ -11,9 +11,7 @@ import pytest
 
 from rdchat.commands.bench import bench_table
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.bench_plan import Difference, Prompt
-from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api import AutoChoice, Difference, DraftSettings, Dtype, LedgerEntry, Mode, Prompt, Statistics
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runs_file import RunsFile, read_runs
 from tests.inference.benchmark.results import INFO, result, stored

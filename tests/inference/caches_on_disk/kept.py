@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import CacheFolder, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import (
+    CacheFolder,
+    ChatMessage,
+    DraftSettings,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+)
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -10,9 +10,7 @@ from _pytest.logging import LogCaptureFixture
 
 from rdchat.files.cache_folders import remove_folder, used_bytes
 from rdchat.inference import local_engine
-from rdchat.inference.api.events import StoppedError
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, Mode
+from rdchat.inference.api import CacheFolder, ChatMessage, Dtype, GenerationRequest, Mode, Role, StoppedError
 from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.caches_on_disk.segments import Segment
 from rdchat.inference.local_engine import LocalEngine

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from rdchat.files.cache_folders import remove_folder
-from rdchat.inference.api.requests import CacheFolder
+from rdchat.inference.api import CacheFolder
 from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.caches_on_disk.segments import digests_of
 from rdchat.inference.verification.kv_cache import KVCache

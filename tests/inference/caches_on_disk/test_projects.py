@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode
+from rdchat.inference.api import CacheFolder, ChatMessage, GenerationRequest, Mode, Role
 from rdchat.inference.caches_on_disk.segments import Segment
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import shared_prefix

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from rdchat.inference.api.parts_reader import PartsReader
+from rdchat.inference.api import PartsReader
 from rdchat.inference.decoding.tool_calls import call_marks, find_tool_calls
 from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS
 from tests.inference.calls.tools import TOOLS

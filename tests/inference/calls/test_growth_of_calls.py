@@ -5,9 +5,7 @@ import json
 
 import pytest
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.inference.api.thoughts import split_thoughts
+from rdchat.inference.api import ChatMessage, PartsReader, Role, ToolCall, split_thoughts
 from rdchat.inference.calls.offered import OfferedTools
 from rdchat.inference.decoding.tool_calls import Parse, call_marks, find_tool_calls
 from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS, fitted

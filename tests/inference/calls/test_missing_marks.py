@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from rdchat.inference.api.parts_reader import PartsReader
+from rdchat.inference.api import PartsReader
 from rdchat.inference.decoding.tool_calls import call_marks, find_tool_calls
 from tests.inference.calls.tools import TOOLS
 

@@ -4,8 +4,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import FinishReason, GenerationEvent, GenerationRequest, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -11,9 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.api import BeamShape, DraftKind, GenerationEvent, GenerationRequest, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.draft import LazyPath, accepted_path
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 import tests.inference.fakes as fakes
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api import BeamShape, Capability, DraftKind, ReplyEnd
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api import DraftSettings, GenerationRequest, LedgerEntry, Mode, ReplyEnd, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import (
     REPLY,
     LedgerRow,
@@ -15,8 +15,6 @@ from rdchat.inference.api.ledger_view import (
     ledger_csv,
     ledger_rows,
 )
-from rdchat.inference.api.reply_statistics import LedgerEntry, Spent, Stage, Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from tests.grids import share

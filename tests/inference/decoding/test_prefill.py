@@ -6,8 +6,7 @@ from itertools import pairwise, product
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api.events import GenerationEvent, PrefillProgress, ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import GenerationEvent, GenerationRequest, PrefillProgress, ReplyEnd
 from rdchat.inference.decoding import reply_iterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession

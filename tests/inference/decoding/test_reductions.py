@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.sampling import TokenChooser, gumbel_noise, noise_keys, noise_of
 from tests.inference.launches import launches

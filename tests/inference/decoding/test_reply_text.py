@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from tokenizers import Tokenizer, decoders, models
 
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import tiny_llama

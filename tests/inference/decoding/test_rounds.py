@@ -8,9 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftKind, DraftSettings, FinishReason, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.decoding import reply
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.reply import ReplyJob

@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_map
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api import DraftKind, FinishReason, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.verification.kv_cache import KVCache

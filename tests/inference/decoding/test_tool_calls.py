@@ -10,9 +10,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.api.thoughts import split_thoughts
+from rdchat.inference.api import FinishReason, ReplyEnd, ToolCall, split_thoughts
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -6,8 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.autoregressive import token_log_probs
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

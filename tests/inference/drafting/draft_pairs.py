@@ -8,9 +8,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_map
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import DraftKind, GenerationRequest, ReplyEnd
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter

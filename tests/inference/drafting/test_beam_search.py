@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import BeamShape, SamplingParams
+from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.sampling import gumbel_noise
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.checkpoints.recurrent_layout import BoundRecurrentHead

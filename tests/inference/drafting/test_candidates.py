@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape

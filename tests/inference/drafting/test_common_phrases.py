@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import PHRASES, DraftSettings, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    PHRASES,
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+    TokenEvent,
+)
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.common_phrases import CommonPhrases

@@ -11,9 +11,7 @@ from hypothesis import strategies as some
 from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.api.requests import DraftSettings, SamplingParams
+from rdchat.inference.api import Capability, DraftKind, DraftSettings, ReplyEnd, SamplingParams, TokenEvent
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.drafting.beam_search import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_map
 
-from rdchat.inference.api.events import FinishReason, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, FinishReason, Role, TokenEvent
 from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, RowBuffer
 from rdchat.inference.verification.target import LoadedModel

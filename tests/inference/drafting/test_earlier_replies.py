@@ -6,8 +6,15 @@ from itertools import product
 
 import pytest
 
-from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import EARLIER_REPLIES, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import (
+    EARLIER_REPLIES,
+    DraftSettings,
+    GenerationEvent,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    TokenEvent,
+)
 from rdchat.inference.auto.auto_drafter import AutoDrafter
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter

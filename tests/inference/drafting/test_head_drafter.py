@@ -11,9 +11,7 @@ from hypothesis import strategies as some
 
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import BeamShape, DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from rdchat.inference.api.requests import LookupMatch, NodeSource
+from rdchat.inference.api import LookupMatch, NodeSource
 from rdchat.inference.drafting.lookup_index import (
     DEEPEST,
     LONGEST_MATCH,

@@ -8,9 +8,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api.events import ModeOption
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, HeadKind, Mode, ModeOption
 from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import folder_label

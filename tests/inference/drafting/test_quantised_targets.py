@@ -9,9 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api import BeamShape, DraftKind, ReplyEnd
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter

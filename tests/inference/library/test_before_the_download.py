@@ -9,8 +9,7 @@ import pytest
 
 from rdchat.hub.hub_model import parse_model
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom, ModelSizes
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, MachineMemory, MemoryRoom, ModelSizes
 from rdchat.inference.library.model_library import read_facts
 from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api import HeadKind
 from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
 from rdchat.inference.library.model_library import library_models
 from rdchat.inference.models.model_files import check_model_folder

@@ -11,7 +11,7 @@ from rdchat import paths
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api.model_facts import Capability, DraftKind, FolderFacts
+from rdchat.inference.api import Capability, DraftKind, FolderFacts
 from rdchat.inference.library.model_library import (
     facts_reader,
     installed_models,

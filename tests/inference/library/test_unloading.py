@@ -11,9 +11,17 @@ import pytest
 
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference import loading
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import Capability, DraftKind, Fit, MemoryNeed, MemoryRoom
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
+from rdchat.inference.api import (
+    Capability,
+    DraftKind,
+    DraftSettings,
+    Dtype,
+    Fit,
+    MemoryNeed,
+    MemoryRoom,
+    Mode,
+    ReplyEnd,
+)
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.model_locations import stamp_of, stored_capability

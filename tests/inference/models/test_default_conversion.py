@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten
 from mlx_lm import utils as mlx_lm_utils
 from tokenizers import Tokenizer
 
-from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api import LoadProgress
 from rdchat.inference.models.default_conversion import convert
 from rdchat.inference.models.model_files import check_model_folder
 from tests.inference import gguf_samples

@@ -14,7 +14,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError
-from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api import LoadProgress
 from rdchat.inference.models.default_model import WHEEL_VARIABLE, ensure_default_model, is_default_model_ready
 from tests.disks import small_disk
 

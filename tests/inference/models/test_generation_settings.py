@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from transformers import GenerationConfig
 
-from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
+from rdchat.inference.api import SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_settings import GenerationSettings, read_generation_settings
 
 _SMALL = 135_000_000

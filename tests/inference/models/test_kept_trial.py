@@ -11,7 +11,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.inference import loading
-from rdchat.inference.api.model_facts import Capability, DraftKind
+from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.loading import load_model
 from rdchat.inference.models import model_locations
 from rdchat.inference.verification.capability import check_capability, use_capability

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError
 from rdchat.inference import loading
-from rdchat.inference.api.events import LoadProgress
+from rdchat.inference.api import LoadProgress
 from rdchat.inference.loading import load_model
 from rdchat.inference.verification.device import MemoryRoom
 from tests.grids import share

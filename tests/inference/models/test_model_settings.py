@@ -14,7 +14,7 @@ from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models import llama
 from safetensors.numpy import load_file, save_file
 
-from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api import DraftKind
 from rdchat.inference.loading import load_model
 from rdchat.inference.mlx_lm_fixes.config_fixes import class_settings
 from rdchat.inference.mlx_lm_fixes.ropes import follow_ropes

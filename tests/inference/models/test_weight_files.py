@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from rdchat.errors import ModelError
 from rdchat.hub.known_files import FAMILIES, unpackable
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype
 from rdchat.inference.loading import Part, load_model, load_part
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.models.safetensors_file import read_header

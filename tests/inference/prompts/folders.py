@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.inference.prompts.encoding import ControlTokens, Marks, is_control
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess

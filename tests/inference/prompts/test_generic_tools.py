@@ -5,7 +5,7 @@ import re
 
 from mlx_lm.tool_parsers import json_tools
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.template_fitting import CALL_MARKERS, answers_only, tools_as_text
 

@@ -7,7 +7,7 @@ import llguidance
 import pytest
 
 from rdchat.errors import ModelError, ShapeRefusedError
-from rdchat.inference.api.requests import AnswerShape, ShapeKind
+from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded, reject_unfit
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of

@@ -9,7 +9,7 @@ from time import perf_counter
 import pytest
 
 from rdchat.errors import ModelError, ShapeRefusedError
-from rdchat.inference.api.requests import AnswerShape, ShapeKind
+from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
 pytestmark = pytest.mark.slow

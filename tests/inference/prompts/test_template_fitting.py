@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.inference.prompts.template_fitting import fitted, in_turns, short_id
 
 S = Role.SYSTEM

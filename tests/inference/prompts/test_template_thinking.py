@@ -3,9 +3,7 @@
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import ThinkingChoice
-from rdchat.inference.api.thoughts import split_thoughts
+from rdchat.inference.api import ChatMessage, Role, ThinkingChoice, split_thoughts
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.template_fitting import answers_only
 from tests.inference.prompts.folders import assistant, user

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import AnswerShape, GenerationRequest, ShapeKind, ThinkingChoice
+from rdchat.inference.api import AnswerShape, ChatMessage, GenerationRequest, Role, ShapeKind, ThinkingChoice
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user

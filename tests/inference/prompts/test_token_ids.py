@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import AnswerShape, GenerationRequest, SamplingParams, ShapeKind
+from rdchat.inference.api import AnswerShape, ChatMessage, GenerationRequest, ReplyEnd, Role, SamplingParams, ShapeKind
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.prompts.tokenizers_child import TokenizerCalls

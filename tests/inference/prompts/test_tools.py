@@ -8,8 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import ChatMessage, GenerationRequest, Role, ToolCall
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.template_fitting import CALL_MARKERS, answers_only
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from transformers import AutoTokenizer
 
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
+from rdchat.inference.api import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.kv_cache import shared_prefix
 from tests.cases.outcomes import INPUTS

@@ -15,21 +15,21 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from rdchat.errors import DeviceError, ModelError, PromptTooLongError, RanksError
-from rdchat.inference.api.bench_plan import BenchProgress
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
+    BenchProgress,
     DraftOptions,
     FinishReason,
     LikelyToken,
     LoadProgress,
+    Mode,
     ModelInfo,
     PrefillProgress,
     PrefixCacheFacts,
     ReplyEnd,
+    Statistics,
     StoppedError,
     TokenEvent,
 )
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode
 from rdchat.inference.rank_processes import rank_child
 
 MODEL = ModelInfo("scripted", Path("/scripted"), "llama", "float32", "CPU", 100, 10, 10, 40, 1.0)

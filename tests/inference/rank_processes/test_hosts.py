@@ -10,19 +10,32 @@ import pytest
 
 from rdchat import host
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.bench_plan import BenchCell, BenchEvent, BenchPiece, BenchPlan, BenchProgress, Prompt
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
+    AnswerShape,
+    BenchCell,
+    BenchEvent,
+    BenchPiece,
+    BenchPlan,
+    BenchProgress,
+    ChatMessage,
     FinishReason,
     GenerationEvent,
+    GenerationRequest,
+    LedgerEntry,
     LikelyToken,
     PrefillProgress,
+    Prompt,
     ReplyEnd,
+    Role,
+    RoundStatistics,
     RoundTree,
+    SamplingParams,
+    ShapeKind,
+    Statistics,
+    ThinkingChoice,
     TokenEvent,
+    ToolCall,
 )
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
-from rdchat.inference.api.requests import AnswerShape, GenerationRequest, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.inference.rank_processes.hosts import Host, found_host, ring_hosts
 from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
 from rdchat.work.served import packed, read_message

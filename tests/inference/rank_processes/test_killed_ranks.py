@@ -13,10 +13,17 @@ import psutil
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import ranked_address
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+    TokenEvent,
+    ranked_address,
+)
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 
 # A rank that is stopped is found after at most half of it.

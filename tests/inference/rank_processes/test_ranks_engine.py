@@ -14,19 +14,26 @@ import pytest
 from rdchat import host
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RanksError, RdchatError
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchProgress, Prompt
-from rdchat.inference.api.events import (
+from rdchat.inference.api import (
+    BenchCell,
+    BenchPlan,
+    BenchProgress,
+    ChatMessage,
+    DraftSettings,
+    Dtype,
     FinishReason,
+    GenerationRequest,
     LikelyToken,
     LoadProgress,
     PrefillProgress,
+    Prompt,
     ReplyEnd,
+    Role,
+    SamplingParams,
     StoppedError,
     TokenEvent,
+    ranked_address,
 )
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import ranked_address
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine

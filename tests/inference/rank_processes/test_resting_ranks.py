@@ -6,10 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import ranked_address
-from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.api import ChatMessage, Dtype, GenerationRequest, Role, SamplingParams, TokenEvent, ranked_address
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 
 REQUEST = GenerationRequest((ChatMessage(Role.USER, "List the months."),), SamplingParams(max_tokens=12), 7)

@@ -16,9 +16,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rdchat.errors import ModelError, RdchatError
-from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api import (
+    ChatMessage,
+    GenerationEvent,
+    GenerationRequest,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    TokenEvent,
+    ToolCall,
+)
 from rdchat.inference.remote.remote_reply import RemoteReply
 from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer

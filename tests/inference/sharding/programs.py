@@ -21,11 +21,19 @@ import mlx.nn as nn
 import psutil
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.reply_statistics import Stage
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftKind,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    Stage,
+    TokenEvent,
+)
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.sharding import rank_messages

@@ -6,8 +6,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError, RanksError
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api import DraftKind, ReplyEnd
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import Follower, Leader
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks

@@ -10,8 +10,7 @@ import pytest
 
 from rdchat.errors import DoesNotFitError, RanksError
 from rdchat.inference import loading
-from rdchat.inference.api.model_facts import MemoryNeed, MemoryRoom, each_need, macs_for
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, MemoryNeed, MemoryRoom, each_need, macs_for
 from rdchat.inference.sharding.model_split import Split, part_of, shard, split_of
 from rdchat.inference.sharding.rank_messages import join
 from tests.inference.families import COMMON, HYBRIDS, TREES, network_of

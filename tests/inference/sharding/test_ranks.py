@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from tests.inference.sharding.programs import MODES, results
 
 # Processes that are ranks wait for each other's turn, which takes long on a busy machine.

@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rdchat.inference.api.training import TrainingOrder
+from rdchat.inference.api import TrainingOrder
 from rdchat.inference.training import training_child
 from rdchat.inference.training.run import phases, training_run
 from rdchat.inference.training.run.phases import Pace

@@ -15,7 +15,7 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
-from rdchat.inference.api.training import Phase
+from rdchat.inference.api import Phase
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run import phases
 from rdchat.inference.training.run.phases import Pace

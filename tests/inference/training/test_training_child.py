@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.children import CHILDREN
-from rdchat.inference.api.training import Phase, TrainingOrder
+from rdchat.inference.api import Phase, TrainingOrder
 from rdchat.work.served import packed, read_message
 from tests.inference.training.short_child import COMMAND
 

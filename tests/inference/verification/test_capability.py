@@ -13,7 +13,7 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
-from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api import DraftKind
 from rdchat.inference.verification import capability as capability_module
 from rdchat.inference.verification import delta_tree
 from rdchat.inference.verification.capability import check_capability

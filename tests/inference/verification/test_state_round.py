@@ -14,7 +14,7 @@ import pytest
 from mlx_lm.models import bailing_hybrid, bailing_moe_linear, gated_delta, qwen3_5
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api import DraftKind
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.delta_tree import MAX_DEPTH
 from rdchat.inference.verification.hooks import ModelHooks

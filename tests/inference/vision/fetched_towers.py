@@ -10,7 +10,7 @@ from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import RepositoryFiles
-from rdchat.inference.api.model_facts import ModelCard, Part
+from rdchat.inference.api import ModelCard, ModelPart
 from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import run
@@ -58,7 +58,7 @@ def card_of(folder: Path) -> ModelCard:
 def planned(folder: Path) -> RepositoryFiles:
     """Return what is fetched for a copy."""
     api = HubApi(Tokens().access(find_endpoint()))
-    return plan_part(api, IncompleteModel.read_model(card_of(folder), Part.VISION), ORIGINAL)
+    return plan_part(api, IncompleteModel.read_model(card_of(folder), ModelPart.VISION), ORIGINAL)
 
 
 def fetched(folder: Path) -> Path:

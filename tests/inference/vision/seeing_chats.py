@@ -10,7 +10,7 @@ from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
-from rdchat.inference.api.messages import ChatImage
+from rdchat.inference.api import ChatImage
 from rdchat.inference.models.model_config import text_config
 from rdchat.inference.vision.image_process import shared_images
 from tests.inference.vision.golden_models import GOLDEN, golden_folder

@@ -15,10 +15,19 @@ from rdchat.errors import DoesNotFitError, ModelError, NetworkError
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
 from rdchat.hub.endpoint import HubError
 from rdchat.inference import loading
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import NO_VISION, MemoryNeed, MemoryRoom, ModelCard
-from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.api import (
+    NO_VISION,
+    CacheFolder,
+    ChatMessage,
+    Dtype,
+    GenerationRequest,
+    MemoryNeed,
+    MemoryRoom,
+    ModelCard,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.library.model_library import library_models, read_facts
 from rdchat.inference.loading import load_model

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
-from rdchat.inference.api.messages import ChatImage, ImageCap
+from rdchat.inference.api import ChatImage, ImageCap
 from rdchat.inference.loading import load_model
 from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_prompts import ImagePrompts

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.api.events import PrefillProgress, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import CacheFolder, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    CacheFolder,
+    ChatMessage,
+    GenerationRequest,
+    Mode,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession

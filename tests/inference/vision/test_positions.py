@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.messages import ImageSpan, shift_before
+from rdchat.inference.api import ImageSpan, shift_before
 from rdchat.inference.vision.families import FAMILIES
 from rdchat.inference.vision.image_process import Layout
 from rdchat.inference.vision.image_prompts import image_ids, positions_by_axis, with_images

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from rdchat import host
 from rdchat.errors import ModelError
-from rdchat.inference.api.messages import ImageCap
+from rdchat.inference.api import ImageCap
 from rdchat.inference.vision.processors import PROCESSORS
 from tests.inference.vision.pictures import drawn
 

@@ -6,9 +6,20 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import ImageRefusedError
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ChatImage, ChatMessage, Role, ToolCall, without_images
-from rdchat.inference.api.requests import DRAFTERS, CacheFolder, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    DRAFTERS,
+    CacheFolder,
+    ChatImage,
+    ChatMessage,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+    ToolCall,
+    without_images,
+)
 from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from rdchat.files.cache_folders import used_bytes
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
-from rdchat.inference.api.requests import CacheFolder, Dtype, GenerationRequest, SamplingParams
+from rdchat.inference.api import (
+    CacheFolder,
+    ChatImage,
+    ChatMessage,
+    Dtype,
+    GenerationRequest,
+    ImageCap,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.loading import load_model
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession

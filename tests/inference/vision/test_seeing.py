@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.api.messages import ImageSpan
+from rdchat.inference.api import ImageSpan
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.inference.vision.families import image_token

@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatImage, ChatMessage, Role
-from rdchat.inference.api.requests import DRAFTERS, GenerationRequest, Mode, SamplingParams
+from rdchat.inference.api import (
+    DRAFTERS,
+    ChatImage,
+    ChatMessage,
+    GenerationRequest,
+    Mode,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rdchat.errors import PromptTooLongError, TemplateRefusedError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.requests import AnswerShape, ShapeKind, reply_seed
+from rdchat.inference.api import AnswerShape, FinishReason, Role, ShapeKind, ToolCall, reply_seed
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.server_settings import Limits

@@ -17,9 +17,7 @@ import pytest
 from PIL import Image
 
 from rdchat.errors import one_line
-from rdchat.inference.api.events import GenerationEvent
-from rdchat.inference.api.messages import ChatImage, ChatMessage, ImageCap, Role
-from rdchat.inference.api.requests import Dtype, GenerationRequest
+from rdchat.inference.api import ChatImage, ChatMessage, Dtype, GenerationEvent, GenerationRequest, ImageCap, Role
 from rdchat.inference.engines import chosen_engine
 from rdchat.inference.remote.chat_request import chat_request
 from rdchat.inference.remote.server_list import RemoteServer

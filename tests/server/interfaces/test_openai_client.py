@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.requests import AnswerShape, ShapeKind, ThinkingChoice, reply_seed
+from rdchat.inference.api import AnswerShape, FinishReason, Role, ShapeKind, ThinkingChoice, ToolCall, reply_seed
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server import Server
 from tests.late_module import LateModule

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.inference.api import ThinkingChoice
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule

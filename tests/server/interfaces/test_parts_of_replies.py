@@ -6,9 +6,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.parts_reader import PartsReader, grown
-from rdchat.inference.api.thoughts import Part, Thoughts
+from rdchat.inference.api import FinishReason, PartsReader, ReplyPart, Thoughts, grown
 from tests.split_replies import client_of
 
 _MARKS = (
@@ -67,7 +65,7 @@ def test_what_is_stored_while_a_reply_is_written_is_what_was_told(pieces: list[s
     text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
     reader = PartsReader(begun)
     shown = ""
-    parts: tuple[Part, ...] = (Part(0, 0, is_thought=True),) if begun else ()
+    parts: tuple[ReplyPart, ...] = (ReplyPart(0, 0, is_thought=True),) if begun else ()
     for letter in text:
         more = reader.add_text(letter)
         parts = grown(parts, more)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.inference.api.parts_reader import Piece
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import FinishReason, Piece, PrefillProgress, ReplyEnd, Statistics, TokenEvent
 from rdchat.server.interfaces.reply_request import Delta, Prompt, ReplyParts, ReplyRequest
 from tests.split_replies import told
 

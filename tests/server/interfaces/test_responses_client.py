@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import TypeAdapter
 
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.api.requests import AnswerShape, ShapeKind, ThinkingChoice
+from rdchat.inference.api import AnswerShape, ChatMessage, FinishReason, Role, ShapeKind, ThinkingChoice, ToolCall
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule

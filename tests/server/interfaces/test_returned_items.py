@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import FinishReason, ReplyEnd, Role, Statistics, ToolCall
 from rdchat.server.interfaces import responses
 from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.reply_request import Choice, Delta

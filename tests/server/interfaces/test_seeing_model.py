@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference.api.events import GenerationEvent, ModelInfo
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api import DraftSettings, GenerationEvent, GenerationRequest, Mode, ModelInfo
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.server.interfaces.fields import ApiError

@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.parts_reader import PartsReader
-from rdchat.inference.api.thoughts import markers_among
+from rdchat.inference.api import FinishReason, PartsReader, markers_among
 from tests.split_replies import client_of
 
 

@@ -16,10 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.messages import ToolCall
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
+from rdchat.inference.api import DraftSettings, FinishReason, ReplyEnd, SamplingDefaults, Statistics, ToolCall
 from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions

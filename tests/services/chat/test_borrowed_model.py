@@ -4,8 +4,7 @@ import pytest
 
 from rdchat.chat.conversation import USUAL_OPTIONS, MadeWith, MessageStatus
 from rdchat.errors import ModelError
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import Role, SamplingParams
 from rdchat.services.chat.borrowed_model import Loan, OtherModel
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import ScriptedEngine

@@ -6,9 +6,7 @@ import pytest
 
 from rdchat.chat.conversation import ContextCut, MessageStatus, cut_of
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
+from rdchat.inference.api import ChatMessage, FinishReason, Role, SamplingParams, ThinkingChoice
 from rdchat.services.chat import cut_plan
 from rdchat.services.chat.chat_context import TOO_LONG, Doing, SummaryProgress
 from rdchat.services.chat.cut_plan import pieces_of, summary_request

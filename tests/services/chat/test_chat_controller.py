@@ -10,10 +10,16 @@ import pytest
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, Notice
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError, PromptTooLongError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams, reply_seed
+from rdchat.inference.api import (
+    ChatMessage,
+    Dtype,
+    FinishReason,
+    Role,
+    SamplingDefaults,
+    SamplingParams,
+    Statistics,
+    reply_seed,
+)
 from rdchat.services.engine.engine_request import EngineState, Failure
 from tests.listed_chats import listed
 from tests.services.fakes import Reply, ScriptedEngine

@@ -1,5 +1,5 @@
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from rdchat.services.chat.chat_prompt import history
 
 USER = Role.USER

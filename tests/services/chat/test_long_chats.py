@@ -9,9 +9,7 @@ from rdchat import machine
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus, cut_of
 from rdchat.chat.presets import LongChats
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import GenerationRequest, ReplyEnd, Role
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.cut_plan import SUMMARY_WISH
 from rdchat.services.chat.open_chat import OpenChat

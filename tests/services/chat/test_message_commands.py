@@ -1,7 +1,7 @@
 """Edits of replies, deletions of messages and branches, through a real controller and a real store."""
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window, pause_midway
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, block_of
 from rdchat.chat.conversation import Conversation, Folder, Message, Project
 from rdchat.chat.notes import NOTES_WISH, Note, notes_text
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import ChatMessage, Mode, Role
 from rdchat.services.chat import note_control
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineState, LimitPrefixCaches

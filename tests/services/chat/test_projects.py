@@ -12,7 +12,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFi
 from rdchat.chat.conversation import ContextCut, Conversation, Folder, Message, Project
 from rdchat.chat.presets import Preset
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineState
 from tests.inference.vision.pictures import encoded, photo

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.messages import Role, ToolCall
-from rdchat.inference.api.requests import AnswerShape, ShapeKind
+from rdchat.inference.api import AnswerShape, Role, ShapeKind, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, history
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
 from rdchat.services.engine.engine_request import EngineState

@@ -9,10 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.parts_reader import PartsReader, Piece
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import FinishReason, PartsReader, Piece, ReplyEnd, Role, Statistics, TokenEvent
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 from rdchat.services.chat.rescue_file import RescueFile, rescued_notice

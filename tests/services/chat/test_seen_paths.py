@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rdchat.chat.conversation import ContextCut, Message, MessagePath, cut_of
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, seen
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, sources_of
 from tests.stores import copied_stores

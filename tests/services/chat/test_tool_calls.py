@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.errors import ModelError, RdchatError
-from rdchat.inference.api.messages import Role, ToolCall, parsed_json
+from rdchat.inference.api import Role, ToolCall, parsed_json
 from rdchat.services.chat.chat_prompt import (
     NOT_RUN,
     ChatPrompt,

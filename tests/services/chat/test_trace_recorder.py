@@ -13,8 +13,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace, encode
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode, Role
 from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from tests.chat.traces import drafted_events, drafted_trace

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, Prompt
-from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api import BenchCell, BenchPlan, FinishReason, Prompt
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import ScriptedEngine

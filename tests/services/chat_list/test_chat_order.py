@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.chat.storage import database
 from rdchat.errors import StorageFullError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_order import Location, UndoHistory
 from tests.services.window import Window
 

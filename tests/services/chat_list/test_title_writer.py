@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import FinishReason, Mode, Role
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window

@@ -7,10 +7,7 @@ import pytest
 
 from rdchat.chat.conversation import Drafting, Message, MessagePath, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.inference.api.ledger_view import added_up
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import LedgerEntry, Mode, Role, Statistics, added_up
 from rdchat.services.drafting.draft_control import DraftControl
 from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot

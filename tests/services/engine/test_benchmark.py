@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.bench_plan import BenchProgress
+from rdchat.inference.api import BenchProgress
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState, Failure

@@ -6,10 +6,21 @@ from collections.abc import Callable
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, Prompt
-from rdchat.inference.api.events import FinishReason, ModelInfo, PrefixCacheFacts, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
+from rdchat.inference.api import (
+    BenchCell,
+    BenchPlan,
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    FinishReason,
+    GenerationRequest,
+    Mode,
+    ModelInfo,
+    PrefixCacheFacts,
+    Prompt,
+    ReplyEnd,
+    Role,
+)
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import (
     FINAL,

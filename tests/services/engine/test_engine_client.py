@@ -10,9 +10,17 @@ from PySide6.QtCore import QCoreApplication, QObject, QThread, Signal
 from pytestqt.qtbot import QtBot
 
 from rdchat import machine
-from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import Dtype, GenerationRequest
+from rdchat.inference.api import (
+    ChatMessage,
+    Dtype,
+    FinishReason,
+    GenerationRequest,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    ReplyEnd,
+    Role,
+)
 from rdchat.services.engine import engine_client
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress

@@ -1,9 +1,15 @@
 from collections import deque
 
-from rdchat.inference.api.events import LoadProgress, PrefillProgress, TokenEvent
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api import (
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    LoadProgress,
+    PrefillProgress,
+    Role,
+    Statistics,
+    TokenEvent,
+)
 from rdchat.services.engine.engine_request import (
     EngineEvent,
     EngineRequest,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.bench_plan import BenchProgress, Difference, Prompt
+from rdchat.inference.api import BenchProgress, Difference, Prompt
 from rdchat.services.engine.benchmark import Race, RaceResult, Replay, ReplayState
 from rdchat.services.engine.engine_client import EngineClient
 from tests.services.bench_runs import LOOKUP, bench_run

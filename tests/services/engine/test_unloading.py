@@ -4,7 +4,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway

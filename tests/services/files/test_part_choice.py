@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, beginning
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api import ChatMessage
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount
 
 _KINDS = ("The cat sat on the mat. ", "31415926535 ", "我喜欢在图书馆里看书。", "for i in range(9):\n    x += 1\n")

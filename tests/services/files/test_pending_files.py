@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import MAX_FILES, Part
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount, tokens_of
 from tests.chat.attachments.documents import pdf

@@ -20,7 +20,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import finish
 from rdchat.files.atomic_file import remove_abandoned
 from rdchat.host import MACOS
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from tests.services.killed import work
 from tests.stores import connect_by_hand
 

@@ -19,7 +19,7 @@ from rdchat.chat.conversation import ContextCut, Message, cut_of
 from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat import chat_context
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.tool_call_control import Scope

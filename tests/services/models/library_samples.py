@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom, ModelCard, ModelSizes
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, MachineMemory, MemoryRoom, ModelCard, ModelSizes
 
 GB = 2**30
 MEMORY = MachineMemory(True, 16 * GB, MemoryRoom(11 * GB, 10 * GB), GB)

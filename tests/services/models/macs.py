@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
+from rdchat.inference.api import MachineMemory, MemoryRoom
 from rdchat.services.models.fit import Machine
 from rdchat.services.models.service_base import ModelSources
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.model_facts import ModelCard, TargetMatch
+from rdchat.inference.api import ModelCard, TargetMatch
 from rdchat.services.models.library import Library
 from rdchat.services.models.service_base import ModelSources
 from tests.services.window import Window

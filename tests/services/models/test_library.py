@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.model_facts import ModelCard, TargetMatch
+from rdchat.inference.api import ModelCard, TargetMatch
 from rdchat.services.models.draft_advice import draft_models
 from rdchat.services.models.library import Library
 from rdchat.services.models.service_base import ModelSources

@@ -21,7 +21,7 @@ from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.hub.endpoint import HubError
 from rdchat.hub.known_files import RepositoryFiles
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.inference.library.original_source import make_part
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
 from rdchat.services.models.removal import Removal

@@ -14,8 +14,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import host, paths
 from rdchat.chat.store import ConversationStore
 from rdchat.files.atomic_file import write_json
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
+from rdchat.inference.api import DRAFTER, RESULT, ComparedGroup, Comparison, Role
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.training_control import (
     STOPPED_WITH_THE_APP,

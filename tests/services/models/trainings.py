@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat import host
-from rdchat.inference.api.training import TrainingOrder
+from rdchat.inference.api import TrainingOrder
 from rdchat.services.models.training_control import TrainingControl, TrainingState
 from tests.inference.training.short_child import COMMAND
 

@@ -15,7 +15,7 @@ from rdchat.chat.conversation import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.transfers import Transfers
 from rdchat.work import served
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything

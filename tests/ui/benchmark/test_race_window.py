@@ -7,9 +7,7 @@ from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import BenchPiece, BenchProgress, Difference
-from rdchat.inference.api.events import DraftOptions, ModeOption
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import BenchPiece, BenchProgress, Difference, DraftOptions, DraftSettings, Mode, ModeOption
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.race_window import RaceWindow
 from rdchat.ui.window.main_window import MainWindow

@@ -11,15 +11,21 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButto
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message
-from rdchat.inference.api.bench_plan import BenchProgress, BenchRun
-from rdchat.inference.api.events import DraftOptions, ModeOption
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import Dtype, Mode
+from rdchat.inference.api import (
+    BenchProgress,
+    BenchRun,
+    DraftOptions,
+    Dtype,
+    LedgerEntry,
+    Mode,
+    ModeOption,
+    Role,
+    Statistics,
+)
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow
 from rdchat.ui.benchmark.results import TableCell
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.services.bench_runs import bench_run

@@ -4,7 +4,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow, made_text
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow

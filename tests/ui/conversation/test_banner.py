@@ -2,7 +2,7 @@ from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.notices import Banner, BannerArea
-from rdchat.ui.style.theme import LARGE, TEXT_WIDTH, Theme
+from rdchat.ui.style import LARGE, TEXT_WIDTH, Theme
 from tests.ui.shown_widgets import click_on
 
 

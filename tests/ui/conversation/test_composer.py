@@ -6,7 +6,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.composer import Composer
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.ui.shown_widgets import click_on, press_key
 
 

@@ -2,7 +2,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.chat.chat_context import ContextUse
 from rdchat.ui.conversation.composer import ContextRing, context_text
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import press_key

@@ -5,7 +5,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import ContextCut
 from rdchat.chat.storage.search import SearchQuery
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget

@@ -8,8 +8,7 @@ import pytest
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.storage.stored_messages import MessageReader
 from rdchat.errors import StorageError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import FinishReason, Role
 from rdchat.ui.window.main_window import MainWindow
 from tests.stores import written_by_hand
 from tests.ui.conftest import Chat

@@ -8,8 +8,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Project
 from rdchat.services.chat import note_control
 from rdchat.ui.conversation.notices import Banner
-from rdchat.ui.style.layouts import Sheet
-from rdchat.ui.style.opening import ConsentPause
+from rdchat.ui.style import ConsentPause, Sheet
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat

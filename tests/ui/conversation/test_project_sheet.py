@@ -13,7 +13,7 @@ from rdchat.chat.presets import Preset
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.conversation.project_sheet import ProjectSheet
 from rdchat.ui.sidebar.sidebar import Sidebar
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.files.dropping import drag_over, drop, files_data

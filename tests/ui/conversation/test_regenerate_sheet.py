@@ -3,11 +3,11 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MadeWith
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on, press_key, shown_child

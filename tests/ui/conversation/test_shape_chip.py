@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset
-from rdchat.inference.api.requests import AnswerShape, ShapeKind
+from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.ui.transcript.message_kinds import fenced
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

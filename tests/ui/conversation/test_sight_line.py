@@ -9,9 +9,7 @@ import pytest
 from PIL import Image
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.messages import ChatMessage, ImageCap, images_of
-from rdchat.inference.api.model_facts import NO_VISION, ModelCard
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api import NO_VISION, ChatMessage, GenerationRequest, ImageCap, ModelCard, images_of
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources

@@ -7,8 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, LoadProgress, Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.sidebar.rows import ACTIVITY
 from rdchat.ui.window.main_window import MainWindow

@@ -3,11 +3,10 @@ from dataclasses import replace
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.model_facts import ranked_address
+from rdchat.inference.api import ranked_address
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.model_offers import SMALL_STARTERS, STARTERS, WelcomeView, starters
-from rdchat.ui.style.formatting import MACHINE
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import MACHINE, Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import MODEL
 from tests.ui.conftest import Chat

@@ -1,9 +1,9 @@
 import pytest
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.inference.api.requests import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE
+from rdchat.inference.api import DRAFTERS, EARLIER_REPLIES, PHRASES, SHAPE
 from rdchat.ui.drafts.tree_view import STYLES, alternatives, probability, round_text, spelt, token_text, tree_text
-from rdchat.ui.style.theme import Colors
+from rdchat.ui.style import Colors
 from tests.chat.traces import drafted_trace, events_of_round, round_tree
 
 

@@ -1,4 +1,4 @@
-from rdchat.inference.api.events import RoundTree
+from rdchat.inference.api import RoundTree
 from rdchat.ui.drafts.tree_view import lay_out_nodes
 from tests.chat.traces import round_tree
 

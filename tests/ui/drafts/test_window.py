@@ -13,8 +13,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role, TokenEvent
 from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.style.theme import DARK, LIGHT, Theme

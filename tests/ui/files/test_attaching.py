@@ -15,9 +15,7 @@ from rdchat.services.files.pending_files import PendingFile
 from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.files.chips import CHIP_HEIGHT, FileChip
 from rdchat.ui.files.file_windows import FileView, PartSheet
-from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.layouts import column
-from rdchat.ui.style.theme import TIGHT, Theme
+from rdchat.ui.style import TIGHT, IconButton, Theme, column
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf

@@ -21,8 +21,7 @@ from rdchat.ui.files.attaching import PendingRow, chip_text
 from rdchat.ui.files.chips import FileChip, ImageTile
 from rdchat.ui.files.file_drops import has_image, image_in
 from rdchat.ui.files.file_windows import ImageWindow
-from rdchat.ui.style.labels import ElidedLabel
-from rdchat.ui.style.theme import DEFAULT_TEXT
+from rdchat.ui.style import DEFAULT_TEXT, ElidedLabel
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.window.main_window import MainWindow

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.file_windows import PartSheet
-from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style import ThemedLabel
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf

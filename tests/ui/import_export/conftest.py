@@ -8,12 +8,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.import_export.import_export import ImportExport
-from rdchat.ui.style.layouts import Sheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Sheet, Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

@@ -13,7 +13,7 @@ from rdchat.chat.listing import ChatRow
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedChat
 from rdchat.services.chat_controller import NOT_KEPT
 from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat

@@ -12,7 +12,7 @@ from rdchat.errors import RdchatError
 from rdchat.services.transfers import Transfers
 from rdchat.ui.import_export import import_export
 from rdchat.ui.import_export.import_export import ProgressSheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError, Job
 from tests.ui.import_export.conftest import Menu

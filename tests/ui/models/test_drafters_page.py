@@ -17,9 +17,19 @@ from rdchat import paths
 from rdchat.files.atomic_file import write_json
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.newcomers import suggestion_of
-from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
-from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
+from rdchat.inference.api import (
+    DRAFTER,
+    RESULT,
+    ComparedGroup,
+    Comparison,
+    DrafterFit,
+    DraftSettings,
+    HeadKind,
+    Mode,
+    ModelCard,
+    TargetMatch,
+    TrainingOrder,
+)
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.training_control import JobFolder, TrainingRecord, TrainingState
@@ -27,7 +37,7 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.training.page import TrainingForm
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model

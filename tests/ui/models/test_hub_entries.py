@@ -5,7 +5,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.hub_model import HubModel
 from rdchat.ui.models.entries import results_listed
 from rdchat.ui.models.page_parts import ModelList
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.services.models.macs import MAC_16
 
 ONE, TWO, THREE = (

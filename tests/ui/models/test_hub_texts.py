@@ -7,8 +7,7 @@ import pytest
 
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import suggestions
-from rdchat.inference.api.model_facts import MemoryRoom
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
 from rdchat.ui.models import entries
 from rdchat.ui.models.memory_section import judge

@@ -10,14 +10,13 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
-from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
+from rdchat.inference.api import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.entries import SortBy, drafter_name, entries_of, row_line
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
-from rdchat.ui.style.opening import SHOW_FOLDER
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import SHOW_FOLDER, Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.hub.hub_server import Fault, HubServer

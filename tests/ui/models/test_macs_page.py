@@ -10,7 +10,7 @@ from rdchat.inference.rank_processes.hosts import Host
 from rdchat.services.models import macs
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.place_page import MacSheet, MacsPage
-from rdchat.ui.style.formatting import model_label
+from rdchat.ui.style import model_label
 from tests.services.models.library_samples import GB, library_model
 from tests.ui.models.conftest import Machine
 

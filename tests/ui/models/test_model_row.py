@@ -8,12 +8,12 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
 from rdchat.hub.hub_model import HubModel
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.services.models.fit import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.app import find_part
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.drafters_page import DraftersPage, PartSheet
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, place
 from tests.ui.conftest import Chat

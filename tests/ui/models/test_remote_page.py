@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat import paths
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState
 from rdchat.server.credentials import fingerprint, own_certificate

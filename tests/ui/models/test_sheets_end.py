@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.services import remote_servers
 from rdchat.services.models import library, macs
@@ -21,8 +21,7 @@ from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.place_page import MacSheet, ServerSheet
-from rdchat.ui.style.layouts import Sheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Sheet, Theme
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 

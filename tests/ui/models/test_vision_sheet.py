@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.app import find_part, library_models
-from rdchat.inference.api.model_facts import NO_VISION, ModelCard
+from rdchat.inference.api import NO_VISION, ModelCard
 from rdchat.inference.vision.families import vision_of
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
@@ -16,7 +16,7 @@ from rdchat.ui.models import entries
 from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.hub.hub_server import HubServer
 from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
 from tests.inference.vision.seeing_chats import seeing_folder

@@ -13,8 +13,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import mac_desktop
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import FinishReason, Role
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import ImageTile

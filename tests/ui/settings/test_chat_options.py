@@ -3,11 +3,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
+from rdchat.inference.api import AnswerShape, Role, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.chat_options import COMMON, ChatOptions
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
 

@@ -8,8 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.notes import Note
 from rdchat.ui.settings.notes_page import NotesPage
-from rdchat.ui.style.layouts import Sheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Sheet, Theme
 from tests.ui.conftest import Chat
 
 

@@ -9,10 +9,10 @@ from PySide6.QtWidgets import QLineEdit, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset, SavedPrompt
-from rdchat.inference.api.requests import AnswerShape, DraftSettings, Mode, SamplingParams, ShapeKind, ThinkingChoice
+from rdchat.inference.api import AnswerShape, DraftSettings, Mode, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.presets_page import PresetsPage
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.ui.conftest import Chat
 
 LEFT = Qt.MouseButton.LeftButton

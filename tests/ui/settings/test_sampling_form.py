@@ -3,9 +3,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDoubleSpinBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.requests import SamplingParams
+from rdchat.inference.api import SamplingParams
 from rdchat.ui.settings.chat_options import SamplingForm, stop_strings, stop_text
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
 from rdchat.services.server_control import ServerControl
 from rdchat.ui.settings.settings_pages import AGENTS, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
 

@@ -9,13 +9,11 @@ from pytestqt.qtbot import QtBot
 from rdchat import host, paths
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
+from rdchat.inference.api import Dtype, Role, SamplingDefaults, SamplingParams
 from rdchat.mac_desktop import HotKey
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import SettingsWindow
-from rdchat.ui.style.opening import show_folder
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme, show_folder
 from tests.carbon import EXISTS, Carbon
 from tests.services.window import WAIT_MS
 from tests.ui.conftest import Chat

@@ -13,9 +13,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.tool_servers import ServerState, ToolServers
 from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.tools_page import ServerSheet, ToolsPage, state_text
-from rdchat.ui.style.labels import CodeField
-from rdchat.ui.style.layouts import Sheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import CodeField, Sheet, Theme
 from tests.hub.keychains import Keychain
 
 LEFT = Qt.MouseButton.LeftButton

@@ -4,9 +4,9 @@ import pytest
 from PySide6.QtCore import QModelIndex
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.ui.sidebar.sidebar import Sidebar
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.ui.conftest import Chat
 
 

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar.sidebar import Sidebar
 from tests.ui.conftest import Chat

@@ -7,7 +7,7 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, SectionRow
 from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
 from rdchat.ui.sidebar.sidebar import Sidebar, result_text
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import press_key
 from tests.ui.sidebar.conftest import index_of

@@ -4,7 +4,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.ui.conftest import Chat
 
 

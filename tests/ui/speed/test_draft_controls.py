@@ -9,11 +9,10 @@ from PySide6.QtGui import QHelpEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.events import DraftOptions, ModeOption
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftOptions, DraftSettings, Mode, ModeOption
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.style.labels import MODES
+from rdchat.ui.style import MODES
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.ui.conftest import Chat

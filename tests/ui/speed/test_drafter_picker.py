@@ -8,9 +8,16 @@ from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.events import DraftOptions, ModeOption
-from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import (
+    DrafterFit,
+    DraftOptions,
+    DraftSettings,
+    HeadKind,
+    Mode,
+    ModelCard,
+    ModeOption,
+    TargetMatch,
+)
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.window.main_window import MainWindow

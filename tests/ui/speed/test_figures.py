@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api import FinishReason, Mode, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import REPLY
-from rdchat.inference.api.reply_statistics import Spent, Stage, Statistics
-from rdchat.inference.api.requests import Mode
 from rdchat.server.server_settings import Phase
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.figures import FIGURES, FigureSource
-from rdchat.ui.style.formatting import NONE
-from rdchat.ui.style.labels import DEFINITIONS, ENDS, ENGINE_STATES, MODES, REQUEST_PHASES, STAGES
+from rdchat.ui.style import DEFINITIONS, ENDS, ENGINE_STATES, MODES, NONE, REQUEST_PHASES, STAGES
 
 
 def test_every_figure_has_a_definition_and_a_dash_before_anything_is_measured() -> None:

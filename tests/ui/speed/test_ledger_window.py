@@ -10,12 +10,10 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, Message, MessagePath, MessageStatus
-from rdchat.inference.api.ledger_view import grouped_entries, ledger_rows
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api import LedgerEntry, Statistics, grouped_entries, ledger_rows
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
-from rdchat.ui.style import formatting
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme, formatting
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

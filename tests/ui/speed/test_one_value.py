@@ -9,17 +9,25 @@ from hypothesis import strategies as some
 from pytestqt.qtbot import QtBot
 
 from rdchat.commands.ask import statistics_report
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, BenchRun, Prompt
+from rdchat.inference.api import (
+    PATH_SEPARATOR,
+    BenchCell,
+    BenchPlan,
+    BenchRun,
+    DraftSettings,
+    LedgerEntry,
+    Mode,
+    Prompt,
+    Spent,
+    Stage,
+    Statistics,
+)
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Spent, Stage, Statistics
-from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import FIGURES as BENCH_FIGURES
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import TimeSection
-from rdchat.ui.style.formatting import NONE
-from rdchat.ui.style.labels import STAGES
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import NONE, STAGES, Theme
 
 # The figures of a benchmark that the panel has too, by the panel's names.
 _SHARED = {kind.title: name for name, kind in BENCH_FIGURES.items() if kind.title in FIGURES}

@@ -2,7 +2,7 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.speed.figures import Sparkline
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 
 
 def _sparkline(qtbot: QtBot, theme: Theme) -> Sparkline:

@@ -7,17 +7,23 @@ from PySide6.QtGui import QHelpEvent
 from PySide6.QtWidgets import QToolTip
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Spent, Statistics
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import (
+    AutoChoice,
+    DraftSettings,
+    FinishReason,
+    LedgerEntry,
+    LoadProgress,
+    Mode,
+    PrefillProgress,
+    Spent,
+    Statistics,
+)
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training_control import TrainingControl, TrainingState
 from rdchat.ui.models.training.page import short_text
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
-from rdchat.ui.style import formatting
-from rdchat.ui.style.labels import ENDS, STAGES
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import ENDS, STAGES, Theme, formatting
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.listed_chats import listed

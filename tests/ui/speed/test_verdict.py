@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
+from rdchat.inference.api import AutoChoice, Statistics
 from rdchat.ui.speed.sections import verdict
 from rdchat.ui.style import formatting
 

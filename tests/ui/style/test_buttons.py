@@ -6,9 +6,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QDialogButtonBox, QLineEdit, QMenu, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.buttons import IconButton, TextButton, dialog_buttons, push_button
-from rdchat.ui.style.layouts import column
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import IconButton, TextButton, Theme, column, dialog_buttons, push_button
 
 _SCHEMES = (Qt.ColorScheme.Light, Qt.ColorScheme.Dark)
 

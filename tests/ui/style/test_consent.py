@@ -13,13 +13,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QDialog, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api import ToolCall
 from rdchat.services.chat.tool_call_control import Scope, WaitingCall
 from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.settings.tools_page import ToolsPage
-from rdchat.ui.style.layouts import column
-from rdchat.ui.style.opening import ConsentPause, ask
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import ConsentPause, Theme, ask, column
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock
 

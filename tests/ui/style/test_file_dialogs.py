@@ -1,7 +1,7 @@
 from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save
+from rdchat.ui.style import FileMode, ask_to_open, ask_to_save
 
 
 def test_a_name_without_an_ending_gets_that_of_the_chosen_kind(qtbot: QtBot) -> None:

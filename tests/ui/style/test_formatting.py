@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from rdchat.inference.api.events import LoadProgress, PrefillProgress
+from rdchat.inference.api import LoadProgress, PrefillProgress
 from rdchat.ui.style import formatting
 from rdchat.wording import counted, parameter_text
 

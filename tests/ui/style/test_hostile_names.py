@@ -12,9 +12,7 @@ from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
-from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
+from rdchat.inference.api import DrafterFit, DraftSettings, HeadKind, Mode, ModelCard, Role, SamplingParams, TargetMatch
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
@@ -23,10 +21,7 @@ from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.drafts.drafts_window import DraftsWindow
 from rdchat.ui.import_export.import_export import export_sheet, report_sheet
-from rdchat.ui.style.labels import ElidedLabel, OfflineBrowser, button_text, message_box, tip_text
-from rdchat.ui.style.layouts import Sheet
-from rdchat.ui.style.opening import ask
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import ElidedLabel, OfflineBrowser, Sheet, Theme, ask, button_text, message_box, tip_text
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events
 from tests.services.fakes import Reply

@@ -4,7 +4,7 @@ from PySide6.QtCore import QSizeF
 from PySide6.QtGui import QColor, QIcon
 from PySide6.QtWidgets import QApplication
 
-from rdchat.ui.style.theme import app_icon, draw_svg, line_icon, line_pixmap
+from rdchat.ui.style import app_icon, draw_svg, line_icon, line_pixmap
 
 
 def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:

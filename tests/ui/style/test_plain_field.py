@@ -9,8 +9,7 @@ from PySide6.QtWidgets import QApplication, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.composer import ComposerField
-from rdchat.ui.style.layouts import PlainField, text_field
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import PlainField, Theme, text_field
 from rdchat.ui.transcript.message_parts import PromptField
 
 

@@ -9,9 +9,8 @@ from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QSt
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
-from rdchat.inference.api.reply_statistics import Spent
-from rdchat.ui.style import layouts
-from rdchat.ui.style.layouts import ThinBar, show_share
+from rdchat.inference.api import Spent
+from rdchat.ui.style import ThinBar, layouts, show_share
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
 
 

@@ -12,9 +12,8 @@ from PySide6.QtWidgets import QAbstractButton, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.ui.style.theme import Theme
+from rdchat.inference.api import FinishReason, Role
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream, Update
 from rdchat.ui.transcript.markdown.blocks import Block
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser

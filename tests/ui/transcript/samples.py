@@ -1,6 +1,6 @@
 """What a reply may hold: the figures of a drafted one, and Markdown of every kind."""
 
-from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api import LedgerEntry, Statistics
 
 DRAFTED = Statistics(
     prompt_tokens=40,

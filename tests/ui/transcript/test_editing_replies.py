@@ -6,8 +6,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPush
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MessageStatus
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode, Statistics
 from rdchat.ui.transcript.message_actions import facts, summary
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.view import TranscriptView

@@ -7,8 +7,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPla
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import ToolCall
+from rdchat.inference.api import FinishReason, ToolCall
 from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import FoldedText
 from rdchat.ui.transcript.view import TranscriptView

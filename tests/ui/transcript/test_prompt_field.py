@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.composer import Composer
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.message_parts import PromptField
 
 LOWEST = 1

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MessageStatus
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.transcript.message_actions import ReplyDetails
 from rdchat.ui.transcript.view import TranscriptView

@@ -3,14 +3,9 @@ from dataclasses import replace
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith
-from rdchat.inference.api.events import PrefillProgress
-from rdchat.inference.api.ledger_view import spent_ms
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.reply_statistics import Spent, Statistics
-from rdchat.inference.api.requests import Mode, SamplingParams
+from rdchat.inference.api import HeadKind, Mode, PrefillProgress, SamplingParams, Spent, Statistics, spent_ms
+from rdchat.ui.style import DEFINITIONS, Theme
 from rdchat.ui.style.formatting import duration, prefill_text
-from rdchat.ui.style.labels import DEFINITIONS
-from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_actions import Fact, FactsLine, facts, summary
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED

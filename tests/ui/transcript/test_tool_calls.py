@@ -9,7 +9,7 @@ import shiboken6
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api import Role, ToolCall
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.tool_servers import MAX_CALLS
@@ -17,10 +17,7 @@ from rdchat.tools.definitions import ToolResult
 from rdchat.ui.files.chips import ImageTile
 from rdchat.ui.files.file_windows import ImageWindow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
-from rdchat.ui.style.buttons import IconButton
-from rdchat.ui.style.labels import visible_text
-from rdchat.ui.style.opening import ConsentPause
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import ConsentPause, IconButton, Theme, visible_text
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from tests.clocks import ManualClock
 from tests.services import fakes

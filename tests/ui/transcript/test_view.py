@@ -4,7 +4,7 @@ from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MessageStatus, ReadingPosition
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_column import MAX, OPENED
 from rdchat.ui.transcript.view import TranscriptView

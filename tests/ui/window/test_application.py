@@ -7,7 +7,7 @@ import sys
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import ON_SCREEN, MainWindow
 from tests.ui.conftest import Chat

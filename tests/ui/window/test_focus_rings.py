@@ -9,10 +9,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QTabWidget, QTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.layouts import column
-from rdchat.ui.style.opening import show_in_front
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme, column, push_button, show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import press_key

@@ -4,9 +4,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api import Dtype, LoadProgress, ModelCard
 from rdchat.inference.models.model_files import display_name
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState

@@ -13,7 +13,7 @@ from rdchat.chat.storage import message_tree
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.search import SearchQuery
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_order import Location
 from rdchat.ui.window.main_window import MainWindow
 from tests.stores import written_by_hand

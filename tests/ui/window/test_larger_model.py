@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import ModelError
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.model_offers import ModelOffer

@@ -10,10 +10,10 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.listing import ChatRow
 from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.notices import Banner
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed

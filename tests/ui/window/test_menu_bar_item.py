@@ -7,7 +7,7 @@ from PySide6.QtGui import QAction, QCloseEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import Statistics
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.menu_bar_item import MenuBarItem

@@ -12,10 +12,10 @@ from pytestqt.qtbot import QtBot
 import rdchat
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow
-from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api import FinishReason
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import press_key

@@ -13,13 +13,11 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import Role
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import FinishReason, Role, Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share

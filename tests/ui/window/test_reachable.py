@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QLabel, QMenu, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api import Mode
 from rdchat.ui.models.place_page import ServerSheet as ComputerSheet
 from rdchat.ui.settings.tools_page import ServerSheet as ToolSheet
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import help_text, shortcuts_text
 from tests.ui.conftest import Chat

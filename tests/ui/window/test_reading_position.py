@@ -1,6 +1,6 @@
 import pytest
 
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.transcript.conftest import wait_until_drawn

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon
 
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import Statistics
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

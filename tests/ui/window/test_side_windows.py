@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
 from rdchat import mac_desktop
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window import side_windows
 from rdchat.ui.window.main_window import MainWindow

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import NEW_CHAT, Message
 from rdchat.chat.storage import connections
-from rdchat.inference.api.messages import Role
+from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.reply_recorder import Reply as ChatReply
 from rdchat.services.engine.engine_request import EngineState

@@ -11,7 +11,7 @@ from rdchat.ui.conversation import notices
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.settings import settings_window
 from rdchat.ui.settings.settings_window import SettingsWindow
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

@@ -7,7 +7,7 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_object
 from rdchat.files.plain_data import plain
-from rdchat.inference.api.model_facts import TargetMatch
+from rdchat.inference.api import TargetMatch
 from rdchat.inference.drafting.checkpoints.assistant_layout import ASSISTANT
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
 from rdchat.inference.drafting.checkpoints.checkpoint import (

@@ -18,7 +18,7 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import folders_in
-from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch, describes_drafter
+from rdchat.inference.api import HeadKind, ModelCard, TargetMatch, describes_drafter
 from rdchat.inference.drafting.checkpoints.checkpoint import CONFIG, Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_folder import (
     MAX_CONFIG_BYTES,

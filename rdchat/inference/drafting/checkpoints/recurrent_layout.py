@@ -17,8 +17,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
 from rdchat.files.plain_data import plain
-from rdchat.inference.api.model_facts import APPLE_MODEL_TYPE
-from rdchat.inference.api.requests import MAX_BEAM_ROWS
+from rdchat.inference.api import APPLE_MODEL_TYPE, MAX_BEAM_ROWS
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, PublishedDrafter, not_a_drafter
 from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root

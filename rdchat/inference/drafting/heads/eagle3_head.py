@@ -23,7 +23,7 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api.requests import MAX_BEAM_ROWS
+from rdchat.inference.api import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,

@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.model_facts import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
+from rdchat.inference.api import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.models.model_settings import new_network
 from rdchat.inference.verification.device import on_gpu

@@ -24,8 +24,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
-from rdchat.inference.api.messages import ImageSpan, shift_before
-from rdchat.inference.api.requests import MAX_BEAM_ROWS
+from rdchat.inference.api import MAX_BEAM_ROWS, ImageSpan, shift_before
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root

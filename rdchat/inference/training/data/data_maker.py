@@ -25,7 +25,7 @@ from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder
-from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, conversations_in
 from rdchat.inference.training.data.seed_prompts import SeedPrompt

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten, tree_map
 
-from rdchat.inference.api.training import Phase, TrainingProgress
+from rdchat.inference.api import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import published
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.training import Phase, TrainingProgress
+from rdchat.inference.api import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers, shipped_path
 from rdchat.inference.models.safetensors_file import read_header

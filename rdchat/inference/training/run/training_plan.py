@@ -20,8 +20,7 @@ from rdchat.errors import DoesNotFitError, ModelError, RdchatError, StorageFullE
 from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
 from rdchat.files.plain_data import plain
-from rdchat.inference.api.requests import require
-from rdchat.inference.api.training import DEFAULT_TOKENS
+from rdchat.inference.api import DEFAULT_TOKENS, require
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding

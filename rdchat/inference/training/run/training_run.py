@@ -17,12 +17,23 @@ from time import monotonic
 from rdchat import __version__
 from rdchat.errors import ModelError, RdchatError, StorageError
 from rdchat.files.atomic_file import FileLock, make_folder
-from rdchat.inference.api.bench_plan import EVERYDAY_PROMPTS, Prompt
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
-from rdchat.inference.api.training import COMPARED_BEAMS, ComparedGroup, Comparison, Phase, TrainingProgress
+from rdchat.inference.api import (
+    COMPARED_BEAMS,
+    EVERYDAY_PROMPTS,
+    ChatMessage,
+    ComparedGroup,
+    Comparison,
+    DraftSettings,
+    GenerationRequest,
+    HeadKind,
+    Mode,
+    Phase,
+    Prompt,
+    Role,
+    SamplingParams,
+    Statistics,
+    TrainingProgress,
+)
 from rdchat.inference.benchmark.recording import record
 from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter

@@ -10,8 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QSpinBox, QWidget
 
-from rdchat.inference.api.requests import Mode, draft_size
-from rdchat.inference.api.training import (
+from rdchat.inference.api import (
     COMPARED_BEAMS,
     COMPARING,
     DEFAULT_TOKENS,
@@ -19,22 +18,46 @@ from rdchat.inference.api.training import (
     LOADING,
     ComparedGroup,
     Comparison,
+    Mode,
     Phase,
     TrainingOrder,
     TrainingProgress,
     TrainingStart,
+    draft_size,
 )
 from rdchat.services.models.library import Library
 from rdchat.services.models.training_control import CurvePoint, TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.plots.drawing import PlotView
 from rdchat.ui.plots.measured_plots import Curve, CurvesPlot
-from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.formatting import MACHINE, NONE, decimal, memory, percent, rate
-from rdchat.ui.style.labels import TRAINING, ElidedLabel, Separator, ThemedLabel, Throttle, set_tip, small_text
-from rdchat.ui.style.layouts import ThinBar, column, row, scrolled, show_share
-from rdchat.ui.style.opening import ask
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    LARGE,
+    MACHINE,
+    MEDIUM,
+    NONE,
+    SMALL,
+    TIGHT,
+    TRAINING,
+    ElidedLabel,
+    IconButton,
+    Separator,
+    Theme,
+    ThemedLabel,
+    ThinBar,
+    Throttle,
+    ask,
+    column,
+    decimal,
+    memory,
+    percent,
+    push_button,
+    rate,
+    row,
+    scrolled,
+    set_tip,
+    show_share,
+    small_text,
+)
 from rdchat.wording import counted, rough_time, size_text, time_left
 
 NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."

@@ -11,8 +11,7 @@ from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Ope
 from pygments.util import ClassNotFound
 from PySide6.QtGui import QTextBlock, QTextDocument, QTextLayout
 
-from rdchat.ui.style.labels import utf16_length
-from rdchat.ui.style.theme import Colors, text_look
+from rdchat.ui.style import Colors, text_look, utf16_length
 from rdchat.work.job import Job, SerialThread
 
 # The lines that are read again with each new line.

@@ -17,7 +17,7 @@ from PySide6.QtCore import QMimeData, QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
 
 from rdchat.errors import without_controls
-from rdchat.ui.style.labels import utf16_length
+from rdchat.ui.style import utf16_length
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, safe_text
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser

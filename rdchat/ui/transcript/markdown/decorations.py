@@ -17,11 +17,19 @@ from PySide6.QtCore import QObject, QPoint, QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QWheelEvent
 from PySide6.QtWidgets import QScrollBar, QTextEdit, QWidget
 
-from rdchat.ui.style.buttons import CopyButton, IconButton
-from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import discard, row
-from rdchat.ui.style.opening import ask_to_save_content
-from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
+from rdchat.ui.style import (
+    MEDIUM,
+    RADIUS,
+    SMALL,
+    TIGHT,
+    CopyButton,
+    IconButton,
+    Theme,
+    ThemedLabel,
+    ask_to_save_content,
+    discard,
+    row,
+)
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.text_formats import (

@@ -14,7 +14,7 @@ from PySide6.QtGui import (
     QTextTableCell,
 )
 
-from rdchat.ui.style.theme import ALIGNMENTS, Theme, text_look
+from rdchat.ui.style import ALIGNMENTS, Theme, text_look
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
 from rdchat.ui.transcript.markdown.text_formats import (
     FORMULAS,

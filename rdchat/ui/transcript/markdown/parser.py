@@ -13,7 +13,7 @@ from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
-from rdchat.ui.style.opening import is_openable
+from rdchat.ui.style import is_openable
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.syntax import FENCE, MAX_FORMULA, EastAsianInline, enable_syntax
 from rdchat.ui.transcript.markdown.text_formats import FORMULAS

@@ -26,11 +26,7 @@ from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.errors import without_controls
-from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import OfflineBrowser, utf16_spans
-from rdchat.ui.style.layouts import column
-from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import Theme, text_look
+from rdchat.ui.style import OfflineBrowser, TextButton, Theme, column, open_page, text_look, utf16_spans
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, display_end, safe_text
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter

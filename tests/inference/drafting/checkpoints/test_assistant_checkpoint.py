@@ -8,7 +8,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.model_facts import describes_drafter
+from rdchat.inference.api import describes_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel

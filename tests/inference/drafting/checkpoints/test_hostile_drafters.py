@@ -13,7 +13,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import CostFile
 from rdchat.inference.drafters import Drafters, ModeOptions
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter

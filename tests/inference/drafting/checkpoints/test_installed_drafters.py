@@ -10,8 +10,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.api.model_facts import HeadKind, ModelCard
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, HeadKind, Mode, ModelCard
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.installed_drafters import (
     NEAR_MODEL,

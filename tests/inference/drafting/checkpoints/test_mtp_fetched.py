@@ -8,8 +8,7 @@ import pytest
 from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.inference.api.model_facts import HeadKind, ModelCard
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, HeadKind, Mode, ModelCard
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from rdchat.inference.session import ChatSession

@@ -10,10 +10,7 @@ import mlx.nn as nn
 import pytest
 
 from rdchat import machine, paths
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, HeadKind, Mode, ReplyEnd, Statistics
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading

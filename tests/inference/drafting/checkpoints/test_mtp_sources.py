@@ -13,9 +13,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ModeOption
-from rdchat.inference.api.model_facts import HeadKind, MemoryRoom
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModeOption
 from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import OWN_LAYERS, fitting_drafters

@@ -13,7 +13,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api import BeamShape
 from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel

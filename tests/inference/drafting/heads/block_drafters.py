@@ -9,8 +9,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.api import BeamShape, GenerationRequest, ReplyEnd
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -7,7 +7,7 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api import BeamShape
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.eagle3_head import (
     BoundEagle3Head,

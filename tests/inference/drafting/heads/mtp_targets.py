@@ -9,8 +9,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.api import DraftSettings, GenerationRequest, ReplyEnd
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.drafting.checkpoints.drafter_folders import with_files

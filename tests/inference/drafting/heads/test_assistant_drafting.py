@@ -9,9 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape, DraftSettings, Mode
+from rdchat.inference.api import BeamShape, DraftKind, DraftSettings, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape, SamplingParams
+from rdchat.inference.api import BeamShape, DraftKind, ReplyEnd, SamplingParams, TokenEvent
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.beam_search import PathScorer, search
 from rdchat.inference.drafting.head_drafter import HeadModel

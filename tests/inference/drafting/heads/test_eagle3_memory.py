@@ -9,9 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.api import BeamShape, ChatMessage, GenerationRequest, ReplyEnd, Role
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -8,8 +8,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api import BeamShape, DraftKind
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api import BeamShape
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import HeadState, Root

@@ -4,8 +4,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import Prompt
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api import Prompt, Statistics
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding

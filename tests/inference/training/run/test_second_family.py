@@ -12,9 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.api.training import Phase
+from rdchat.inference.api import BeamShape, GenerationRequest, Phase, ReplyEnd
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel

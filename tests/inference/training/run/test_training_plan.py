@@ -19,7 +19,7 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.api.model_facts import Capability, DraftKind
+from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding

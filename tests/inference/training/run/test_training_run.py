@@ -10,8 +10,7 @@ import pytest
 
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.atomic_file import FileLock
-from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.training import Phase, TrainingProgress
+from rdchat.inference.api import HeadKind, Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.training.data import data_maker

@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.models.discover_page import DiscoverPage
-from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style import ThemedLabel
 from tests.ui.models.page_steps import until
 
 

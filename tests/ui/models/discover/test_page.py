@@ -15,8 +15,7 @@ from rdchat.services.models.hub_search import ModelDetails
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.entries import share
 from rdchat.ui.models.models_window import ModelsWindow
-from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import TextButton, Theme
 from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.ui.conftest import Chat

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.models_window import ModelsWindow
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from tests.hub.hub_server import HubServer
 from tests.ui.conftest import Chat
 

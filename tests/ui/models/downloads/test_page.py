@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import StorageLockedError
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api import ModelCard
 from rdchat.services.models.fit import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow

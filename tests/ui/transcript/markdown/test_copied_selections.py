@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QClipboard, QGuiApplication, QMouseEvent
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.copying import CopyForm, forms_of
 from rdchat.ui.transcript.markdown.parser import PlainParser
 from tests.ui.transcript.conftest import body_of, copied, highlighted, select, select_text

@@ -1,7 +1,7 @@
 # ruff: noqa: RUF001  full-width punctuation is what these tests are about
 import pytest
 
-from rdchat.ui.style.opening import is_openable
+from rdchat.ui.style import is_openable
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, safe_text
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of

@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QTextTable
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.decorations import ScrollBar
 from rdchat.ui.transcript.markdown.text_body import TextBody

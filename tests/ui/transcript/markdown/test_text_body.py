@@ -8,7 +8,7 @@ from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.markdown.parser import PlainParser
 from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.storage.search_text import WordMatcher
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.decorations import ScrollBar, file_name
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.shown_widgets import click_on, press_key
