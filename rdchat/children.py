@@ -28,7 +28,7 @@ CHILDREN = {
     "training": "rdchat.inference.training.training_child",
     "transfer": "rdchat.chat.transfer.transfer_process",
     "files": "rdchat.chat.attachments.file_reader",
-    "formulas": "rdchat.chat.formulas.formulas_child",
+    "formulas": "rdchat.chat.formulas",
     "tools": "rdchat.tools.tools_child",
     "rank": "rdchat.inference.rank_processes.rank_child",
 }

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.chat.formulas import FormulaDrawer
 from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import ImageRefusedError, ModelError, StorageError

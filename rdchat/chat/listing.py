@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
-from rdchat.chat.conversation import Conversation, Folder
+from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.stored_rows import END_OF_DATES, conversations
 
@@ -28,8 +28,6 @@ _ARCHIVED = f"{_HERE} AND archived_at IS NOT NULL"
 _DELETED = "deleted_at IS NOT NULL AND unlisted = 0"
 
 type Key = tuple[str, object]
-_REMOVED = Conversation(id=0, title="", created_at=None, updated_at=None)
-"""Stands for a chat that was removed after the rows were counted, until they are counted again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +232,8 @@ class Listing(Sequence[Row]):
                 self._pages.clear()
             read = self._spans.read_chats(part, page * _PAGE, _PAGE)
             expected = min(_PAGE, part.count - page * _PAGE)
-            self._pages[number, page] = read + [_REMOVED] * (expected - len(read))
+            # Until the rows are counted again, an empty one stands for a chat that was removed meanwhile.
+            self._pages[number, page] = read + [NEW_CHAT] * (expected - len(read))
         return self._pages[number, page]
 
     @property

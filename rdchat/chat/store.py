@@ -40,25 +40,25 @@ from rdchat.chat.storage.message_tree import (
     repair_tree,
 )
 from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
-from rdchat.chat.storage.stored_messages import (
-    MessageReader,
+from rdchat.chat.storage.stored_chats import (
     add_files,
     file_from,
     file_text,
+    insert_in_steps,
     insert_message,
+    path_to,
+    read_chat,
     read_message,
 )
 from rdchat.chat.storage.stored_rows import (
     END_OF_DATES,
     NO_DATE,
     assignment,
-    chats_with_caches,
     conversations,
     message_row,
     options_columns,
     text_column,
 )
-from rdchat.chat.storage.whole_chat import insert_in_steps, read_chat
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import temporary_folder
@@ -304,23 +304,19 @@ class ConversationStore(Database):
     def _set(self, assignment: str, *parameters: object) -> None:
         self.execute(f"UPDATE conversations SET {assignment} WHERE id = ?", *parameters)
 
-    def chats_with_caches(self) -> list[tuple[int, float | None]]:
-        """Return id and date of the chats whose caches may be kept on disk. Any thread may call this."""
-        return chats_with_caches(self.rows)
-
     # Messages
 
     @_by_id
     def messages(self, conversation_id: int) -> MessagePath:
         """Return the active path, from the root to its last message."""
         leaf = self.rows(LATEST, conversation_id)
-        return MessageReader(self, conversation_id).path_to(leaf[0][0]) if leaf else MessagePath()
+        return path_to(self.rows, conversation_id, leaf[0][0]) if leaf else MessagePath()
 
     @_by_id
     def path_to(self, message_id: int) -> MessagePath:
         """Return the messages from the root to this one; empty if it does not exist."""
         chat = self.rows("SELECT conversation_id FROM messages WHERE id = ?", message_id)
-        return MessageReader(self, chat[0][0]).path_to(message_id) if chat else MessagePath()
+        return path_to(self.rows, chat[0][0], message_id) if chat else MessagePath()
 
     @_by_id
     def message(self, message_id: int) -> Message:

@@ -36,6 +36,8 @@ _LOCK_POLL_S = 0.2
 _PREFIX = "rdchat-private-"
 _LOCK = "lock"
 _FILES = "files"
+PARTIAL = "part-"
+"""Begins the names of files that are being written."""
 
 
 def flush_to_disk(path: Path) -> None:
@@ -59,7 +61,7 @@ def flush_to_disk(path: Path) -> None:
 
 def temporary_of(path: Path) -> Path:
     """Return the temporary path that `atomic_file` writes to."""
-    return path.with_name(f"part-{path.name}")
+    return path.with_name(f"{PARTIAL}{path.name}")
 
 
 @contextmanager
@@ -105,17 +107,33 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(data), encoding="utf-8")
 
 
+def write_unflushed(path: Path, *parts: bytes) -> None:
+    """Write a file of a cache, completely or not at all: a kill leaves at most a partial file of another name.
+
+    It is not flushed to the drive, so a power loss may leave a file that is not complete.
+
+    Raises:
+        OSError: If it cannot be written; nothing is left then.
+    """
+    partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            for part in parts:
+                file.write(part)
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
 def write_cache_file(file: Path, text: str) -> None:
     """Write a cache file, replacing an older one at once; a failure costs only time and is logged."""
-    temporary = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        temporary.replace(file)
+        write_unflushed(file, text.encode("utf-8", "replace"))
     except OSError as error:
         _LOG.warning("%s could not be cached: %s", file.name, error)
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

@@ -15,14 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from rdchat import host
+from rdchat.files.atomic_file import PARTIAL
 
 # Other programs' backups leave out a folder with this file: https://bford.info/cachedir
 _TAG = "CACHEDIR.TAG"
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat's chats\n"
 _REMOVED = "removed-"
-PARTIAL = "part-"
-"""Begins the names of files that are being written."""
-# Of such a file: whoever wrote it has ended.
+# Of a file that is being written: whoever wrote it has ended.
 _ABANDONED_S = 24 * 3600
 # All caches together take at most 1/n of the disk's space that they or nobody takes.
 _DISK_SHARE = 10
@@ -94,26 +93,6 @@ def remove_folders(top: Path, store: Path | None = None, names_to_keep: Callable
         with suppress(OSError):
             if partial.lstat().st_mtime < time.time() - _ABANDONED_S:
                 partial.unlink()
-
-
-def write_whole(path: Path, *parts: bytes) -> None:
-    """Write a file of a cache, completely or not at all: a kill leaves at most a partial file of another name.
-
-    It is not flushed to the drive: after a power loss the file's checksum finds what is missing.
-
-    Raises:
-        OSError: If it cannot be written; nothing is left then.
-    """
-    partial = path.with_name(f"{PARTIAL}{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            for part in parts:
-                file.write(part)
-        partial.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
 
 
 def used_bytes(top: Path) -> int:

@@ -12,6 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from rdchat import paths
 from rdchat.chat.conversation import Conversation, Folder, is_temporary
 from rdchat.chat.settings import Settings
+from rdchat.chat.storage.stored_rows import chats_with_caches
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.files import cache_folders
@@ -104,7 +105,7 @@ class DiskCacheControl(QObject):
             folders = self._store.organiser.folders()
             before = self._files
             self._files = {file.digest for each in folders for file in each.files}
-            chats = self._store.chats_with_caches() if keeps_chats and before <= self._files else ()
+            chats = chats_with_caches(self._store.rows) if keeps_chats and before <= self._files else ()
             projects = [self._project_path(each).name for each in folders if each.files]
             return [*projects, *(self._path(*chat).name for chat in chats)]
 

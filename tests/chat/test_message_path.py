@@ -8,9 +8,10 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, cut_of, from_cut, uncut
-from rdchat.chat.storage import message_tree
+from rdchat.chat.storage import message_tree, stored_chats
+from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.message_tree import MessageTree
-from rdchat.chat.storage.stored_messages import MessageReader
+from rdchat.chat.storage.stored_chats import read_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
@@ -27,13 +28,12 @@ COUNT = 300
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ids of messages that are read on the store's connection, in order."""
     ids: list[int] = []
-    whole = MessageReader.read_messages
 
-    def count(reader: MessageReader, some: Sequence[int]) -> list[Message]:
+    def count(rows: Rows, chat: int, some: Sequence[int]) -> list[Message]:
         ids.extend(some)
-        return whole(reader, some)
+        return read_messages(rows, chat, some)
 
-    monkeypatch.setattr(MessageReader, "read_messages", count)
+    monkeypatch.setattr(stored_chats, "read_messages", count)
     return ids
 
 

@@ -14,8 +14,7 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import MIGRATIONS
 from rdchat.chat.storage.search import SearchQuery, SearchReader
-from rdchat.chat.storage.stored_messages import MessageReader
-from rdchat.chat.storage.whole_chat import read_chat
+from rdchat.chat.storage.stored_chats import read_chat, read_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import rdchat_json
 from rdchat.chat.transfer.exporting import as_markdown
@@ -121,7 +120,7 @@ def test_damaged_calls_leave_the_message_to_be_read(store: ConversationStore, pa
     for damaged in ("", "{", "1", "{}", "[1]", '["a"]', '[{"name": "a"}]', wrong, "[" * 100_000, '{"name": 1}'):
         with written_by_hand(store) as connection:
             connection.execute("UPDATE messages SET tool_calls = ? WHERE id = ?", (damaged, path[1].id))
-        read = MessageReader(store, path[0].conversation_id).read_messages([path[1].id])
+        read = read_messages(store.rows, path[0].conversation_id, [path[1].id])
         assert (read[0].text, read[0].tool_calls) == ("Yes.", ())
 
 

@@ -49,6 +49,14 @@ _NO_TEXT = (
     (b"GGUF", ("{name} is a GGUF model, which rdchat does not read.", "Look for its MLX version in Discover.")),
     (b"bplist", ("{name} is a binary property list.", "Convert it to XML first.")),
 )
+# ZIP archives of other formats, by the beginning of a name in them.
+_IN_ZIP = {
+    "xl/workbook.xml": ("{name} is a spreadsheet.", "Save the sheet that you need as CSV."),
+    "ppt/presentation.xml": ("{name} is a presentation.", "Save it as PDF."),
+    "content.xml": ("{name} is an OpenDocument file.", "Save it as DOCX, CSV or PDF."),
+    "Index/": ("{name} is a Pages, Numbers or Keynote document.", "Export it as PDF, DOCX or CSV."),
+    "META-INF/container.xml": ("{name} is an EPUB book.", "Save it as PDF or HTML."),
+}
 _BINARY = "{name} is a binary file without text that rdchat can read.", "Export it as text, CSV or PDF."
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -110,8 +118,9 @@ def is_image(path: Path) -> bool:
 def begins_as_image(head: bytes) -> bool:
     """Return whether the first bytes of a file are those of an image."""
     image = format_of(head)
-    begins = image is not None or UNREAD.match(head) is not None
-    return begins and ((image is not None and bool(image.brands)) or not _is_text(head))
+    if image is not None and image.brands:
+        return True
+    return (image is not None or UNREAD.match(head) is not None) and not _is_text(head)
 
 
 def _refuse_known(head: bytes, name: str) -> None:
@@ -140,17 +149,10 @@ def kind_in_zip(members: set[str], name: str) -> FileKind:
     # Word for the web writes `document2.xml`.
     if any(each.startswith("word/document") for each in members):
         return FileKind.DOCX
-    if "xl/workbook.xml" in members:
-        raise refused(("{name} is a spreadsheet.", "Save the sheet that you need as CSV."), name)
-    if "ppt/presentation.xml" in members:
-        raise refused(("{name} is a presentation.", "Save it as PDF."), name)
-    if "content.xml" in members:
-        raise refused(("{name} is an OpenDocument file.", "Save it as DOCX, CSV or PDF."), name)
-    if any(each.startswith("Index/") for each in members):
-        raise refused(("{name} is a Pages, Numbers or Keynote document.", "Export it as PDF, DOCX or CSV."), name)
-    if "META-INF/container.xml" in members:
-        raise refused(("{name} is an EPUB book.", "Save it as PDF or HTML."), name)
-    raise refused(_ARCHIVE, name)
+    refusals = (
+        refusal for beginning, refusal in _IN_ZIP.items() if any(each.startswith(beginning) for each in members)
+    )
+    raise refused(next(refusals, _ARCHIVE), name)
 
 
 def refused(refusal: tuple[str, str], name: str) -> FileRefusedError:

@@ -76,7 +76,7 @@ def conversations(rows: Rows, where: str, *parameters: object) -> list[Conversat
 
 
 def chats_with_caches(rows: Rows) -> list[tuple[int, float | None]]:
-    """Return id and date of the chats whose caches may be kept on disk."""
+    """Return id and date of the chats whose caches may be kept on disk. Any thread may call this."""
     results = rows("SELECT id, created_at, own_options FROM conversations WHERE deleted_at IS NULL AND unlisted <> 1")
     return [(chat_id, _date(created)) for chat_id, created, own in results if _own_options(own).keep_cache]
 

@@ -18,14 +18,14 @@ from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
-from rdchat.chat.storage.stored_messages import add_image, folders_listed, store_project
+from rdchat.chat.storage.stored_chats import FullChat, add_image, folders_listed, insert_in_steps, store_project
 from rdchat.chat.storage.stored_rows import text_column
-from rdchat.chat.storage.whole_chat import FullChat, insert_in_steps
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api import Role
+from rdchat.wording import counted
 from rdchat.work.job import CancelledError, Job
 
 _REPORT_INTERVAL_S = 0.05
@@ -177,8 +177,9 @@ class TaskProgress:
 
 def counted_parts(parts: Mapping[str, int]) -> str:
     """Return such as `2 images, 1 tool call`; parts with an empty name are left out."""
-    return ", ".join(f"{number:,} {name}{'s' if number > 1 and not name.endswith('s') else ''}"
-                     for name, number in parts.items() if name and number)  # fmt: skip
+    irregular = {name: name for name in parts if name.endswith("s")}
+    named = (counted(number, name, irregular.get(name, "")) for name, number in parts.items() if name and number)
+    return ", ".join(named)
 
 
 def chat_frame(chat: FullChat, fallback_date: float) -> Frame:

@@ -19,8 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.storage.connections import reading, rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.stored_messages import folders_listed
-from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, read_project, visible_ids
+from rdchat.chat.storage.stored_chats import (
+    DamagedChatError,
+    FullChat,
+    folders_listed,
+    read_chat,
+    read_project,
+    visible_ids,
+)
 from rdchat.chat.transfer import chatgpt, rdchat_json
 from rdchat.chat.transfer.backups import DATABASE, PREPARED, back_up, prepare
 from rdchat.chat.transfer.chat_apps import JAN, LIBRECHAT, LM_STUDIO, MESSAGES, THREAD, is_jan, jan_chat, jan_lines

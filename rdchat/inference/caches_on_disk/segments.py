@@ -21,7 +21,7 @@ import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.files.cache_folders import write_whole
+from rdchat.files.atomic_file import write_unflushed
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
 from rdchat.inference.verification.device import array_of, fetch
@@ -190,8 +190,8 @@ class CacheLayout:
         return b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
 
     def write_segment(self, folder: Path, segment: Segment, data: bytes) -> None:
-        """Write a segment's file; see `write_whole`."""
-        write_whole(folder / segment.name, self._header(segment, zlib.crc32(data)), data)
+        """Write a segment's file; see `write_unflushed`."""
+        write_unflushed(folder / segment.name, self._header(segment, zlib.crc32(data)), data)
 
     def read_segment(self, folder: Path, segment: Segment) -> list[mx.array] | None:
         """Return a segment's arrays; None without its file, and where it is not exactly as `write_segment` makes it.

@@ -16,7 +16,8 @@ from pathlib import Path
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.files.cache_folders import make_room, write_whole
+from rdchat.files.atomic_file import write_unflushed
+from rdchat.files.cache_folders import make_room
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api import CacheFolder
 from rdchat.inference.models.model_locations import stamp_of
@@ -66,7 +67,7 @@ def write_rows(keep: CacheFolder, key: str, arrays: Sequence[mx.array]) -> None:
         # Not its parents: the chat may be deleted, or its caches cleared.
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if make_room(keep.path.parent, keep.limit_bytes, len(header) + len(data), spared=path.parent):
-            write_whole(path, header, data)
+            write_unflushed(path, header, data)
     except FileNotFoundError:
         pass
     except OSError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
+from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
 from rdchat.chat.store import ConversationStore
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.full_samples import FULL, READERS, places

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_MESSAGE_CHARACTERS, FileKind, ReadFile, attached
-from rdchat.chat.storage.whole_chat import FullChat
+from rdchat.chat.storage.stored_chats import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.chat.transfer.rdchat_json import read as read_ours

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
+from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from tests.chat.transfer.full_samples import FULL, NUMBERED, NUMBERS, READERS, Path, places
 

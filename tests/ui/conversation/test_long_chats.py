@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.storage.stored_messages import MessageReader
+from rdchat.chat.storage import stored_chats
+from rdchat.chat.storage.connections import Rows
+from rdchat.chat.storage.stored_chats import read_messages
 from rdchat.errors import StorageError
 from rdchat.inference.api import FinishReason, Role
 from rdchat.ui.window.main_window import MainWindow
@@ -35,13 +37,12 @@ def test_opening_a_long_chat_reads_what_is_shown(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    whole = MessageReader.read_messages
 
-    def count(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
+    def count(rows: Rows, chat: int, ids: Sequence[int]) -> list[Message]:
         read.extend(ids)
-        return whole(reader, ids)
+        return read_messages(rows, chat, ids)
 
-    monkeypatch.setattr(MessageReader, "read_messages", count)
+    monkeypatch.setattr(stored_chats, "read_messages", count)
     chat.open.open_chat(long_chat)
     chat.qtbot.wait(600)  # the context is counted, and what is above is drawn
     transcript = window.conversation.transcript
@@ -68,15 +69,14 @@ def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, lo
 def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = MessageReader.read_messages
     is_broken = False
 
-    def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
+    def read(rows: Rows, chat: int, ids: Sequence[int]) -> list[Message]:
         if is_broken:
             raise StorageError("The disk does not answer.", "Try again.")
-        return whole(reader, ids)
+        return read_messages(rows, chat, ids)
 
-    monkeypatch.setattr(MessageReader, "read_messages", read)
+    monkeypatch.setattr(stored_chats, "read_messages", read)
     chat.open.open_chat(long_chat)
     transcript = window.conversation.transcript
     shown = [widget.message.id for widget in transcript.widgets.values()]
@@ -100,19 +100,18 @@ class SlowDisk:
         self.begun = threading.Event()
         self.threads = set[int]()
         self.error: StorageError | None = None
-        whole = MessageReader.read_messages
 
-        def read(reader: MessageReader, ids: Sequence[int]) -> list[Message]:
+        def read(rows: Rows, chat: int, ids: Sequence[int]) -> list[Message]:
             if threading.current_thread() is threading.main_thread():
-                return whole(reader, ids)
+                return read_messages(rows, chat, ids)
             self.threads.add(threading.get_ident())
             self.begun.set()
             assert self.go.wait(60)
             if self.error:
                 raise self.error
-            return whole(reader, ids)
+            return read_messages(rows, chat, ids)
 
-        monkeypatch.setattr(MessageReader, "read_messages", read)
+        monkeypatch.setattr(stored_chats, "read_messages", read)
 
 
 @pytest.fixture

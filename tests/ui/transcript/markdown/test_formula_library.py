@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.formulas.formula_drawer import Formula, FormulaDrawer
+from rdchat.chat.formulas import Formula, FormulaDrawer
 from rdchat.ui.transcript.markdown.text_formats import FormulaLibrary
 
 

@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtGui import QFontMetrics, QGuiApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.formulas.formula_drawer import UNITS, Formula
+from rdchat.chat.formulas import UNITS, draw_formula
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
@@ -16,14 +16,6 @@ from rdchat.ui.transcript.markdown.text_formats import FORMULAS, TextFormats, fo
 from tests.ui.transcript.conftest import draw, new_body
 
 OBJECT = "\ufffc"
-
-
-def drawn_formula(tex: str) -> Formula | None:
-    from rdchat.chat.formulas.formulas_child import (
-        draw_formula,  # here, as few of those that collect these tests run them
-    )
-
-    return draw_formula(tex, True)
 
 
 def parsed(source: str) -> list[Block]:
@@ -101,14 +93,14 @@ def test_prices_code_and_single_dollars_are_no_formulas(source: str) -> None:
     ],
 )  # fmt: skip
 def test_common_formulas_are_drawn(tex: str) -> None:
-    formula = drawn_formula(tex)
+    formula = draw_formula(tex, True)
     assert formula.width > 4
     assert formula.ascent + formula.depth > 4
 
 
 @pytest.mark.parametrize("tex", [r"\notacommand{x}", r"\frac{a", r"\mathop{foo}", "{" * 1500, "", r"\begin{x}"])
 def test_what_cannot_be_drawn_whole_is_not_drawn(tex: str) -> None:
-    assert drawn_formula(tex) is None
+    assert draw_formula(tex, True) is None
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +127,7 @@ def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, bod
     assert QGuiApplication.clipboard().text() == "So $\\frac{a}{b}$ and\n\n$$\n\\frac{a}{b}\n$$\n\n• \\(y\\) end"
     body.heightForWidth(400)  # lays it out
     formula = body.document().firstBlock().next()
-    drawn = drawn_formula("\\frac{a}{b}")
+    drawn = draw_formula("\\frac{a}{b}", True)
     tall = (drawn.ascent + drawn.depth) / UNITS * body.fontMetrics().ascent()
     assert body.document().documentLayout().blockBoundingRect(formula).height() >= tall  # it overlaps nothing
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from rdchat import host
-from rdchat.chat.formulas.formula_drawer import FormulaDrawer
+from rdchat.chat.formulas import FormulaDrawer
 from rdchat.work.served import packed, read_message
 
 # answers a formula's own length as its width, and misbehaves where the formula says so
@@ -97,7 +97,7 @@ def test_the_apps_own_process_draws_and_ends_with_its_input_in_the_midst_of_a_fo
 @pytest.mark.slow
 def test_the_process_does_not_outlive_the_one_that_asks() -> None:
     code = (
-        "from rdchat.chat.formulas.formula_drawer import FormulaDrawer as D; d = D();"
+        "from rdchat.chat.formulas import FormulaDrawer as D; d = D();"
         "d.draw_formula('x', True); print(d.child.pid, flush=True); import time; time.sleep(60)"
     )
     asking = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

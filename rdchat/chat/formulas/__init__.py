@@ -1,1 +1,0 @@
-"""Draws TeX formulas in a child process."""
