@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rdchat.errors import ModelError, OutOfMemoryError, RdchatError
 from rdchat.inference.api import DRAFTERS, DrafterFit, DraftKind, DraftSettings, LoadProgress, Mode, ModeOption
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rdchat.inference.api import Mode
-from rdchat.inference.auto import measuring, state
+from rdchat.inference.auto import auto_drafter, measuring
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
@@ -21,7 +21,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [(COPY, GREEDY), (CODE, {"temperature"
 def test_the_reply_is_that_of_plain_decoding(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_TRIALS", 1)
     for name in ("NEAR_ROWS", "DEEP_ROWS"):  # all else is measured as ever
-        monkeypatch.setattr(state, name, (1, 4, 16))
+        monkeypatch.setattr(auto_drafter, name, (1, 4, 16))
     monkeypatch.setattr(measuring, "DEEP", (256,))
     session = ChatSession(model)
     undrafted = [plain(model, request(prompt, sampling)) for prompt, sampling in ASKED]

@@ -16,8 +16,8 @@ import numpy as np
 
 from rdchat.errors import DeviceError, ModelError
 from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
+from rdchat.inference.auto.auto_drafter import AutoState
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
-from rdchat.inference.auto.state import AutoState
 from rdchat.inference.benchmark.runner import gap_of, score_gap
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel

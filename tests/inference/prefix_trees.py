@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.verifier import PrefixTree
 
 
 def tree_of_beams(beams: Sequence[Sequence[int]]) -> PrefixTree:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.inference.api import DraftSettings, Mode
+from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
-from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel

@@ -6,8 +6,7 @@ import pytest
 
 import rdchat.inference.drafters as drafters
 from rdchat.inference.api import DraftSettings, Mode, ReplyEnd
-from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
-from rdchat.inference.auto.plan import MAX_ROWS
+from rdchat.inference.auto.cost_model import MAX_ROWS, PLAIN_STEP, Part
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup_index import max_nodes
 from rdchat.inference.session import ChatSession

@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.inference.api import BeamShape, GenerationRequest, Mode, ReplyEnd
-from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

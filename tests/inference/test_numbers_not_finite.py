@@ -13,7 +13,7 @@ from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
 from rdchat.inference.api import DraftSettings, GenerationEvent, GenerationRequest, Mode, ReplyEnd, TokenEvent
-from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -9,8 +9,8 @@ import pytest
 
 import rdchat.inference.drafters as drafters
 from rdchat.inference.api import BeamShape, DraftSettings, GenerationRequest, Mode, ReplyEnd
-from rdchat.inference.auto.plan import WIDTH
-from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AvailableDrafters
+from rdchat.inference.auto.planner import WIDTH
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.beam_search import NodePool, best_nodes
 from rdchat.inference.drafting.draft_model import DraftModelDrafter

@@ -26,8 +26,7 @@ from rdchat.inference.api import (
     ShapeKind,
     TokenEvent,
 )
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AutoDrafter, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher, mask_of

@@ -16,7 +16,7 @@ from rdchat import host
 from rdchat.inference import blas
 from rdchat.inference import session as session_module
 from rdchat.inference.api import DraftSettings, GenerationRequest, LoadProgress, Mode, ReplyEnd, not_prepared
-from rdchat.inference.auto.state import AutoState
+from rdchat.inference.auto.auto_drafter import AutoState
 from rdchat.inference.decoding.autoregressive import TreeLogProbs
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafters import Drafters

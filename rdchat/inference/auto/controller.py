@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rdchat.inference.api import AutoChoice, EarlierReplies, Mode
-from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan
-from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, Source, explanation, lookup_drafts
+from rdchat.inference.auto.cost_model import MAX_ROWS
+from rdchat.inference.auto.planner import AcceptanceEstimates, Choice, Plan, Planner, Source, explanation, lookup_drafts
 from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, Phrases
 

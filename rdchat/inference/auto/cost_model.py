@@ -12,18 +12,25 @@ from math import exp, log
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api import Mode
-from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, ROWS, Floats
 from rdchat.inference.models.safetensors_file import target_hash
 
+Floats = npt.NDArray[np.float64]
 # Milliseconds by two numbers; see `Part`.
 Costs = Mapping[tuple[int, int], float]
 
+# Maximum rows of a verified tree: on every known machine, further nodes cost more than they bring. On the cost curves
+# of `tests/inference/auto/chips.py`, 48 gain nothing on seven, and on the others at most 2.6 %.
+MAX_ROWS = 32
+ROWS = np.arange(MAX_ROWS + 1)
+# Tokens of a beam, the root included.
+LENGTHS = (2, 3, 4, 5, 6, 8)
 # Tokens in the cache where drafts are measured; calls are measured at more depths.
 NEAR = 128
 # Stands for a number of rows: a step of plain decoding, with the next one already queued.

@@ -15,11 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api import Mode
-from rdchat.inference.auto.cost_model import CostModel
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, LONGEST, MAX_ROWS, ROWS, Choice, Floats, Plan
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, ROWS, CostModel, Floats
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LookupEstimate, LookupTree, Rate
 
+# Beams of a head's draft, where the target takes trees.
+WIDTH = 4
+LONGEST = LENGTHS[-1]
+# Steps of a draft model.
+DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)
 # Chance that the target accepts the first choice of a drafter head.
 _HEAD_CHANCE = 0.6
 # The same for a draft model: 0.83 to 0.87 with the pair in docs/benchmarks.md.
@@ -29,6 +33,59 @@ _RUNNER_UPS = 0.85
 # Rounds over which a draft model's catching up is spread.
 _SPREAD = 16
 Rows = npt.NDArray[np.int_]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to draft for a target call.
+
+    Attributes:
+        mode: The drafter; `off` for a plain step.
+        width: Beams of a head's draft; 1 for a chain, 0 in a plain step.
+        length: Tokens of the longest path, the root included.
+        nodes: Nodes of the tree, the root included.
+        rows: Rows of the call: the nodes, with padding where a larger number of rows is cheaper.
+    """
+
+    mode: Mode = Mode.OFF
+    width: int = 0
+    length: int = 1
+    nodes: int = 1
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A plan and its expected result.
+
+    Attributes:
+        plan: What to draft.
+        tokens: Expected tokens of the call.
+        ms: Expected time of the call, draft and host included.
+        plain_ms: Time of a plain step at the same depth.
+        rate: Tokens per millisecond of the best drafter that can always draft, or of plain decoding.
+    """
+
+    plan: Plan
+    tokens: float
+    ms: float
+    plain_ms: float
+    rate: float
+
+    @property
+    def gain(self) -> float:
+        """Expected tokens minus those that its time would bring at `rate`; below 0 plain decoding is better."""
+        return self.tokens - 1 - self.rate * (self.ms - self.plain_ms)
+
+    @property
+    def cost(self) -> float:
+        """The call's time divided by a plain step's."""
+        return self.ms / self.plain_ms
+
+    @property
+    def speedup(self) -> float:
+        """Expected speed over plain decoding."""
+        return self.tokens / self.cost
 
 
 class DraftEstimate:

@@ -19,8 +19,7 @@ from rdchat.inference.decoding.reductions import check_finite, finite_rows, log_
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.verification.device import fetch
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree
 
 # Tokens chosen from the whole vocabulary after a quick choice that was not sure: at first, and at most.
 _SLOWLY = 4

@@ -26,8 +26,7 @@ from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import filter_border, gumbel_of, has_filter, noise_keys, penalize
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree
 
 # Number of tokens considered; where a filter keeps more, the draft lacks the others.
 _CANDIDATES = 64

@@ -32,9 +32,9 @@ from rdchat.inference.sharding.model_split import check_sum, part_of
 from rdchat.inference.verification.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache, Operation, Tree, first_offset
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.state_layers import wrap_call
 from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PrefixTree
 
 # Integers of the first sum; nearly every message fits into it.
 _SIZE = 256

@@ -21,10 +21,15 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
-from rdchat.inference.verification.delta_tree import MAX_DEPTH, delta_outputs
 from rdchat.inference.verification.round_cache import RoundArraysCache
 from rdchat.inference.verification.state_round import Rows, StateRound, Sums
-from rdchat.inference.verification.state_space import decayed_state, state_space_after, state_space_sums
+from rdchat.inference.verification.tree_recurrences import (
+    MAX_DEPTH,
+    decayed_state,
+    delta_outputs,
+    state_space_after,
+    state_space_sums,
+)
 
 # From rows, the state before them, the other arguments of a recurrence and the rows that count, to the state after.
 type _StateAfter = Callable[[Rows, mx.array, Mapping[str, Any], mx.array | None], mx.array]

@@ -6,11 +6,9 @@ from dataclasses import replace
 import numpy as np
 
 from rdchat.inference.api import GenerationEvent, GenerationRequest, Mode
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan
-from rdchat.inference.auto.planner import Drafts, Planner
-from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
+from rdchat.inference.auto.cost_model import MAX_ROWS, PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.planner import Choice, Drafts, Plan, Planner
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.draft_model import DraftModel

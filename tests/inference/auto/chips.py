@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, CostModel, Part
 
 # Time of a plain step; only ratios matter.
 STEP_MS = 20.0

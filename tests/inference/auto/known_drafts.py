@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api import GenerationRequest, ReplyEnd, SamplingParams
-from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH
-from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate
-from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AutoState, AvailableDrafters
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.planner import WIDTH, AcceptanceEstimates, DraftEstimate
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import iterator_of

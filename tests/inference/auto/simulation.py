@@ -7,9 +7,17 @@ import numpy as np
 
 from rdchat.inference.api import BeamShape, Mode
 from rdchat.inference.auto.controller import ChosenRound, Controller
-from rdchat.inference.auto.cost_model import CostModel
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, MAX_ROWS, WIDTH, Plan
-from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate, Planner, Source, head_source
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, CostModel
+from rdchat.inference.auto.planner import (
+    LONGEST,
+    WIDTH,
+    AcceptanceEstimates,
+    DraftEstimate,
+    Plan,
+    Planner,
+    Source,
+    head_source,
+)
 from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan, decode
 from rdchat.inference.drafting.beam_search import NodePool
 from tests.inference.auto.chips import STEP_MS, Chip

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, ROWS
-from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate, usual_accepted
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, ROWS
+from rdchat.inference.auto.planner import DRAFT_TOKENS, AcceptanceEstimates, DraftEstimate, usual_accepted
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LONGEST_MATCH, LookupEstimate, Rate
 from tests.inference.auto.simulation import Drafting, estimate_of

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api import DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
-from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
 from rdchat.inference.auto.controller import ChosenRound, Controller
-from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LONGEST, MAX_ROWS, Choice, Plan
-from rdchat.inference.auto.planner import Drafts, Planner, draft_model_source
-from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.auto.cost_model import MAX_ROWS, PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.planner import LONGEST, Choice, Drafts, Plan, Planner, draft_model_source
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

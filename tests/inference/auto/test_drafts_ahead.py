@@ -2,9 +2,8 @@
 
 from rdchat.inference.api import Mode
 from rdchat.inference.auto.controller import Controller
-from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan
-from rdchat.inference.auto.planner import AcceptanceEstimates, Planner
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.planner import WIDTH, AcceptanceEstimates, Plan, Planner
 
 ROUND = Plan(Mode.DRAFTER, 4, 5, 8, 8)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api import Capability, DraftKind
-from rdchat.inference.auto.cost_model import NEAR
+from rdchat.inference.auto.cost_model import MAX_ROWS, NEAR
 from rdchat.inference.auto.measuring import (
     NEAR_ROWS,
     Measurement,
@@ -18,7 +18,6 @@ from rdchat.inference.auto.measuring import (
     measure_calls,
     measure_draft_model,
 )
-from rdchat.inference.auto.plan import MAX_ROWS
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms

@@ -5,13 +5,11 @@ from dataclasses import replace
 import pytest
 
 from rdchat.inference.api import ChatMessage, Mode, ReplyEnd, Role
-from rdchat.inference.auto.auto_drafter import AutoDrafter
+from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
 from rdchat.inference.auto.controller import ChosenRound
-from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, NEAR, PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.measuring import measure_beams
-from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Choice, Plan
-from rdchat.inference.auto.planner import AcceptanceEstimates, Planner, head_source
-from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.auto.planner import WIDTH, AcceptanceEstimates, Choice, Plan, Planner, head_source
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.lookup_index import LookupTree
 from rdchat.inference.verification.kv_cache import KVCache

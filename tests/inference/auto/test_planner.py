@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api import Mode
-from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, WIDTH, Choice, Plan
+from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, CostModel, Floats, Part
 from rdchat.inference.auto.planner import (
+    DRAFT_TOKENS,
+    WIDTH,
     AcceptanceEstimates,
+    Choice,
     DraftEstimate,
+    Plan,
     Planner,
     Source,
     draft_model_source,

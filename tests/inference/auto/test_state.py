@@ -11,9 +11,9 @@ import pytest
 from rdchat import machine, paths
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api import Capability, DraftKind, DraftSettings, Mode, ReplyEnd
-from rdchat.inference.auto import measuring
-from rdchat.inference.auto import state as auto_state
-from rdchat.inference.auto.cost_model import MEASUREMENTS, PLAIN_STEP, Part
+from rdchat.inference.auto import auto_drafter, measuring
+from rdchat.inference.auto.auto_drafter import AutoState, AvailableDrafters, reads_weights_by_row
+from rdchat.inference.auto.cost_model import MAX_ROWS, MEASUREMENTS, PLAIN_STEP, Part
 from rdchat.inference.auto.measuring import (
     DEEP,
     DEEP_ROWS,
@@ -26,8 +26,7 @@ from rdchat.inference.auto.measuring import (
     measure_calls,
     measure_draft_model,
 )
-from rdchat.inference.auto.plan import MAX_ROWS, WIDTH
-from rdchat.inference.auto.state import AutoState, AvailableDrafters, reads_weights_by_row
+from rdchat.inference.auto.planner import WIDTH
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
@@ -194,7 +193,7 @@ def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(m
     seconds = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
     monkeypatch.setattr(machine, "_LOOK_S", 0.0)
-    monkeypatch.setattr(auto_state, "NEAR_ROWS", (1, 9))  # which takes less long
+    monkeypatch.setattr(auto_drafter, "NEAR_ROWS", (1, 9))  # which takes less long
     state = AutoState(model)
     measured_wholly(state)
     assert state.costs.measured
@@ -233,7 +232,7 @@ def test_plain_steps_that_other_programs_disturbed_are_measured_again_after_the_
     seconds = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
     monkeypatch.setattr(machine, "_LOOK_S", 0.0)
-    monkeypatch.setattr(auto_state, "NEAR_ROWS", (1, 9))
+    monkeypatch.setattr(auto_drafter, "NEAR_ROWS", (1, 9))
     state = AutoState(tiny_llama(context_length=200))
     state.has_replied = True
     _measure_plain_steps(state)
@@ -268,7 +267,7 @@ def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyP
         yield
         raise RuntimeError("[metal::malloc] Attempting to allocate more than there is")
 
-    monkeypatch.setattr(auto_state, "measure_calls", fails)
+    monkeypatch.setattr(auto_drafter, "measure_calls", fails)
     model = tiny_llama(context_length=512)
     state = AutoState(model)
     state.use_drafters(AvailableDrafters(random_drafter(model), Path(__file__).parent))
@@ -358,7 +357,7 @@ def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pyte
         raise RuntimeError("no")
         yield
 
-    monkeypatch.setattr(auto_state, "measure_calls", fails)
+    monkeypatch.setattr(auto_drafter, "measure_calls", fails)
     state = AutoState(tiny_llama(context_length=200))
     assert not state.measure()
     assert not state.measure()

@@ -16,7 +16,7 @@ from rdchat.inference.api import (
     SamplingParams,
     TokenEvent,
 )
-from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.common_phrases import CommonPhrases
 from rdchat.inference.drafting.lookup_index import LookupEstimate

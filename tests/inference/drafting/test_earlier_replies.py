@@ -15,8 +15,7 @@ from rdchat.inference.api import (
     ReplyEnd,
     TokenEvent,
 )
-from rdchat.inference.auto.auto_drafter import AutoDrafter
-from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.auto.auto_drafter import AutoDrafter, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator

@@ -15,7 +15,7 @@ from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
 from rdchat.inference.api import DraftKind
 from rdchat.inference.verification import capability as capability_module
-from rdchat.inference.verification import delta_tree
+from rdchat.inference.verification import tree_recurrences
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.state_round import TreePaths, _Recursion
@@ -286,8 +286,8 @@ def test_a_wrong_solve_of_trees_with_many_leaves_is_found_out(
     harm: Callable[..., mx.array], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only trees with four leaves are solved so; those with two go along paths."""
-    of_depth = delta_tree._of_depth
-    monkeypatch.setattr(delta_tree, "_of_depth", lambda deepest: partial(harm, of_depth(deepest)))
+    of_depth = tree_recurrences._of_depth
+    monkeypatch.setattr(tree_recurrences, "_of_depth", lambda deepest: partial(harm, of_depth(deepest)))
     network = network_of(*HYBRIDS["qwen3_5"])
     hooks = ModelHooks(network)
     capability = check_capability(network, hooks, VOCABULARY)

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rdchat.inference.verification.delta_tree import MAX_DEPTH, delta_outputs
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.state_round import TreePaths
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification.tree_recurrences import MAX_DEPTH, delta_outputs
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree
 
 HEADS = 2
 VALUE_HEADS = 4

@@ -4,8 +4,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.decoding.draft import accepted_path
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree
 
 
 def test_the_worked_example_of_from_parents() -> None:

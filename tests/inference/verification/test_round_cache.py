@@ -11,7 +11,6 @@ import pytest
 from mlx_lm.models import cache as stock
 
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.round_cache import (
     RoundArraysCache,
     RoundKVCache,
@@ -21,6 +20,7 @@ from rdchat.inference.verification.round_cache import (
     leaves,
     round_cache,
 )
+from rdchat.inference.verification.verifier import PrefixTree
 from tests.grids import share
 from tests.inference.prefix_trees import tree_of_beams
 

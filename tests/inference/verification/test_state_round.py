@@ -16,13 +16,11 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.api import DraftKind
 from rdchat.inference.verification.capability import check_capability
-from rdchat.inference.verification.delta_tree import MAX_DEPTH
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.state_round import TreePaths
-from rdchat.inference.verification.state_space import decayed_state
-from rdchat.inference.verification.verifier import PackedTree
+from rdchat.inference.verification.tree_recurrences import MAX_DEPTH, decayed_state
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree
 from tests.grids import grid, share
 from tests.inference.families import HYBRIDS, VOCABULARY, network_of
 from tests.inference.launches import launches

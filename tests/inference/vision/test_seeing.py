@@ -13,8 +13,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.api import ImageSpan
-from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.verifier import PackedTree, Verifier
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree, Verifier
 from rdchat.inference.vision.families import image_token
 from rdchat.inference.vision.image_rows import CallRows, SeenImage, SeenPrompt
 from tests.inference.model_folders import change_config
