@@ -291,7 +291,7 @@ def make_engine() -> Engine:
     """Make the engine; called on the engine thread, where MLX is imported."""
     from rdchat.inference import engines, local_engine  # noqa: F401, PLC0415  not before the window is shown
 
-    return engines.chosen_engine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
+    return engines.ChosenEngine(lambda: stored_settings().remote_servers, lambda: stored_settings().hosts)
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:

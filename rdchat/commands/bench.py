@@ -220,7 +220,7 @@ def _measure(
     args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
 ) -> None:
     """Load the model and measure."""
-    from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  MLX: only once the arguments are right
+    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  MLX: only once the arguments are right
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
     # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
@@ -228,7 +228,7 @@ def _measure(
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
     ):
-        engine = chosen_engine(hosts=lambda: stored_settings().hosts)
+        engine = ChosenEngine(hosts=lambda: stored_settings().hosts)
         info = engine.load(terminal.engine_address(args), args.dtypes[0], progress.show_stage, args.load_anyway)
         terminal.print_warning(info)
         measurement.environment = environment(info)

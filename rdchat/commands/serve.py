@@ -155,9 +155,9 @@ class _Serving(QObject):
 
 
 def _engine() -> Engine:
-    from rdchat.inference.engines import chosen_engine  # noqa: PLC0415  only once the arguments are right
+    from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
-    return chosen_engine(hosts=lambda: stored_settings().hosts)
+    return ChosenEngine(hosts=lambda: stored_settings().hosts)
 
 
 def _models() -> Sequence[ModelCard]:

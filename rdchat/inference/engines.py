@@ -25,31 +25,20 @@ from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import shared_images
 
 
-def chosen_engine(
-    remote_servers: Callable[[], Sequence[RemoteServer]] = tuple, hosts: Callable[[], Sequence[Host]] = tuple
-) -> Engine:
-    """Return an engine that runs a model by its address; see `model_address`.
+class ChosenEngine(Engine):
+    """Runs a model by its address; see `model_address`.
+
+    `load` chooses an engine, to which all other calls go; before the first load they go to this machine's engine. An
+    engine is imported and made at its first use, on the thread of the calls, and kept without its model while another
+    one is used.
 
     Args:
         remote_servers: Returns the remote servers that the person added.
         hosts: Returns the Macs that the person added.
     """
-    return _ChosenEngine(remote_servers, hosts)
-
-
-def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
-    return shared_images().scale_image(image.path, size, name=image.name)
-
-
-class _ChosenEngine(Engine):
-    """Chooses an engine in `load`, to which all other calls go; before the first load they go to this machine's engine.
-
-    An engine is imported and made at its first use, on the thread of the calls, and kept without its model while
-    another one is used.
-    """
 
     def __init__(
-        self, remote_servers: Callable[[], Sequence[RemoteServer]], hosts: Callable[[], Sequence[Host]]
+        self, remote_servers: Callable[[], Sequence[RemoteServer]] = tuple, hosts: Callable[[], Sequence[Host]] = tuple
     ) -> None:
         self._remote_servers = remote_servers
         self._hosts = hosts
@@ -126,3 +115,7 @@ class _ChosenEngine(Engine):
         if kind not in self._engines:
             self._engines[kind] = kind(*arguments)
         return self._engines[kind]
+
+
+def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
+    return shared_images().scale_image(image.path, size, name=image.name)

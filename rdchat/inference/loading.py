@@ -5,7 +5,7 @@ A view of a model folder for mlx-lm, which reads every `model*.safetensors` and 
 Compiles the header of MLX's CPU kernels once: each kernel takes g++ a fifth of the time then.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
+from rdchat.inference.blas import kernel_folder  # before MLX
 
 # isort: split
 import json
@@ -45,7 +45,6 @@ from rdchat.inference.api import (
     markers_among,
     stays_quantized,
 )
-from rdchat.inference.blas import kernel_folder
 from rdchat.inference.mlx_lm_fixes import module_faults
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model

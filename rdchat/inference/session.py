@@ -4,14 +4,14 @@
 drafting after the first reply on a machine.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
+from rdchat.inference import blas  # before MLX
 
 # isort: split
 import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,8 @@ import numpy as np
 
 from rdchat import __version__
 from rdchat.errors import PromptTooLongError
-from rdchat.inference import blas
 from rdchat.inference.api import (
     DRAFTERS,
-    AnswerShape,
     ChatMessage,
     DraftOptions,
     DraftSettings,
@@ -42,7 +40,7 @@ from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.reply_matcher import ReplyMatcher, ThoughtLimit
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules, ThoughtLimit
 from rdchat.inference.drafters import Drafters, ModeOptions
 from rdchat.inference.verification.device import device_errors, on_gpu
 from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
@@ -50,7 +48,6 @@ from rdchat.inference.verification.prefix_caches import PrefixCaches
 from rdchat.inference.verification.target import LoadedModel
 
 if TYPE_CHECKING:
-    from rdchat.inference.decoding.reply_matcher import Rules
     from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 
 # isort: split
@@ -179,8 +176,6 @@ class ChatSession:
         self._partition = ""
         self._warming: Generator[bool] | None = None
         self.plain_replies = 0
-        # It is made for the first answer with a shape.
-        self._vocabulary: ShapeVocabulary | None = None
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one that still runs is closed first, unless it is paused.
@@ -195,6 +190,7 @@ class ChatSession:
             ModelError: If the chat template refuses the conversation.
             StoppedError: If `stopped` returned true.
         """
+        check = partial(_go_on, stopped)
         self._warming = None
         self._end_running(request.partition)
         # A trial takes some 60 calls of the model.
@@ -207,10 +203,10 @@ class ChatSession:
         clock = Clock()
         ledger = Ledger()
         with ledger.stage(Stage.TOKENIZE):
-            prompt, images = self.model.encode_seen(request, lambda: _go_on(stopped))
+            prompt, images = self.model.encode_seen(request, check)
             self._check_length(len(prompt))
-            shared = self._shared_length(request, prompt, stopped)
-            matcher = self._matcher(request, prompt, stopped)
+            shared = self._shared_length(request, prompt, check)
+            matcher = self._matcher(request, prompt, check)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
             cache = (
@@ -222,13 +218,12 @@ class ChatSession:
         self.disk.leave(cache, request.keep)
         try:
             with ledger.stage(Stage.PREFILL) if request.keep else nullcontext():
-                from_disk = self.disk.extend_cache(cache, prompt, request.keep, lambda: _go_on(stopped))
+                from_disk = self.disk.extend_cache(cache, prompt, request.keep, check)
         except BaseException:
             self.caches.give_back(cache, request.partition)
             raise
-        auto = self.drafters.auto
         costs = self.drafters.auto.costs
-        auto.has_replied = True
+        self.drafters.auto.has_replied = True
         job = ReplyJob(
             self.model,
             cache,
@@ -253,38 +248,35 @@ class ChatSession:
         self._running = ReplyIterator(job, drafter)
         return self._running
 
-    def _shared_length(self, request: GenerationRequest, prompt: list[int], stopped: Callable[[], bool]) -> int:
+    def _shared_length(self, request: GenerationRequest, prompt: list[int], check: Callable[[], None]) -> int:
         """Return the length of the prompt's beginning that all chats of its project have; 0 where it is not kept."""
         if request.keep is None or request.keep.shared is None or not request.shared:
             return 0
         alone = replace(request, messages=request.shared, continue_last=False)
-        return shared_prefix(self.model.encode_seen(alone, lambda: _go_on(stopped))[0], prompt)
+        return shared_prefix(self.model.encode_request(alone, check), prompt)
 
-    def _matcher(
-        self, request: GenerationRequest, prompt: list[int], stopped: Callable[[], bool]
-    ) -> ReplyMatcher | None:
+    def _matcher(self, request: GenerationRequest, prompt: list[int], check: Callable[[], None]) -> ReplyMatcher | None:
         """Return what keeps a reply within its format and its thought's limit; None where it has neither."""
         if request.shape is None and request.thinking_tokens is None:
             return None
         model = self.model
-        rules = None
-        start = reply_start(self.model, prompt, request)
+        rules: Rules | None = None
+        start = reply_start(model, prompt, request)
         begun = request.messages[-1].content if request.continue_last else ""
         closing = thought_end(model, prompt[:start])
         if request.shape is not None:
-            rules = self._shape_rules(request.shape, closing, begun, stopped)
+            model.prompts.process.check_shape(request.shape, check)
+            rules = self._vocabulary.rules(request.shape, closing, begun)
         if request.thinking_tokens is not None:
             rules = ThoughtLimit(model, request.thinking_tokens, closing, prompt[start:], rules)
         assert rules is not None
         return ReplyMatcher(rules, model.info.vocabulary_size, model.end_tokens)
 
-    def _shape_rules(self, shape: AnswerShape, closing: str, begun: str, stopped: Callable[[], bool]) -> "Rules":
-        self.model.prompts.process.check_shape(shape, lambda: _go_on(stopped))
-        if self._vocabulary is None:
-            from rdchat.inference.decoding.shape_matcher import ShapeVocabulary  # noqa: PLC0415  seldom needed
+    @cached_property
+    def _vocabulary(self) -> "ShapeVocabulary":
+        from rdchat.inference.decoding.shape_matcher import ShapeVocabulary  # noqa: PLC0415  seldom needed
 
-            self._vocabulary = ShapeVocabulary(self.model)
-        return self._vocabulary.rules(shape, closing, begun)
+        return ShapeVocabulary(self.model)
 
     def possible_modes(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""

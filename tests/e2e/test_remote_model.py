@@ -21,7 +21,7 @@ from rdchat.inference.api import (
     SamplingParams,
     reply_seed,
 )
-from rdchat.inference.engines import chosen_engine
+from rdchat.inference.engines import ChosenEngine
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.server.credentials import fingerprint, own_certificate
@@ -62,7 +62,7 @@ def end_of(engine: Engine, temperature: float, mode: Mode, seed: int) -> ReplyEn
 @pytest.mark.slow
 def test_a_served_model_writes_what_it_writes_here(qtbot: QtBot, server: Server, default_model_folder: Path) -> None:
     shown = fingerprint(own_certificate())
-    remote = chosen_engine(lambda: [RemoteServer("studio", server.address, shown)])
+    remote = ChosenEngine(lambda: [RemoteServer("studio", server.address, shown)])
     name = f"remote:studio/{default_model_folder.name}"
     ends: dict[float, ReplyEnd] = {}
 

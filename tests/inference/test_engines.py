@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from rdchat.inference.api import Dtype, PrefixCacheFacts, ranked_address, ranked_model, remote_address, remote_model
-from rdchat.inference.engines import chosen_engine
+from rdchat.inference.engines import ChosenEngine
 
 
 @pytest.mark.parametrize("model", ["qwen", "mlx-community/Qwen3-8B-4bit", "a:b/c"])
@@ -59,7 +59,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[str]) -> None:
-    engine = chosen_engine()
+    engine = ChosenEngine()
     engine.prefix_caches(7)
     for model in ("m", "n", "remote:s/m", None, "ranks:a,b:m"):
         engine.load(model, Dtype.AUTO, lambda _: None)

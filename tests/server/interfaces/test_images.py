@@ -18,7 +18,7 @@ from PIL import Image
 
 from rdchat.errors import one_line
 from rdchat.inference.api import ChatImage, ChatMessage, Dtype, GenerationEvent, GenerationRequest, ImageCap, Role
-from rdchat.inference.engines import chosen_engine
+from rdchat.inference.engines import ChosenEngine
 from rdchat.inference.remote.chat_request import chat_request
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
@@ -349,7 +349,7 @@ def test_a_remote_model_gets_turned_pixels_without_metadata(
     exif[0x0112], exif[0x010E] = 6, "at home"
     path = stored(tmp_path, photo(1800, 600), "JPEG", exif=exif)
     message = ChatMessage(Role.USER, "What is it?", images=(ChatImage(path, "0", 600, 1800, "home.jpg"),))
-    with closing(chosen_engine(lambda: [RemoteServer("studio", server.address)])) as engine:
+    with closing(ChosenEngine(lambda: [RemoteServer("studio", server.address)])) as engine:
         info = engine.load(f"remote:studio/{MODEL.name}", Dtype.AUTO, lambda _: None)
         with closing(engine.generate(GenerationRequest((message,), image_cap=ImageCap.SMALL))) as events:
             list(events)
