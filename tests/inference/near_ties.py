@@ -63,7 +63,7 @@ def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[
         pass
     for index, token in enumerate(reply[:-1], start=1):
         logits = model.network(mx.array([[token]]), cache=cache.layers)[:, -1]
-        plain = int(fetch(chooser.choose(logits, mx.array([len(prompt) + index])))[0])
+        plain = int(fetch(chooser.choose(logits, [len(prompt) + index]))[0])
         if plain != reply[index]:
             gap, rounding = score_gap(model, request, [*reply[:index], plain], index, reply[index])
             yield Difference(0, index, model.decode([plain]), model.decode([reply[index]]), gap, rounding)

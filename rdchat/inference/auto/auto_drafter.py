@@ -106,6 +106,11 @@ class AutoState:
         """Whether the target verifies trees; otherwise it gets chains."""
         return self.model.capability.kind is DraftKind.TREE
 
+    @property
+    def width(self) -> int:
+        """Beams of a head's draft."""
+        return WIDTH if self.trees else 1
+
     def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
         """Return the acceptance estimates for a temperature: the higher it is, the fewer drafts are accepted."""
         return self._estimates.setdefault(round(sampling.temperature, 1), AcceptanceEstimates())
@@ -116,8 +121,7 @@ class AutoState:
             self.available = available
             self._estimates.clear()
             self._files.clear()
-        if not self._files:
-            self._look_up_costs()
+        self.look_up_costs()
 
     def draft_shape(self, draft: DraftModel, sampling: SamplingParams, draft_tokens: int, depth: int) -> DraftShape:
         """Return the shape of a draft model's drafts whose length is chosen by hand.
@@ -204,10 +208,10 @@ class AutoState:
         if depths := depths_of(model.info.context_length):
             works[Part.DEEP_CALLS] = "", partial(measure_calls, model, depths, DEEP_ROWS, others)
         if (head := available.head) and available.folder:
-            width = WIDTH if self.trees else 1
-            works[Part.BEAMS] = _fingerprint(available.folder), partial(measure_beams, model, head, width, others)
+            fingerprint = _fingerprint(available.folder)
+            works[Part.BEAMS] = fingerprint, partial(measure_beams, model, head, self.width, others)
             if isinstance(head.head, BoundMtpHead) and len(head.head.readings) > 1:
-                works[Part.READINGS] = _fingerprint(available.folder), partial(measure_readings, model, head)
+                works[Part.READINGS] = fingerprint, partial(measure_readings, model, head)
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), partial(measure_draft_model, draft, others)
             self.costs.draft_model_share = self._share_of(draft)
@@ -280,14 +284,19 @@ class AutoDrafter(Drafter):
         if model:
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
         if head:
-            sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.max_drafted))
+            sources.append(head_source(estimates.head, costs, state.width, head.head.max_drafted))
         # Beside a head or a draft model, phrases were measured to gain nothing: docs/adr/0045.
         phrases = None if sources else phrases_for(request)
         self.controller = Controller(
-            state.planner, estimates, prompt, sources, trees=trees, earlier=request.earlier, phrases=phrases
+            state.planner,
+            estimates,
+            prompt,
+            sources,
+            trees=trees,
+            earlier=request.earlier,
+            phrases=phrases,
+            forced=job.matcher.forced if job.matcher else lambda _limit: (),
         )
-        if job.matcher is not None:
-            self.controller.forced = job.matcher.forced
         self.policy = TimedPolicy(self.controller, job.ledger)
 
     @property

@@ -68,10 +68,10 @@ class Controller:
         trees: Whether the target verifies trees; otherwise prompt lookup drafts chains.
         earlier: Earlier replies, if prompt lookup may use them.
         phrases: What often follows the last tokens; None for nothing.
+        forced: Returns the tokens that the answer's shape leaves no choice for, at most as many as its argument.
 
     Attributes:
         text: Token ids of the prompt and the reply so far.
-        forced: Returns the tokens that the answer's shape leaves no choice for, at most as many as its argument.
     """
 
     def __init__(
@@ -84,12 +84,13 @@ class Controller:
         trees: bool = True,
         earlier: EarlierReplies | None = None,
         phrases: Phrases | None = None,
+        forced: Callable[[int], Sequence[int]] = lambda _limit: (),
     ) -> None:
         estimates.keep_share(_OTHER_TEXT)
         self.text = list(prompt)
         self._index = LookupIndex(prompt, estimates.lookup, earlier, phrases)
         self._trees = trees
-        self.forced: Callable[[int], Sequence[int]] = lambda _limit: ()
+        self._forced = forced
         self._planner = planner
         self._costs = planner.costs
         self._estimates = estimates
@@ -127,7 +128,7 @@ class Controller:
 
     def plan_round(self, room: int) -> ChosenRound | None:
         """See `Policy`."""
-        forced = self.forced(room)
+        forced = self._forced(room)
         looked_up = self._look_up(room, forced)
         choice = self._choose(room, looked_up)
         self._choice = choice
@@ -149,7 +150,7 @@ class Controller:
         if room < 2 or self._plain_steps:
             return True
         # The first token that prompt lookup finds is the one being computed: drafts begin after it.
-        choice = self._choose(room - 1, self._look_up(room, self.forced(room)).first_subtree())
+        choice = self._choose(room - 1, self._look_up(room, self._forced(room)).first_subtree())
         self._choice = choice
         if choice is None:
             return True
@@ -184,54 +185,39 @@ class Controller:
         usual = done.usual and not self._unusual and (is_round or done.queued)
         self._queued = done.queued
         self._unusual = max(self._unusual - 1, 0)
-        if isinstance(done.plan, ChosenRound):
-            self.record_round(done.plan, done.tokens, done.ms, usual, done.ended)
-        elif done.call is Call.STEP:
-            self.record_step(done.tokens[0], done.ms, usual)
-        else:
-            self.add_tokens(done.tokens)
+        self._learn(done, usual)
+        self.text += done.tokens
+        self._index.extend(done.tokens)
+        self._spend(-_SHARE * len(done.tokens))
 
-    def record_round(
-        self, planned: ChosenRound, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False
-    ) -> None:
-        """Record a round.
-
-        Args:
-            planned: Its plan.
-            tokens: Tokens that it added, the target's own last.
-            ms: Its time in milliseconds.
-            usual: Whether its time is typical of its plan.
-            ended: Whether the reply ended with it.
-        """
+    def _learn(self, done: CallResult[object], usual: bool) -> None:
+        """Learn from a call; from its time only where that is `usual` for its plan."""
+        planned = done.plan
+        if not isinstance(planned, ChosenRound):
+            if done.call is Call.STEP:
+                self._learn_step(done.ms, usual)
+            return
         choice = planned.choice
         plan = choice.plan
+        tokens = len(done.tokens)
         self._rounds += 1
         self._drafts = True
         self._drafted = True
         for source in self._sources:
             if source.mode is plan.mode:
-                source.estimate.learn(plan.length - 1, plan.nodes, len(tokens) - 1, ended)
+                source.estimate.learn(plan.length - 1, plan.nodes, tokens - 1, done.ended)
         # The budget pays half of the expected loss and half of the actual one.
         if planned.is_trial:
-            self._spend(self._switch - choice.gain + (choice.tokens - len(tokens)) / 2)
-        self.add_tokens(tokens)
+            self._spend(self._switch - choice.gain + (choice.tokens - tokens) / 2)
         if usual:
-            self._costs.learn(plan.mode, ms / choice.ms)
+            self._costs.learn(plan.mode, done.ms / choice.ms)
 
-    def record_step(self, token: int, ms: float, usual: bool) -> None:
-        """Record a plain step; arguments as for `record_round`."""
+    def _learn_step(self, ms: float, usual: bool) -> None:
         if usual:
             self._costs.learn_plain(len(self.text), ms)
         self._drafts = False
         self._rounds = 0
         self._estimates.keep_share(_AFTER_STEP)
-        self.add_tokens([token])
-
-    def add_tokens(self, tokens: Sequence[int]) -> None:
-        """Add tokens to the text."""
-        self.text += tokens
-        self._index.extend(tokens)
-        self._spend(-_SHARE * len(tokens))
 
     # Possible drafts
 

@@ -101,7 +101,7 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
     """Return the score difference of two tokens in plain decoding's logits, (1, vocabulary); see `score_gap`."""
     sampling = request.sampling
     chooser = TokenChooser(sampling, request.seed, logits.shape[-1])
-    scores = chooser.scores(logits, mx.array([position]))[0]
+    scores = chooser.scores(logits, [position])[0]
     gap = abs(_number(scores[chosen]) - _number(scores[other]))
     if math.isfinite(gap) or sampling.greedy:
         return gap

@@ -175,8 +175,6 @@ class PlainSteps:
 
     def __init__(self, job: ReplyJob, reply: Reply, chooser: TokenChooser) -> None:
         self._model = job.model
-        self._network = job.model.network
-        self._hooks = job.model.hooks
         self._cache = job.cache
         self._ledger: Ledger = job.ledger
         self._reply = reply
@@ -186,7 +184,6 @@ class PlainSteps:
         self._slowly = 0
         self._next_slowly = _SLOWLY
         self._listed = job.request.top_log_probs
-        self._data_of = job.model.token_data
         self._prompt_tokens = len(job.prompt)
 
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
@@ -200,18 +197,18 @@ class PlainSteps:
                 token, certain = self._chooser.choose_quickly(allowed, position, mx.array([0]), 0, seen)
                 sure = None if self._chooser.always_sure else certain
             else:
-                token = self._chooser.choose(allowed, mx.array([position]), seen)
+                token = self._chooser.choose(allowed, [position], seen)
                 self._slowly = max(self._slowly - 1, 0)
             log_prob = token_log_probs(logits, token) if self._reply.trace or self._listed is not None else None
             likely = likely_tokens(logits, self._listed)
             finite = finite_rows(logits)
             self._ledger.queue(token, finite, sure, log_prob, *(likely or ()))
-        return Step(position, logits, self._hooks.hidden, seen, token, finite, sure, log_prob, mask, likely)
+        return Step(position, logits, self._model.hooks.hidden, seen, token, finite, sure, log_prob, mask, likely)
 
     def begin_after(self) -> Step:
         """Begin with the token after the reply's last one, which is not in the cache yet."""
         reply = self._reply
-        token_id = self._reply.token_ids[-1]
+        token_id = reply.token_ids[-1]
         step = self._call(mx.array([token_id]), self._prompt_tokens + len(reply.token_ids) - 1, reply.seen)
         self._cache.tokens.append(token_id)
         return step
@@ -247,7 +244,7 @@ class PlainSteps:
         if reply.token_ids:
             reply.count(target_calls=1, host_syncs=waits)
         reply.seen = step.seen
-        likely = step.likely.listed(self._data_of)[0] if step.likely else ()
+        likely = step.likely.listed(self._model.token_data)[0] if step.likely else ()
         return reply.add_token(token_id, log_prob, likely), following
 
     def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
@@ -255,7 +252,7 @@ class PlainSteps:
         with self._ledger.stage(Stage.QUEUE_STEP):
             seen = None if seen is None else self._chooser.with_tokens(seen, token)
             with self._ledger.stage(Stage.FORWARD):
-                logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
+                logits: mx.array = self._model.network(token[None], cache=self._cache.layers)[:, -1]
                 self._ledger.synchronize(logits)
             return self.first(logits, position + 1, seen)
 
@@ -271,7 +268,7 @@ class PlainSteps:
         check_finite(step.finite, self._model)
         sure = step.sure is None or self._was_sure(bool(step.sure))
         if not sure:
-            chosen = self._chooser.choose(masked(step.logits, step.mask), mx.array([step.position]), step.seen)
+            chosen = self._chooser.choose(masked(step.logits, step.mask), [step.position], step.seen)
             if log_prob is not None:
                 log_prob = token_log_probs(step.logits, chosen)
             self._ledger.wait(chosen, log_prob)

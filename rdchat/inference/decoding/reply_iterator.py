@@ -107,6 +107,7 @@ class ReplyIterator:
     def __init__(self, job: ReplyJob, drafter: Drafter | None = None) -> None:
         model = job.model
         request = job.request
+        self._job = job
         self._model = model
         self._cache = job.cache
         self._prompt = job.prompt
@@ -137,8 +138,6 @@ class ReplyIterator:
         self._resumed = False
         self._cancel = threading.Event()
         self._release = job.release
-        self._mark_prompt = job.mark_prompt
-        self._shared = job.shared
         self._events = self._run()
         self.is_paused = False
 
@@ -284,7 +283,7 @@ class ReplyIterator:
         cached = len(self._cache.tokens)
         in_thought = bool(thought_end(self._model, self._prompt))
         read = cached
-        stops = self._shared, max(self._marked_position(), cached)
+        stops = self._job.shared, max(self._marked_position(), cached)
         feed = yield from self._see()
         for done in prefill(
             self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger, feed=feed, stops=stops
@@ -292,7 +291,7 @@ class ReplyIterator:
             self._pass_prompt(read, done)
             read = done
             if done in stops:
-                self._mark_prompt()
+                self._job.mark_prompt()
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
         for part in self._parts:
             with self._ledger.stage(Stage.DRAFTER_PREFILL):

@@ -174,9 +174,8 @@ class Rounds:
             while unsure := [node for node in path if not certain[node]]:
                 # Each row costs a sort of the vocabulary, so only the path's rows are chosen exactly.
                 rows = mx.array(unsure)
-                exact = self._chooser.choose(
-                    logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
-                )
+                positions = (start + tree.depths[unsure]).tolist()
+                exact = self._chooser.choose(logits[rows], positions, None if seen is None else seen[rows])
                 with self._ledger.waiting():
                     tokens[unsure] = fetch(exact)
                 certain[unsure] = True

@@ -35,21 +35,19 @@ _SPARE = 8
 _SUPPRESSED = -6e4
 
 
-def gumbel_noise(seed: int, positions: mx.array, token_ids: mx.array) -> mx.array:
+def gumbel_noise(seed: int, positions: Iterable[int], token_ids: mx.array) -> mx.array:
     """Return standard Gumbel noise for pairs of a position and a token.
 
     Args:
         seed: 64-bit reply seed.
-        positions: (n,) integers: absolute positions in the sequence of the tokens to be chosen.
+        positions: n absolute positions in the sequence of the tokens to be chosen.
         token_ids: (m,) integers: full-vocabulary token ids, the same for all positions; or (n, m), each position's own.
 
     Returns:
         (n, m) float32 from about -2.8 to 22.9. `mx.random.gumbel` would end at 16.6 and tie at the top of large
         vocabularies.
     """
-    low = mx.array(seed & _MASK, dtype=mx.uint32)
-    high = mx.array(seed >> 32, dtype=mx.uint32)
-    return noise_of(mx.stack(list(_keys(low, high, positions)), axis=-1), token_ids)
+    return _noise(noise_keys(seed, positions), token_ids if token_ids.ndim == 2 else token_ids[None])
 
 
 def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
@@ -57,13 +55,8 @@ def noise_keys(seed: int, positions: Iterable[int]) -> mx.array:
     return mx.array(np.array([_keys_of(seed, position) for position in positions], dtype=np.uint32))
 
 
-def noise_of(keys: mx.array, token_ids: mx.array) -> mx.array:
-    """Return `gumbel_noise` from keys, (n, 2), for tokens (m,) or (n, m)."""
-    return _noise(keys, token_ids if token_ids.ndim == 2 else token_ids[None])
-
-
 def gumbel_of(keys: mx.array, token: mx.array) -> mx.array:
-    """Return `noise_of` for keys (n, 2) and tokens (1 or n, m), for use inside compiled functions.
+    """Return `gumbel_noise` for keys (n, 2) and tokens (1 or n, m), for use inside compiled functions.
 
     Tokens and keys are hashed into 32 bits, a bijection over the tokens.
     """
@@ -73,13 +66,6 @@ def gumbel_of(keys: mx.array, token: mx.array) -> mx.array:
 
 
 _noise = mx.compile(gumbel_of)
-
-
-@partial(mx.compile, shapeless=False)
-def _keys(low: mx.array, high: mx.array, position: mx.array) -> tuple[mx.array, mx.array]:
-    position = position.astype(mx.uint32)
-    first = _mix(low ^ _mix(position + _STEP))
-    return first, _mix(high ^ _mix(first + position))
 
 
 def _mix(x: mx.array) -> mx.array:
@@ -168,12 +154,12 @@ class TokenChooser:
         """Return `seen` with more tokens of the reply, (n,) integers that may be lazy, or beyond the vocabulary."""
         return seen + 2 * mx.sum(self._token_ids == tokens[:, None], axis=0)
 
-    def choose(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
+    def choose(self, logits: mx.array, positions: Iterable[int], seen: mx.array | None = None) -> mx.array:
         """Choose one token for each row from the whole vocabulary, sorted.
 
         Args:
             logits: (n, vocabulary), any floating dtype: what the model returned.
-            positions: (n,) integers: absolute positions of the tokens to be chosen.
+            positions: n absolute positions of the tokens to be chosen.
             seen: (vocabulary,) or (n, vocabulary) int32; required where `needs_seen`.
 
         Returns:
@@ -181,7 +167,7 @@ class TokenChooser:
         """
         return mx.argmax(self.scores(logits, positions, seen), axis=-1)
 
-    def scores(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
+    def scores(self, logits: mx.array, positions: Iterable[int], seen: mx.array | None = None) -> mx.array:
         """Return the scores that `choose` compares, (n, vocabulary) float32; filtered tokens have minus infinity."""
         logits = self._penalized(self._below_ceiling(logits), seen)
         if self._params.greedy:
@@ -217,7 +203,7 @@ class TokenChooser:
         keys = noise_keys(self._seed, range(start, start + deepest + 1))
         if not has_filter(params):
             largest = mx.max(logits, axis=-1, keepdims=True)
-            noise = noise_of(keys, self._token_ids)
+            noise = _noise(keys, self._token_ids[None])
             noise = noise[depths] if deepest else noise
             return mx.argmax(_noisy(logits, largest, self._temperature, noise), axis=-1), sure
         count = min(params.top_k + _SPARE if params.top_k else _NUCLEUS_CANDIDATES, logits.shape[-1])

@@ -54,15 +54,13 @@ class RankProcesses:
 
     Args:
         hosts: One for each rank, with an address each.
-        deadline_s: See `DEADLINE_S`.
 
     Attributes:
         error: Why they were ended; None while they run.
     """
 
-    def __init__(self, hosts: Sequence[Host], deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, hosts: Sequence[Host]) -> None:
         self.hosts = tuple(hosts)
-        self._deadline_s = deadline_s
         self.error: RdchatError | None = None
         self._children = [
             ChildProcess("rank", at_once=_AT_ONCE, command=host.command, restarts=False) for host in hosts
@@ -155,7 +153,7 @@ class RankProcesses:
                 self._tell(other, "go")
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # A download has no deadline.
-        limits = Limits(None if do == "fetch" else self._deadline_s * _PATIENCE.get(do, 1))
+        limits = Limits(None if do == "fetch" else DEADLINE_S * _PATIENCE.get(do, 1))
 
         def report(progress: Any) -> None:
             reported = read_progress(progress)
@@ -205,13 +203,13 @@ class RankProcesses:
 
     def _watch(self) -> None:
         """Ping all ranks."""
-        while not self._closed.wait(self._deadline_s / _PING_SHARE / 2):
+        while not self._closed.wait(DEADLINE_S / _PING_SHARE / 2):
             for rank in range(len(self._children)):
                 self._tell(rank, "ping")
 
     def _tell(self, rank: int, what: str) -> Job[Any]:
         """Tell a rank something that its reading thread answers, whatever MLX waits for."""
-        limits = Limits(self._deadline_s / _PING_SHARE)
+        limits = Limits(DEADLINE_S / _PING_SHARE)
         return self._children[rank].submit(what, {}, limits, on_end=partial(self._on_end, rank))
 
     def _on_end(self, rank: int, outcome: Any) -> None:

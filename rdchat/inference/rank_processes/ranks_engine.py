@@ -34,7 +34,7 @@ from rdchat.inference.api import (
     ranked_model,
 )
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, ring_hosts
-from rdchat.inference.rank_processes.processes import DEADLINE_S, End, RankProcesses
+from rdchat.inference.rank_processes.processes import End, RankProcesses
 from rdchat.work.job import CancelledError
 
 EVENTS: dict[str, Any] = {"generate": GenerationEvent, "benchmark": BenchEvent}
@@ -75,12 +75,10 @@ class RanksEngine:
 
     Args:
         hosts: Returns the Macs that the person added.
-        deadline_s: Seconds without a sign of life after which the ranks are given up.
     """
 
-    def __init__(self, hosts: Callable[[], Sequence[Host]] = tuple, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, hosts: Callable[[], Sequence[Host]] = tuple) -> None:
         self._hosts = hosts
-        self._deadline_s = deadline_s
         # The arguments of `load`.
         self._chosen: tuple[str | None, Dtype, bool] | None = None
         # Other threads read it.
@@ -163,7 +161,7 @@ class RanksEngine:
     def _start(self, address: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool) -> ModelInfo:
         self.sleep()
         names, model = ranked_model(address) or ((THIS_MAC,), address)
-        ranks = RankProcesses(ring_hosts(names, self._hosts()), self._deadline_s)
+        ranks = RankProcesses(ring_hosts(names, self._hosts()))
         self._ranks = ranks
         try:
             on_progress(LoadProgress("Starting", None))

@@ -17,6 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError
 from rdchat.inference.api import ImageSpan, shift_before
 from rdchat.inference.verification.round_cache import (
+    NO_ROWS,
     AttentionRows,
     RoundArraysCache,
     RoundKVCache,
@@ -263,7 +264,7 @@ class KVCache:
         """Close the round; keep none of it."""
         self._report(Operation.ROLLBACK)
         for cache in self._leaves:
-            cache.rollback()
+            cache.close_round(NO_ROWS)
 
     # Undoing a single token of plain decoding, whose call was queued before the token was certain
 
@@ -284,7 +285,7 @@ class KVCache:
         self._report(Operation.STEP_BACK)
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
-                cache.rollback()
+                cache.close_round(NO_ROWS)
             else:
                 cache.trim(1)
 

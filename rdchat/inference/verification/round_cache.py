@@ -130,6 +130,10 @@ class RoundRows:
         return cls(len(path), unmoved, slice(others[0], last + 1) if run else mx.array(others), last)
 
 
+NO_ROWS = RoundRows.for_path([])
+"""Those of a round that is rolled back."""
+
+
 class AttentionRows:
     """The part that all attention caches share: rounds, masks and trimming.
 
@@ -189,10 +193,6 @@ class AttentionRows:
         self._depths = None
         self._ancestors = None
         self._round_rows = []
-
-    def rollback(self) -> None:
-        """Close the round; keep none of it."""
-        self.close_round(RoundRows.for_path([]))
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append the rows of one call, (1, heads, n, head_dim); return all rows that it may attend to.
@@ -376,7 +376,7 @@ class RoundArraysCache(stock.ArraysCache):
         self._marked: list[list[Any]] = []
 
     def save(self) -> None:
-        """Prepare for `rollback`."""
+        """Prepare for a `close_round` that keeps nothing."""
         self._saved = list(self.cache)
 
     def open_round(self, paths: TreePaths | None = None) -> None:
@@ -414,10 +414,6 @@ class RoundArraysCache(stock.ArraysCache):
         self._saved = []
         self._marked = []
         self.round = None
-
-    def rollback(self) -> None:
-        """Close the round; keep none of it."""
-        self.close_round(RoundRows.for_path([]))
 
 
 def round_cache(cache: Any) -> Any:

@@ -12,10 +12,11 @@ import pytest
 
 from rdchat.inference.api import DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
-from rdchat.inference.auto.controller import ChosenRound, Controller
+from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import MAX_ROWS, PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.planner import LONGEST, Choice, Drafts, Plan, Planner, draft_model_source
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.loop import Call, CallResult
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
@@ -172,15 +173,10 @@ class _Watched(Controller):
 
     laps: list[tuple[str, bool]]
 
-    def record_step(self, token: int, ms: float, usual: bool) -> None:
-        self.laps.append(("step", usual))
-        super().record_step(token, ms, usual)
-
-    def record_round(
-        self, planned: ChosenRound, tokens: Sequence[int], ms: float, usual: bool, ended: bool = False
-    ) -> None:
-        self.laps.append(("round", usual))
-        super().record_round(planned, tokens, ms, usual, ended)
+    def _learn(self, done: CallResult[object], usual: bool) -> None:
+        if done.call is not Call.FIRST:
+            self.laps.append((done.call.name.lower(), usual))
+        super()._learn(done, usual)
 
 
 def watched(

@@ -27,7 +27,7 @@ def oracle(model: LoadedModel, request: GenerationRequest) -> list[int]:
         fed = prompt + tokens
         logits = model.network(mx.array([fed]), cache=model.network.make_cache())[:, -1]
         seen = chooser.with_tokens(chooser.seen(prompt), mx.array(tokens, mx.int32)) if chooser.needs_seen else None
-        tokens.append(chooser.choose(logits, mx.array([len(fed)]), seen).item())
+        tokens.append(chooser.choose(logits, [len(fed)], seen).item())
     return tokens
 
 

@@ -123,10 +123,10 @@ def by_definition(target: LoadedModel, seed: int) -> list[int]:
     A token depends on its place and on the token before it alone, so each of the eight is chosen after, at each place.
     """
     logits = target.network(mx.arange(SIZE)[None])[0]
-    places = mx.arange(1, REPLY + 3)
+    positions = [place for place in range(1, REPLY + 3) for _ in range(SIZE)]
     request = fakes.ask(temperature=TEMPERATURE, top_p=1.0)
     chooser = TokenChooser(request.sampling, seed, SIZE)
-    chosen = chooser.choose(mx.tile(logits, (len(places), 1)), mx.repeat(places, SIZE), None)
+    chosen = chooser.choose(mx.tile(logits, (REPLY + 2, 1)), positions)
     reply = list[int]()
     last = seed % SIZE
     for following in np.array(chosen).reshape(-1, SIZE):
@@ -168,7 +168,7 @@ def with_one_noise_a_round(
     self: TokenChooser, logits: mx.array, start: int, depths: mx.array, *_: object
 ) -> tuple[mx.array, mx.array]:
     """Each token alone is then distributed as it should be, but not two of one round."""
-    return self.choose(logits, mx.full(depths.shape, start)), mx.ones(depths.shape, mx.bool_)
+    return self.choose(logits, [start] * depths.size), mx.ones(depths.shape, mx.bool_)
 
 
 @pytest.mark.slow

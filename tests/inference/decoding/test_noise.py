@@ -14,7 +14,7 @@ EULER = 0.5772156649
 
 
 def noise(seed: int, positions: list[int], tokens: int = VOCABULARY) -> np.ndarray:
-    return np.array(gumbel_noise(seed, mx.array(positions), mx.arange(tokens)))
+    return np.array(gumbel_noise(seed, positions, mx.arange(tokens)))
 
 
 def uniforms(values: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_winner_of_equal_tokens_is_uniform_over_positions() -> None:
 def test_a_few_candidates_get_the_noise_of_the_whole_vocabulary() -> None:
     whole = noise(5, [9, 10])
     candidates = mx.array([48_000, 3, 17])
-    few = np.array(gumbel_noise(5, mx.array([9, 10]), candidates))
+    few = np.array(gumbel_noise(5, [9, 10], candidates))
     assert (few == whole[:, [48_000, 3, 17]]).all()
 
 

@@ -50,7 +50,7 @@ def steps_by_hand(
     if sampling.temperature > 0:
         if sampling.top_k:
             logits[logits < np.sort(logits)[-sampling.top_k]] = -np.inf
-        noise = [float(gumbel_noise(SEED, mx.array([POSITION + len(path)]), mx.array([t]))) for t in VOCABULARY]
+        noise = [float(gumbel_noise(SEED, [POSITION + len(path)], mx.array([t]))) for t in VOCABULARY]
         logits = inverse_temperature * logits / sampling.temperature + noise
     return np.clip(logits - np.logaddexp.reduce(logits), -200, -1 / 128)
 

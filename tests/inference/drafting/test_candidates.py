@@ -24,7 +24,7 @@ def test_the_first_candidate_is_what_the_target_would_choose(temperature: float,
         logits = 3 * mx.random.normal((1, 500))
         seen = chooser.with_tokens(chooser.seen([*range(0, 500, 3)]), mx.array([*range(0, 500, 2)]))
         seen = seen if chooser.needs_seen else None
-        expected = chooser.choose(logits, mx.array([position]), seen).item()
+        expected = chooser.choose(logits, [position], seen).item()
         ranked = np.array(ranker.rank(logits, position, 3, seen)[0]).tolist()
         assert ranked[0] == expected
         assert len(set(ranked)) == 3
@@ -37,7 +37,7 @@ def test_runner_ups_are_the_next_choices_were_the_first_not_there() -> None:
     mx.random.seed(1)
     logits = mx.random.normal((1, 100))
     for token in np.array(ranker.rank(logits, 7, 4)[0]).tolist():
-        assert token == chooser.choose(logits, mx.array([7])).item()
+        assert token == chooser.choose(logits, [7]).item()
         logits[0, token] = -1e9
 
 

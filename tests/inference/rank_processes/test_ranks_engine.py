@@ -34,6 +34,7 @@ from rdchat.inference.api import (
     TokenEvent,
     ranked_address,
 )
+from rdchat.inference.rank_processes import processes
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
@@ -80,19 +81,20 @@ def ssh(tmp_path_factory):
 @pytest.fixture(scope="module")
 def engine(ssh):
     """One for all tests that leave it as it was."""
-    engine = RanksEngine(lambda: HOSTS, DEADLINE_S)
+    engine = RanksEngine(lambda: HOSTS)
     engine.load(ADDRESS, Dtype.FLOAT16, lambda _progress: None)
     yield engine
     engine.close()
 
 
 @pytest.fixture
-def make(ssh):
+def make(ssh, monkeypatch):
     engines = []
     before = ranks_here()
 
     def make_engine(deadline_s=DEADLINE_S):
-        engines.append(RanksEngine(lambda: HOSTS, deadline_s))
+        monkeypatch.setattr(processes, "DEADLINE_S", deadline_s)
+        engines.append(RanksEngine(lambda: HOSTS))
         return engines[-1]
 
     yield make_engine
@@ -363,7 +365,7 @@ SSH_FAULTS = {
 def test_what_is_wrong_with_ssh_is_said(make, ssh, name):
     command, message = SSH_FAULTS[name]
     ssh(command)
-    ranks = RankProcesses((Host("localhost", ("127.0.0.1",)), HOSTS[0])[name != "other version" :], DEADLINE_S)
+    ranks = RankProcesses((Host("localhost", ("127.0.0.1",)), HOSTS[0])[name != "other version" :])
     with pytest.raises(RdchatError, match=message) as caught:
         ranks.hello()
     assert caught.value.hint
@@ -390,7 +392,7 @@ def test_an_ssh_that_hangs_is_given_up(make, ssh, monkeypatch):
 
 
 def test_an_address_of_another_machine_is_refused_before_the_ring(make):
-    ranks = RankProcesses((Host("b.test", ("10.255.255.1",)),), DEADLINE_S)
+    ranks = RankProcesses((Host("b.test", ("10.255.255.1",)),))
     with pytest.raises(InvalidSettingError, match=r"On b\.test: 10\.255\.255\.1 is not an address"):
         ranks.hello()
     ranks.close()

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from rdchat.errors import ModelError, RanksError, RdchatError
+from rdchat.inference.rank_processes import processes
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.sharding import rank_messages
@@ -37,10 +38,13 @@ SLOW = pytest.mark.slow
     pytest.param(0, echo, "does not answer", marks=SLOW),
     pytest.param(1, silence, "does not answer", marks=SLOW),
 ])  # fmt: skip
-def test_who_takes_a_neighbours_place_in_the_ring_is_found(rank: int, behave: Stranger, problem: str) -> None:
-    with closing(RankProcesses(HERE, DEADLINE_S)) as ranks:
+def test_who_takes_a_neighbours_place_in_the_ring_is_found(
+    rank: int, behave: Stranger, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(RankProcesses(HERE)) as ranks:
         mine = f"127.0.0.1:{ranks.hello()[0]['port']}"
-        ranks._deadline_s = SHORT_S if behave in {echo, silence} else DEADLINE_S
+        if behave in {echo, silence}:
+            monkeypatch.setattr(processes, "DEADLINE_S", SHORT_S)
         process = psutil.Process(ranks._children[0].pid)
         with stranger(behave, rank, mine) as theirs:
             addresses = [theirs, mine] if rank else [mine, theirs]
@@ -151,7 +155,7 @@ def test_a_program_that_is_not_ssh(
     fake_ssh(script)
     if "does not answer" in problem:
         monkeypatch.setattr(child_process, "_START_S", 1.0)
-    with closing(RankProcesses((Host("b.test", ("127.0.0.1",)),), DEADLINE_S)) as ranks:
+    with closing(RankProcesses((Host("b.test", ("127.0.0.1",)),))) as ranks:
         with pytest.raises(ModelError, match=problem) as caught:
             ranks.hello()
         assert caught.value.hint
@@ -165,7 +169,7 @@ def test_a_mac_that_reports_without_end_takes_no_memory(tmp_path: Path, fake_ssh
     reports = packed({"ready": True}) + packed({"id": 1, "progress": 1}) * 1000 + packed({"id": 1, "result": None})
     (tmp_path / "reports").write_bytes(reports)
     fake_ssh("cat reports; exec cat > /dev/null")
-    with closing(RankProcesses((*HERE, Host("b.test", ("127.0.0.1",))), DEADLINE_S)) as ranks:
+    with closing(RankProcesses((*HERE, Host("b.test", ("127.0.0.1",))))) as ranks:
         answers = ranks.ask_rank("fetch", {}, 1)
         told = [answers.get(timeout=DEADLINE_S)]
         while ranks._children[1]._running._requests:  # type: ignore[union-attr]
@@ -184,6 +188,6 @@ def test_a_mac_that_says_nonsense_of_itself(facts: object, tmp_path: Path, fake_
     answer = {"id": 1, "result": right | facts if isinstance(facts, dict) and facts else facts}
     (tmp_path / "messages").write_bytes(packed({"ready": True}) + packed(answer))
     fake_ssh("cat messages; exec cat > /dev/null")
-    ranks = RankProcesses((Host("b.test", ("127.0.0.1",)),), DEADLINE_S)
+    ranks = RankProcesses((Host("b.test", ("127.0.0.1",)),))
     with closing(ranks), pytest.raises(ModelError, match=r"b\.test sent an answer that could not be read"):
         ranks.hello()

@@ -12,6 +12,7 @@ from mlx_lm.models import cache as stock
 
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import (
+    NO_ROWS,
     RoundArraysCache,
     RoundKVCache,
     RoundRows,
@@ -266,7 +267,7 @@ def test_state_is_put_back_by_reference_and_kept_after_a_commit() -> None:
     cache.open_round()
     cache[0] = mx.array([2.0])
     cache[1] = mx.array([3.0])
-    cache.rollback()
+    cache.close_round(NO_ROWS)
     assert cache[0].item() == 1
     assert cache[1] is None
     cache.open_round()

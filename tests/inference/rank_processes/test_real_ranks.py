@@ -1,4 +1,4 @@
-"""Ranks of real models, killed and stopped at random moments: a plain message, nothing lost, no process left."""
+"""Ranks of real models: at rest, and killed and stopped at random moments, where nothing is lost and nothing left."""
 
 import os
 import signal
@@ -69,7 +69,8 @@ def check(address: str, ranks: int, tokens: int, times: int) -> None:
     def expected(mode: Mode) -> str:
         return text_of(list(engine.generate(request(mode, tokens))))
 
-    with closing(RanksEngine(deadline_s=DEADLINE_S)) as engine:
+    with pytest.MonkeyPatch.context() as patch, closing(RanksEngine()) as engine:
+        patch.setattr("rdchat.inference.rank_processes.processes.DEADLINE_S", DEADLINE_S)
         engine.load(address, Dtype.AUTO, lambda _progress: None)
         for number in range(times):
             harm(engine, ranks, tokens, Random(number), expected)
@@ -88,3 +89,35 @@ def test_a_tiny_model_over_two_ranks(small_model: Path) -> None:
 @pytest.mark.skipif(KILLS < 10, reason="each takes a minute: KILLS=50 has five")
 def test_the_default_model_over_three_ranks(default_model: Path) -> None:
     check(ranked_address(("localhost",) * 3, None), 3, 24, KILLS // 10)
+
+
+def share_of_a_processor(process: psutil.Process) -> float:
+    """Return how much of a second it computed."""
+    before = sum(process.cpu_times()[:2])
+    time.sleep(1)
+    return sum(process.cpu_times()[:2]) - before
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_resting_rank_takes_no_processor(small_model: Path) -> None:
+    """Until it rests, it looks for a message all the time. Nobody else can connect, and the text stays the same."""
+    engine = RanksEngine()
+    asked = request(Mode.AUTO, 12)
+    engine.load(ranked_address(("localhost", "localhost"), str(small_model)), Dtype.AUTO, lambda _progress: None)
+    assert engine._ranks is not None
+    processes = [psutil.Process(child.pid) for child in engine._ranks._children]
+    try:
+        before = text_of(list(engine.generate(asked)))
+        assert not any(each.status == psutil.CONN_LISTEN for one in processes for each in one.net_connections())
+        while engine.idle():
+            pass
+        while share_of_a_processor(processes[1]) < 0.2:
+            pass
+        engine.rest()
+        while any(share_of_a_processor(each) > 0.1 for each in processes):
+            pass
+        assert text_of(list(engine.generate(asked))) == before
+    finally:
+        engine.close()
+    assert not any(each.is_running() for each in processes)
