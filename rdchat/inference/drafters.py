@@ -5,13 +5,22 @@ Finds which drafting modes a loaded model can use, and why not the others, witho
 
 import logging
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from rdchat.errors import ModelError, OutOfMemoryError, RdchatError
-from rdchat.inference.api import DRAFTERS, DrafterFit, DraftKind, DraftSettings, LoadProgress, Mode, ModeOption
+from rdchat.inference.api import (
+    DRAFTERS,
+    DrafterFit,
+    DraftKind,
+    DraftSettings,
+    LoadProgress,
+    Mode,
+    ModeOption,
+    OnProgress,
+)
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
@@ -36,7 +45,6 @@ from rdchat.inference.verification.target import LoadedModel
 # Instead of a drafter's name: the model's own MTP layers.
 MTP_NAME = "mtp"
 NO_DRAFT_MODEL = "Choose a smaller model with the same tokenizer."
-Progress = Callable[[LoadProgress], None]
 _LOG = logging.getLogger(__name__)
 # How a model that takes no trees checks drafts.
 _LIMITS = {
@@ -140,7 +148,7 @@ class Drafters:
     def _target_hash(self) -> str:
         return TargetBinding.for_model(self._model.info).hash
 
-    def load_drafter(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> str | None:
+    def load_drafter(self, settings: DraftSettings, on_progress: OnProgress = lambda _: None) -> str | None:
         """Load what a mode needs, once.
 
         Returns:
@@ -168,7 +176,7 @@ class Drafters:
             self._load_all(settings, on_progress)
         return None
 
-    def try_load(self, settings: DraftSettings, on_progress: Progress = lambda _: None) -> str | None:
+    def try_load(self, settings: DraftSettings, on_progress: OnProgress = lambda _: None) -> str | None:
         """Load what a mode needs; a problem with a drafter or draft model becomes the reason returned.
 
         The automatic mode continues without it.
@@ -229,7 +237,7 @@ class Drafters:
         for head in self._heads.values():
             head.clear_memory()
 
-    def _load_all(self, settings: DraftSettings, on_progress: Progress) -> None:
+    def _load_all(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         """Load what the automatic mode can choose from: the drafter head, and the draft model in the settings.
 
         Raises:
@@ -267,7 +275,7 @@ class Drafters:
         ]
         return ", ".join(str(source) for source in sources if source)
 
-    def _load_draft_model(self, name: str | None, on_progress: Progress) -> str | None:
+    def _load_draft_model(self, name: str | None, on_progress: OnProgress) -> str | None:
         if name is None:
             return NO_DRAFT_MODEL
         if name not in self._draft_models:

@@ -13,8 +13,8 @@ from rdchat.inference.api import (
     Dtype,
     Engine,
     GenerationRequest,
-    LoadProgress,
     ModelInfo,
+    OnProgress,
     PrefixCacheFacts,
     TokenIterator,
     ranked_model,
@@ -46,9 +46,7 @@ class ChosenEngine(Engine):
         # Other threads read it.
         self._used: Engine | None = None
 
-    def load(
-        self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
-    ) -> ModelInfo:
+    def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
         engine = self._engine_for(model)
         if self._used not in (None, engine):
             # Two models may not fit into memory.
@@ -70,7 +68,7 @@ class ChosenEngine(Engine):
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         return self._current.draft_options(settings, drafters)
 
-    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+    def load_drafters(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         self._current.load_drafters(settings, on_progress)
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:

@@ -39,6 +39,7 @@ from rdchat.inference.api import (
     LoadProgress,
     MemoryNeed,
     ModelInfo,
+    OnProgress,
     each_need,
     effective_dtype,
     float_of,
@@ -125,7 +126,7 @@ _UNDIVIDED = Part()
 def load_model(
     model: str | Path | None = None,
     dtype: Dtype | str = Dtype.AUTO,
-    on_progress: Callable[[LoadProgress], None] = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
     tokenizers: TokenizerProcess | None = None,
     *,
     anyway: bool = False,
@@ -235,7 +236,7 @@ def load_part(folder: Path, dtype: Dtype, part: Part) -> nn.Module:
 
 
 def _weights(
-    files: ModelFiles, dtype: Dtype, part: Part, on_progress: Callable[[LoadProgress], None], process: TokenizerProcess
+    files: ModelFiles, dtype: Dtype, part: Part, on_progress: OnProgress, process: TokenizerProcess
 ) -> tuple[nn.Module, str, ModelSettings]:
     """Read a part of the weights; return it with the name of the precision, and the settings."""
     with memory_errors(f"for the weights of {files.folder.name}"):
@@ -385,7 +386,7 @@ def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[s
     return predicate
 
 
-def _make_real(network: nn.Module, packed: dict[str, nn.Module], on_progress: Callable[[LoadProgress], None]) -> None:
+def _make_real(network: nn.Module, packed: dict[str, nn.Module], on_progress: OnProgress) -> None:
     """Compute the lazy weights, one by one; `packed` has the layers, by weight, of which the host unpacks the weights.
 
     It is emptied, as is the list of weights, so that what a weight is made from does not stay in memory.

@@ -19,6 +19,7 @@ from rdchat.inference.api import (
     GenerationRequest,
     LoadProgress,
     ModelInfo,
+    OnProgress,
     PrefixCacheFacts,
     TokenIterator,
     no_model,
@@ -64,9 +65,7 @@ class LocalEngine:
         # Whether the system may page out the loaded model's memory.
         self._resting = False
 
-    def load(
-        self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
-    ) -> ModelInfo:
+    def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
         self._chosen = None
         info = self._open(model, dtype, anyway, on_progress)
         self._chosen = _Chosen(model, dtype, anyway, info)
@@ -87,7 +86,7 @@ class LocalEngine:
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         return self._loaded().possible_modes(settings, drafters)
 
-    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+    def load_drafters(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         self._loaded().load_for_mode(settings, on_progress)
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
@@ -162,7 +161,7 @@ class LocalEngine:
         model: str | None,
         dtype: Dtype,
         anyway: bool,
-        on_progress: Callable[[LoadProgress], None] = lambda _: None,
+        on_progress: OnProgress = lambda _: None,
     ) -> ModelInfo:
         # Two models may not fit into memory.
         self._unload()

@@ -29,6 +29,7 @@ from rdchat.inference.api import (
     GenerationRequest,
     LoadProgress,
     Mode,
+    OnProgress,
     Role,
     SamplingParams,
     Stage,
@@ -284,12 +285,12 @@ class ChatSession:
         fits = self._options.fits(drafters)
         return DraftOptions(self.model.info.path, modes, fits, is_prepared=not self._missing(settings))
 
-    def load_for_mode(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+    def load_for_mode(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         """Load what a mode drafts with; see `Engine.load_drafters`."""
         with device_errors("for the drafter"):
             self.drafters.try_load(settings, on_progress)
 
-    def prepare(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+    def prepare(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         """Compile what replies with these settings need, unless that was done on this machine."""
         before = blas.compiled_kernels()
         usual = _KERNELS if settings.mode is Mode.OFF else _DRAFTING_KERNELS
@@ -347,7 +348,7 @@ class ChatSession:
         self.cache = KVCache(self.model.network)
         self.drafters.clear_memory()
 
-    def warm_up(self, on_progress: Callable[[LoadProgress], None] = lambda _: None) -> None:
+    def warm_up(self, on_progress: OnProgress = lambda _: None) -> None:
         """Run the network once, load the usual mode's drafters, and compile what a plain reply needs.
 
         `work_while_idle` runs what is compiled already, until there is a reply: a device may compile for each process.

@@ -27,6 +27,7 @@ from rdchat.inference.api.events import (
     LoadProgress,
     ModelInfo,
     ModeOption,
+    OnProgress,
     PrefillProgress,
     PrefixCacheFacts,
     ReplyEnd,

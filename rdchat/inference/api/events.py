@@ -108,6 +108,10 @@ class LoadProgress:
     fraction: float | None
 
 
+OnProgress = Callable[[LoadProgress], None]
+"""Takes the progress of a load; what it raises ends the work."""
+
+
 @dataclass(frozen=True, slots=True)
 class RoundTree:
     """The prefix tree of one round, as `DraftSettings.trace` asks for it; nodes are numbered parents first.
@@ -352,9 +356,7 @@ class TokenIterator(Protocol):
 class Engine(Protocol):
     """The engine as its thread drives it. Only `count_tokens` may be called from other threads."""
 
-    def load(
-        self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
-    ) -> ModelInfo:
+    def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
         """Replace the loaded model. Frees the old one first.
 
         Args:
@@ -393,7 +395,7 @@ class Engine(Protocol):
                 cover only the first ones, and more at the next call.
         """
 
-    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+    def load_drafters(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         """Load what a mode drafts with, so that the first reply need not wait. A drafter that is wrong is left out."""
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:

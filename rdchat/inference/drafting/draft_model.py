@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.api import DraftKind, DraftSettings, Dtype, GenerationRequest, LoadProgress, Stage
+from rdchat.inference.api import DraftKind, DraftSettings, Dtype, GenerationRequest, OnProgress, Stage
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_iterator import prefill
@@ -88,7 +88,7 @@ def load_draft_model(
     model: str | Path,
     target: LoadedModel,
     dtype: Dtype | str = Dtype.AUTO,
-    on_progress: Callable[[LoadProgress], None] = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
     *,
     anyway: bool = False,
 ) -> DraftModel:
@@ -110,9 +110,7 @@ def load_draft_model(
     return DraftModel(target, loaded, verdict.shared_tokens, verdict.other_tokens)
 
 
-def check_draft_model(
-    model: str | Path, target: LoadedModel, on_progress: Callable[[LoadProgress], None] = lambda _: None
-) -> PairVerdict:
+def check_draft_model(model: str | Path, target: LoadedModel, on_progress: OnProgress = lambda _: None) -> PairVerdict:
     """Check whether a model can draft for a target, from its tokenizer and the headers of its files alone.
 
     Raises:

@@ -7,7 +7,7 @@ is the same on every machine.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType as GgmlType
 from gguf import GGUFReader, ReaderTensor
 
-from rdchat.inference.api import LoadProgress
+from rdchat.inference.api import LoadProgress, OnProgress
 from rdchat.inference.models.safetensors_file import PlannedTensor, write_tensors
 
 _GROUP = 32
@@ -55,7 +55,7 @@ class _Reader(GGUFReader):
         return np.frombuffer(self.data, dtype, int(count), int(offset))
 
 
-def convert(source: Path, folder: Path, on_progress: Callable[[LoadProgress], None]) -> None:
+def convert(source: Path, folder: Path, on_progress: OnProgress) -> None:
     """Write the MLX model folder of the default model.
 
     Args:

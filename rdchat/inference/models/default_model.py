@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from rdchat import host, paths
 from rdchat.errors import ModelError, NetworkError
 from rdchat.files.atomic_file import build_folder, is_made
 from rdchat.files.foreign_files import check_file, opened, read_errors
-from rdchat.inference.api import LoadProgress
+from rdchat.inference.api import LoadProgress, OnProgress
 
 NAME = "SmolLM2-135M-Instruct"
 WHEEL_VARIABLE = "RDCHAT_MODEL_WHEEL"
@@ -50,15 +49,13 @@ SmolLM2-135M-Instruct by Hugging Face (Apache-2.0, see LICENSE), quantised to 4 
 The quantised weights are those of the GGUF file: only their packing and the order of the query and key rows differ.
 """
 
-_OnProgress = Callable[[LoadProgress], None]
-
 
 def is_default_model_ready() -> bool:
     """Return whether the default model can be loaded without a download."""
     return is_made(paths.default_model_dir(), _MADE_FROM)
 
 
-def ensure_default_model(on_progress: _OnProgress = lambda _progress: None) -> Path:
+def ensure_default_model(on_progress: OnProgress = lambda _progress: None) -> Path:
     """Return the default model's folder; download and convert the model first if necessary.
 
     Safe to call from several processes at once, and to kill at any moment.
@@ -81,7 +78,7 @@ def ensure_default_model(on_progress: _OnProgress = lambda _progress: None) -> P
     )
 
 
-def _build(folder: Path, on_progress: _OnProgress) -> None:
+def _build(folder: Path, on_progress: OnProgress) -> None:
     """Fill `folder`. All work happens inside it, so removing it removes all traces."""
     # Once in the life of a machine.
     from rdchat.inference.models.default_conversion import convert  # noqa: PLC0415
@@ -104,7 +101,7 @@ def _build(folder: Path, on_progress: _OnProgress) -> None:
     shutil.rmtree(work)
 
 
-def _fetch(work: Path, on_progress: _OnProgress) -> Path:
+def _fetch(work: Path, on_progress: OnProgress) -> Path:
     """Download the wheel with pip, into `work` and nowhere else."""
     requirements = work / "requirements.txt"
     requirements.write_text(f"{_REQUIREMENT} --hash=sha256:{_WHEEL_SHA256}\n", encoding="utf-8")
@@ -130,7 +127,7 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
     return next(work.glob("*.whl"))
 
 
-def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: _OnProgress) -> int | None:
+def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: OnProgress) -> int | None:
     """Report the download's progress until pip ends; return its status, or None if the download stalls."""
     loaded = 0
     moved = time.monotonic()

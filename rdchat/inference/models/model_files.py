@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from rdchat.files.foreign_files import (
 )
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
-from rdchat.inference.api import Dtype, LoadProgress, ModelInfo, ModelSizes
+from rdchat.inference.api import Dtype, ModelInfo, ModelSizes, OnProgress
 from rdchat.inference.models.default_model import ensure_default_model
 from rdchat.inference.models.model_config import (
     check_architecture,
@@ -84,7 +84,7 @@ class ModelFiles:
     weights: tuple[Path, ...]
 
 
-def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None] = lambda _progress: None) -> Path:
+def resolve_model(model: str | None, on_progress: OnProgress = lambda _progress: None) -> Path:
     """Return the model folder for a name; check it with `check_model_folder`.
 
     Args:

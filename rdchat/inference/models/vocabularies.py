@@ -4,12 +4,11 @@ It does not matter how a tokenizer splits text: only the target's reads the conv
 and the names of reserved tokens, which differ within a family of models: drafts are verified.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api import LoadProgress
+from rdchat.inference.api import LoadProgress, OnProgress
 from rdchat.inference.models.model_files import check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.model_prompts import PADDING, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
@@ -63,7 +62,7 @@ def check_pair(target: str, draft: str) -> PairVerdict:
 
 
 def tokenizer_of(
-    model: str | Path, process: TokenizerProcess, on_progress: Callable[[LoadProgress], None] = lambda _: None
+    model: str | Path, process: TokenizerProcess, on_progress: OnProgress = lambda _: None
 ) -> tuple[Any, str]:
     """Return the tokenizer of a model whose weights are not loaded, and its name.
 

@@ -20,7 +20,7 @@ from rdchat import __version__, machine
 from rdchat.errors import InvalidSettingError, ModelError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.known_files import is_repository
-from rdchat.inference.api import LoadProgress, Statistics, StoppedError
+from rdchat.inference.api import LoadProgress, OnProgress, Statistics, StoppedError
 from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
 from rdchat.machine import keep_awake
 from rdchat.work.job import CancelledError, Job
@@ -196,7 +196,7 @@ def _fetch(job: Job[Any], rank: int, model: str | None, ranks: int) -> None:
         split_of(folder, ranks)
 
 
-def _download(repository: str, report: Callable[[LoadProgress], None]) -> None:
+def _download(repository: str, report: OnProgress) -> None:
     from rdchat.hub.downloads.download_process import DownloadProcess  # noqa: PLC0415  as above
     from rdchat.hub.endpoint import Tokens  # noqa: PLC0415
 

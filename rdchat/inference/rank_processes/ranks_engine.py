@@ -26,6 +26,7 @@ from rdchat.inference.api import (
     GenerationRequest,
     LoadProgress,
     ModelInfo,
+    OnProgress,
     PrefixCacheFacts,
     Statistics,
     StoppedError,
@@ -42,7 +43,6 @@ EVENTS: dict[str, Any] = {"generate": GenerationEvent, "benchmark": BenchEvent}
 # A token's bytes need not be text. Earlier replies are an object of one process, so they are not sent.
 _CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=True)
 _numbers = itertools.count()
-type _Progress = Callable[[LoadProgress], None]
 
 
 def plain(kind: Any, value: Any) -> Any:
@@ -85,7 +85,7 @@ class RanksEngine:
         self._ranks: RankProcesses | None = None
         self._cache_bytes: int | None = None
 
-    def load(self, model: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool = False) -> ModelInfo:
+    def load(self, model: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool = False) -> ModelInfo:
         self.unload()
         info = self._start(model, dtype, on_progress, anyway)
         self._chosen = model, dtype, anyway
@@ -104,7 +104,7 @@ class RanksEngine:
         options: DraftOptions = self._call("draft_options", settings=settings, drafters=tuple(drafters))
         return options
 
-    def load_drafters(self, settings: DraftSettings, on_progress: _Progress) -> None:
+    def load_drafters(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         self._call("load_drafters", on_progress, settings=settings)
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
@@ -158,7 +158,7 @@ class RanksEngine:
             raise self._ranks.error
         return self._ranks
 
-    def _start(self, address: str | None, dtype: Dtype, on_progress: _Progress, anyway: bool) -> ModelInfo:
+    def _start(self, address: str | None, dtype: Dtype, on_progress: OnProgress, anyway: bool) -> ModelInfo:
         self.sleep()
         names, model = ranked_model(address) or ((THIS_MAC,), address)
         ranks = RankProcesses(ring_hosts(names, self._hosts()))
@@ -175,7 +175,7 @@ class RanksEngine:
         self.prefix_caches(self._cache_bytes)
         return info
 
-    def _call(self, method: str, on_progress: _Progress = lambda _: None, **arguments: Any) -> Any:
+    def _call(self, method: str, on_progress: OnProgress = lambda _: None, **arguments: Any) -> Any:
         """Call a method of rank 0's engine."""
         kinds = kinds_of(method)
         ranks = self._loaded()

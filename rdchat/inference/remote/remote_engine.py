@@ -21,6 +21,7 @@ from rdchat.inference.api import (
     GenerationRequest,
     LoadProgress,
     ModelInfo,
+    OnProgress,
     PrefixCacheFacts,
     ThinkingChoice,
     TokenIterator,
@@ -147,7 +148,7 @@ class RemoteEngine:
         self,
         model: str | None,
         dtype: Dtype,  # noqa: ARG002  the server has its own
-        on_progress: Callable[[LoadProgress], None],
+        on_progress: OnProgress,
         anyway: bool = False,  # noqa: ARG002  it takes no memory here
     ) -> ModelInfo:
         self._loaded = None
@@ -176,7 +177,7 @@ class RemoteEngine:
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:  # noqa: ARG002
         return DraftOptions(self._model()[2].path, ())
 
-    def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+    def load_drafters(self, settings: DraftSettings, on_progress: OnProgress) -> None:
         """Do nothing: the server drafts."""
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:

@@ -25,7 +25,7 @@ import numpy as np
 
 from rdchat.errors import RanksError, one_line
 from rdchat.host import local_network_hint
-from rdchat.inference.api import Dtype, LoadProgress
+from rdchat.inference.api import Dtype, OnProgress
 from rdchat.inference.loading import load_model, load_part
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.sharding.model_split import check_sum, part_of
@@ -166,7 +166,7 @@ def load(
     group: mx.distributed.Group,
     model: str | None,
     dtype: Dtype,
-    on_progress: Callable[[LoadProgress], None],
+    on_progress: OnProgress,
     anyway: bool = False,
 ) -> LoadedModel:
     """Load this rank's part of a model, as `load_model` does, and have the other ranks load theirs."""
