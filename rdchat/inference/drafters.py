@@ -87,6 +87,8 @@ class Drafters:
         self._heads: dict[Path, HeadModel] = {}
         # By folder: stamp of its files, message and hint.
         self._failures: dict[Path, tuple[str, str, str]] = {}
+        # Draft models that have the target's tokenizer.
+        self._pairs: set[str] = set()
         self.max_heads = 1
         self.auto = AutoState(model)
         self.phrases = CommonPhrases(model.info.path, model.prompts.process)
@@ -314,22 +316,10 @@ class Drafters:
             self._failures[folder] = digest, error.message, error.hint
             raise
 
+    # The modes that are possible: drafters and draft models are checked as `rdchat models check-pair` does, by tokenizers
+    # and configurations
 
-class ModeOptions:
-    """Checks drafters and draft models as `rdchat models check-pair` does, by tokenizers and configurations.
-
-    Args:
-        model: The target.
-        drafters: The target's drafters.
-    """
-
-    def __init__(self, model: LoadedModel, drafters: Drafters) -> None:
-        self._model = model
-        self._drafters = drafters
-        # Draft models that have the same tokenizer.
-        self._pairs: set[str] = set()
-
-    def all(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
+    def mode_options(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""
         return tuple(self._option(mode, settings) for mode in Mode)
 
@@ -365,17 +355,17 @@ class ModeOptions:
         options = [self._option(mode, settings) for mode in DRAFTERS if settings.named(mode) is not None]
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:
-            wrong += self._drafters.own_drafters().left_out
+            wrong += self.own_drafters().left_out
         problems = [*wrong, "Auto works without it."] if wrong else []
         return " ".join(filter(None, [*problems, self._layers(settings.drafter)]))
 
     def _layers(self, named: str | None) -> str:
         """Return a sentence on why the model's MTP layers are not used, or how; empty without any."""
         try:
-            folder = self._drafters.drafter_folder(named)
+            folder = self.drafter_folder(named)
         except RdchatError:
             folder = None
-        return self._drafters.unused_layers(folder) or (self._drafters.facts(folder) if folder else "")
+        return self.unused_layers(folder) or (self.facts(folder) if folder else "")
 
     def _draft_model(self, name: str | None) -> ModeOption:
         if name is None:
@@ -386,17 +376,16 @@ class ModeOptions:
         return ModeOption(Mode.SPECULATIVE, available=True, reason=self._limit(), source=display_name(name, Path(name)))
 
     def _drafter(self, named: str | None) -> ModeOption:
-        left_out = self._drafters.own_drafters().left_out if named is None else ()
-        folder = self._drafters.drafter_folder(named)
+        left_out = self.own_drafters().left_out if named is None else ()
+        folder = self.drafter_folder(named)
         if folder is None:
             reason = " ".join(filter(None, [no_drafter(self._model), self._layers(None), *left_out]))
             return ModeOption(Mode.DRAFTER, available=False, reason=reason)
         kind = inspect_drafter(folder)
         match = check_drafter(folder, self._model)
-        trees = self._model.capability.kind is DraftKind.TREE
         reason = " ".join(filter(None, [self._limit(), self._layers(named), *left_out]))
         source = drafter_name(named, folder)
-        return ModeOption(Mode.DRAFTER, True, reason, source, trees=trees, kind=kind, match=match)
+        return ModeOption(Mode.DRAFTER, True, reason, source, trees=self.auto.trees, kind=kind, match=match)
 
     def _limit(self) -> str:
         """Return how the target checks drafts, in sentences; empty if it takes trees."""

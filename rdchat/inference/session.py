@@ -42,7 +42,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob, reply_start, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher, Rules, ThoughtLimit
-from rdchat.inference.drafters import Drafters, ModeOptions
+from rdchat.inference.drafters import Drafters
 from rdchat.inference.verification.device import device_errors, on_gpu
 from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
 from rdchat.inference.verification.prefix_caches import PrefixCaches
@@ -172,7 +172,6 @@ class ChatSession:
         self.disk = disk or DiskCaches(model)
         self.cache = KVCache(model.network)
         self.drafters = drafters or Drafters(model)
-        self._options = ModeOptions(model, self.drafters)
         self._running: ReplyIterator | None = None
         self._partition = ""
         self._warming: Generator[bool] | None = None
@@ -281,8 +280,8 @@ class ChatSession:
 
     def possible_modes(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""
-        modes = self._options.all(settings)
-        fits = self._options.fits(drafters)
+        modes = self.drafters.mode_options(settings)
+        fits = self.drafters.fits(drafters)
         return DraftOptions(self.model.info.path, modes, fits, is_prepared=not self._missing(settings))
 
     def load_for_mode(self, settings: DraftSettings, on_progress: OnProgress) -> None:

@@ -61,10 +61,10 @@ def test_a_chat_can_change_its_mode_from_turn_to_turn(model: LoadedModel) -> Non
 def test_a_packed_trees_logits_are_each_branchs_own(model: LoadedModel) -> None:
     assert model.capability.kind is DraftKind.TREE
     prompt = model.encode_chat((ChatMessage(Role.USER, f"{PROSE} {CODE} {SUMS} " * 5),), False)
-    assert len(prompt) > 2 * model.prefill_chunk
+    assert len(prompt) > 2 * model.pace.chunk
     cache = KVCache(model.network)
-    for start in range(0, len(prompt), model.prefill_chunk):
-        chunk = prompt[start : start + model.prefill_chunk]
+    for start in range(0, len(prompt), model.pace.chunk):
+        chunk = prompt[start : start + model.pace.chunk]
         model.network(mx.array([chunk]), cache=cache.layers)
         cache.tokens += chunk
     tree = tree_of_beams([[504, 6376, 314, 4461], [504, 6376, 282, 260], [504, 980, 314, 253]])

@@ -10,7 +10,7 @@ import rdchat.inference.drafting.draft_model as draft_model
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
 from rdchat.inference.api import Capability, DraftKind, DraftSettings, HeadKind, Mode, ModeOption, TargetMatch
-from rdchat.inference.drafters import Drafters, ModeOptions
+from rdchat.inference.drafters import Drafters
 from rdchat.inference.models.vocabularies import PairVerdict
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -25,7 +25,7 @@ def _no_weights_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 def _told(model: LoadedModel, settings: DraftSettings = DraftSettings()) -> dict[Mode, ModeOption]:  # noqa: B008
     model = replace(model, info=replace(model.info, path=Path("/models/my tiny")))
-    return {option.mode: option for option in ModeOptions(model, Drafters(model)).all(settings)}
+    return {option.mode: option for option in Drafters(model).mode_options(settings)}
 
 
 def test_without_anything_named_there_are_lookup_off_and_auto() -> None:
@@ -83,10 +83,10 @@ def test_a_draft_model_that_fits_is_compared_once(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("rdchat.inference.drafters.check_draft_model", check)
     model = fakes.tiny_llama()
-    options = ModeOptions(model, Drafters(model))
+    options = Drafters(model)
     settings = DraftSettings(draft_model="small")
     for _ in range(2):
-        told = {option.mode: option for option in options.all(settings)}[Mode.SPECULATIVE]
+        told = {option.mode: option for option in options.mode_options(settings)}[Mode.SPECULATIVE]
         assert (told.available, told.reason, told.source) == (True, "", "small")
     assert compared == ["small"]
 

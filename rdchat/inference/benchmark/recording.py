@@ -141,7 +141,7 @@ def record_mlx_lm(
         prompt,
         max_tokens=min(sampling.max_tokens, model.info.context_length - len(prompt)),
         sampler=make_sampler(temp=sampling.temperature, top_p=sampling.top_p),
-        prefill_step_size=model.prefill_chunk,
+        prefill_step_size=model.pace.chunk,
         prompt_progress_callback=look,
     )
     try:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.tool_parsers.json_tools import parse_tool_call
@@ -30,13 +30,11 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
-
-if TYPE_CHECKING:
-    from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 
 # Rows of a call, by the nodes of a draft and the tokens in the cache.
 RowsFor = Callable[[int, int], int]
@@ -110,7 +108,7 @@ class ReplyJob:
     earlier_bytes: int = 0
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
     plain_error: Callable[[], float] = lambda: 0.0
-    matcher: "ReplyMatcher | None" = None
+    matcher: ReplyMatcher | None = None
     rows_for: RowsFor = lambda nodes, _depth: nodes
     release: Callable[[bool], None] = lambda _failed: None
     from_disk: int = 0

@@ -67,7 +67,7 @@ def prefill(
     done = len(cache.tokens)
     yield done
     while done < len(prompt) - 1 and not cancelled():
-        end = min(done + model.prefill_chunk, len(prompt) - 1)
+        end = min(done + model.pace.chunk, len(prompt) - 1)
         end = min((stop for stop in stops if done < stop < end), default=end)
         # An image whose rows see each other comes in one call.
         cut = (image.end for image in cache.images if image.whole and image.start < end < image.end)
@@ -122,7 +122,7 @@ class ReplyIterator:
             masked=job.matcher is not None,
             suppressed=model.suppressed,
         )
-        reply.seen = chooser.seen(job.prompt, model.end_tokens) if chooser.needs_seen else None
+        reply.seen = chooser.seen(job.prompt, model.end_tokens)
         self._steps = PlainSteps(job, reply, chooser)
         self._rounds = Rounds(job, reply, chooser, drafter) if drafter else None
         self._drafter = drafter

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
@@ -19,12 +18,10 @@ from rdchat.inference.decoding.draft import Draft, Drafter, LazyPath, accepted_p
 from rdchat.inference.decoding.loop import RoundPlan
 from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.verifier import Ints, PackedTree, PrefixTree, Verified, Verifier
-
-if TYPE_CHECKING:
-    from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 
 # After this many dropped drafts of a drafter the reply continues without it.
 _MAX_DROPPED = 3
@@ -136,7 +133,7 @@ class Rounds:
             self._ledger.queue(*lazy)
             return draft, mask
 
-    def _within(self, matcher: "ReplyMatcher", draft: Draft) -> tuple[Draft, mx.array]:
+    def _within(self, matcher: ReplyMatcher, draft: Draft) -> tuple[Draft, mx.array]:
         """Return the part of a draft that the matcher allows, with its forced tokens, and the mask of each node."""
         with self._ledger.stage(Stage.SHAPE), self._ledger.waiting():
             trees = self._model.capability.kind is DraftKind.TREE

@@ -129,13 +129,8 @@ class TokenChooser:
         """Whether a quick choice always equals `choose`: no filter can keep more tokens than it looks at."""
         return self._params.greedy or not has_filter(self._params)
 
-    @property
-    def needs_seen(self) -> bool:
-        """Whether a penalty is on, so that `choose` needs `seen`."""
-        return _penalties(self._params) != (1, 0, 0)
-
-    def seen(self, prompt: list[int], end_tokens: Collection[int] = ()) -> mx.array:
-        """Return what the penalties look at before a reply: `seen`, (vocabulary,) int32.
+    def seen(self, prompt: list[int], end_tokens: Collection[int] = ()) -> mx.array | None:
+        """Return what the penalties look at before a reply: `seen`, (vocabulary,) int32; None without a penalty.
 
         It is twice the number of times that a token occurs in the reply so far, and one more if the prompt has it.
 
@@ -144,6 +139,8 @@ class TokenChooser:
             end_tokens: Tokens that end a reply. They end the earlier replies in the prompt too, and a penalty for that
                 would keep this reply from ending.
         """
+        if _penalties(self._params) == (1, 0, 0):
+            return None
         seen = mx.zeros(self._token_ids.shape, dtype=mx.int32)
         size = self._token_ids.size
         if penalized := [token for token in prompt if 0 <= token < size and token not in end_tokens]:
@@ -160,7 +157,7 @@ class TokenChooser:
         Args:
             logits: (n, vocabulary), any floating dtype: what the model returned.
             positions: n absolute positions of the tokens to be chosen.
-            seen: (vocabulary,) or (n, vocabulary) int32; required where `needs_seen`.
+            seen: (vocabulary,) or (n, vocabulary) int32; required with a penalty.
 
         Returns:
             (n,) uint32.
@@ -187,7 +184,7 @@ class TokenChooser:
             start: Absolute position of the token that follows the root.
             depths: (n,) integers, perhaps lazy: the rows' distances from the root.
             deepest: The largest of the depths.
-            seen: (vocabulary,) or (n, vocabulary) int32; required where `needs_seen`.
+            seen: (vocabulary,) or (n, vocabulary) int32; required with a penalty.
 
         Returns:
             (n,) uint32 tokens, and (n,) bool: whether each surely equals the choice of `choose`. It is not sure where

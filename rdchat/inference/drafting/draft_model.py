@@ -168,7 +168,7 @@ class DraftModelDrafter(Drafter):
         self._finite: list[mx.array] = []
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens, draft.offered)
         self._chooser = chooser
-        self._seen = chooser.seen(prompt, draft.end_tokens) if chooser.needs_seen else None
+        self._seen = chooser.seen(prompt, draft.end_tokens)
 
     @override
     def prefill(self, cancelled: Callable[[], bool]) -> Iterator[int]:

@@ -277,11 +277,6 @@ class LoadedModel:
         return self.try_out()
 
     @property
-    def prefill_chunk(self) -> int:
-        """Prompt tokens of the next call."""
-        return self.pace.chunk
-
-    @property
     def end_tokens(self) -> frozenset[int]:
         """Ids of tokens that end a reply."""
         return frozenset(self.tokenizer.eos_token_ids)

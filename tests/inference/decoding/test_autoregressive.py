@@ -26,7 +26,8 @@ def oracle(model: LoadedModel, request: GenerationRequest) -> list[int]:
     while len(tokens) < request.sampling.max_tokens and END not in tokens:
         fed = prompt + tokens
         logits = model.network(mx.array([fed]), cache=model.network.make_cache())[:, -1]
-        seen = chooser.with_tokens(chooser.seen(prompt), mx.array(tokens, mx.int32)) if chooser.needs_seen else None
+        seen = chooser.seen(prompt)
+        seen = None if seen is None else chooser.with_tokens(seen, mx.array(tokens, mx.int32))
         tokens.append(chooser.choose(logits, [len(fed)], seen).item())
     return tokens
 

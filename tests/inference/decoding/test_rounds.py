@@ -219,7 +219,7 @@ def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pyt
     model = shared_llama()
     calls = list[int]()
     asked = ask("abcabcabc", temperature=0, max_tokens=40)
-    chunks = -(-(len(model.encode_chat(asked.messages, False)) - 1) // model.prefill_chunk)
+    chunks = -(-(len(model.encode_chat(asked.messages, False)) - 1) // model.pace.chunk)
     monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 16)
     monkeypatch.setattr(mx, "clear_cache", lambda: calls.append(1))
     monkeypatch.setattr(mx, "get_cache_memory", lambda: 2**40)  # more than prefill keeps

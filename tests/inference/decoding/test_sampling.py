@@ -121,9 +121,9 @@ def test_penalty_divides_positive_and_multiplies_negative_logits_of_seen_tokens(
 
 
 def test_the_replys_penalties_leave_the_prompt_alone() -> None:
-    chooser = TokenChooser(SamplingParams(), 0, 5)
-    seen = chooser.with_tokens(chooser.seen([0, 1, 1]), mx.array([1, 2, 1, 3, 9]))
     params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25)
+    chooser = TokenChooser(params, 0, 5)
+    seen = chooser.with_tokens(chooser.seen([0, 1, 1]), mx.array([1, 2, 1, 3, 9]))
     assert penalize(mx.full((1, 5), 2.0), seen, params).tolist() == [[2.0, 1.0, 1.25, 1.25, 2.0]]
 
 
@@ -138,8 +138,8 @@ def test_earlier_replies_do_not_keep_a_reply_from_ending() -> None:
 
 @pytest.mark.parametrize("penalty", ["repetition_penalty", "presence_penalty", "frequency_penalty"])
 def test_each_penalty_needs_what_was_seen(penalty: str) -> None:
-    assert TokenChooser(SamplingParams(**{penalty: 1.1}), 0, 6).needs_seen
-    assert not TokenChooser(SamplingParams(), 0, 6).needs_seen
+    assert TokenChooser(SamplingParams(**{penalty: 1.1}), 0, 6).seen([1]).tolist() == [0, 1, 0, 0, 0, 0]
+    assert TokenChooser(SamplingParams(), 0, 6).seen([1]) is None
 
 
 def test_temperature_0_takes_the_most_likely_whatever_the_filters() -> None:

@@ -22,8 +22,8 @@ def test_the_first_candidate_is_what_the_target_would_choose(temperature: float,
     mx.random.seed(4)
     for position in range(40):
         logits = 3 * mx.random.normal((1, 500))
-        seen = chooser.with_tokens(chooser.seen([*range(0, 500, 3)]), mx.array([*range(0, 500, 2)]))
-        seen = seen if chooser.needs_seen else None
+        seen = chooser.seen([*range(0, 500, 3)])
+        seen = None if seen is None else chooser.with_tokens(seen, mx.array([*range(0, 500, 2)]))
         expected = chooser.choose(logits, [position], seen).item()
         ranked = np.array(ranker.rank(logits, position, 3, seen)[0]).tolist()
         assert ranked[0] == expected

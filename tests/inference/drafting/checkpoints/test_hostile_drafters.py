@@ -15,7 +15,7 @@ from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import CostFile
-from rdchat.inference.drafters import Drafters, ModeOptions
+from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
@@ -70,7 +70,7 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
     DAMAGE[damage](bad)
     with at_most(60):
         found = search_drafters(TargetBinding.for_model(target.info).hash)
-        told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(DraftSettings())}
+        told = {option.mode: option for option in Drafters(target).mode_options(DraftSettings())}
     assert found.folder == drafter
     assert len(found.left_out) == 1
     assert found.left_out[0].startswith("The drafter bad is not used: ")
@@ -84,7 +84,7 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
 
 def test_with_nothing_but_a_damaged_drafter_the_panel_says_why(target: LoadedModel, drafter: Path) -> None:
     DAMAGE["nested"](drafter)
-    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(DraftSettings())}
+    told = {option.mode: option for option in Drafters(target).mode_options(DraftSettings())}
     assert not told[Mode.DRAFTER].available
     assert "nested too deeply" in told[Mode.DRAFTER].reason
     assert told[Mode.AUTO].available
@@ -197,7 +197,7 @@ def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
 
 def test_a_home_that_is_none_is_named(target: LoadedModel) -> None:
     settings = replace(DraftSettings(mode=Mode.DRAFTER), drafter="~nosuchuser/drafter")
-    told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(settings)}
+    told = {option.mode: option for option in Drafters(target).mode_options(settings)}
     assert told[Mode.DRAFTER].reason.startswith(
         "The drafter cannot be ~nosuchuser/drafter: there is no home folder ~nosuchuser."
     )
