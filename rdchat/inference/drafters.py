@@ -316,8 +316,7 @@ class Drafters:
             self._failures[folder] = digest, error.message, error.hint
             raise
 
-    # The modes that are possible: drafters and draft models are checked as `rdchat models check-pair` does, by tokenizers
-    # and configurations
+    # The possible modes: drafters and draft models are checked by tokenizers and configurations
 
     def mode_options(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""

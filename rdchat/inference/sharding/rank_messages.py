@@ -30,9 +30,8 @@ from rdchat.inference.loading import load_model, load_part
 from rdchat.inference.models.model_files import resolve_model
 from rdchat.inference.sharding.model_split import check_sum, part_of
 from rdchat.inference.verification.device import device_errors, fetch, free_memory, unwire_memory, wire_memory
-from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.hooks import ModelHooks, wrap_call
 from rdchat.inference.verification.kv_cache import KVCache, Operation, Tree, first_offset
-from rdchat.inference.verification.state_layers import wrap_call
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PrefixTree
 

@@ -3,25 +3,45 @@
 Masks come from the caches (`round_cache`). Positions come from each layer's `rope`, which is called with the cache's
 offset; `mx.fast.rope` takes an array of offsets, one for each batch row, so with the token axis moved to the batch axis
 every packed token gets its own position. The hidden states come from a wrapper around the trunk, in the same call.
-Layers with recurrent or convolutional state are in `state_layers`.
 
 Each hooked object gets a subclass of its own class, so the model's structure and weights stay unchanged. These
 subclasses refer to the hooks, which must not refer to the network: classes are only freed by Python's cycle collector,
 and a model that is unloaded must free its memory at once.
+
+A layer with recurrent or convolutional state calls a causal convolution, which is a module, and a function for its
+recurrence, which is a name among the globals of its file. Both must be caught for this network alone:
+
+- The convolution gets a subclass of its own class, whose `__call__` asks the open round first.
+- The layer gets a subclass whose methods are copies of its own with other globals. `Qwen3NextGatedDeltaNet.__call__`
+  looks up `gated_delta_update` in the globals of `qwen3_next.py`; its copy finds ours in their place. The file's own
+  globals, and layers of other models, stay as they are.
+
+Ours run the recurrence that they replace, and give the round what it needs to undo or to commit a draft. Outside of a
+round the layer computes as before.
 """
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from types import FunctionType
+from typing import Any, NamedTuple
 from weakref import ref
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
-from rdchat.inference.verification.state_layers import StateLayers, wrap_call
+from rdchat.inference.verification.round_cache import RoundArraysCache
+from rdchat.inference.verification.state_round import Rows, StateRound, Sums
+from rdchat.inference.verification.tree_recurrences import (
+    MAX_DEPTH,
+    decayed_state,
+    delta_outputs,
+    state_space_after,
+    state_space_sums,
+)
 
 # Names of the trunk; families with Mamba layers call it `backbone`.
 _TRUNKS = ("model", "language_model", "backbone", "transformer")
@@ -177,3 +197,184 @@ def _trunk(network: nn.Module) -> nn.Module | None:
     while isinstance(inner := next((inner[name] for name in _TRUNKS if name in inner), None), nn.Module):
         trunk = inner
     return trunk if callable(trunk) else None
+
+
+# From rows, the state before them, the other arguments of a recurrence and the rows that count, to the state after.
+type _StateAfter = Callable[[Rows, mx.array, Mapping[str, Any], mx.array | None], mx.array]
+
+
+class _Form(NamedTuple):
+    """The parameters of a recurrence.
+
+    Attributes:
+        rows: Those with a row for each token.
+        state: The state before them.
+        axis: Axis of the rows, in these and in the output.
+        along_paths: Whether a tree's rows are computed along its paths, if not by `sums`.
+        sums: Computes a tree's outputs in another way; see `StateRound.recur`.
+        state_after: Computes the state after several rows; None where the recurrence itself does so in one launch.
+        inside: Where the recurrence computes these parameters from its own: the functions of its file that it calls
+            one of with them.
+    """
+
+    rows: tuple[str, ...]
+    state: str = "state"
+    axis: int = 1
+    along_paths: bool = True
+    sums: Sums | None = None
+    state_after: _StateAfter | None = None
+    inside: tuple[str, ...] = ()
+
+
+# The functions of mlx-lm that run a recurrence: gated delta rule, Mamba-2, lightning attention. The first computes each
+# row's gates and calls one of two others. These are recorded, so that a commit does not compute the gates again.
+_FORMS = {
+    "gated_delta_update": _Form(
+        ("q", "k", "v", "g", "beta"), sums=delta_outputs, inside=("gated_delta_ops", "gated_delta_kernel")
+    ),
+    "ssm_update": _Form(("hidden_states", "B", "C", "dt"), along_paths=False, state_after=state_space_after),
+    "recurrent_gla": _Form(("q", "k", "v"), state="h", axis=2, state_after=decayed_state),
+}
+
+
+class StateLayers:
+    """The layers of one network with recurrent or convolutional state.
+
+    Args:
+        network: An mlx-lm model; these layers and their convolutions get subclasses.
+
+    Attributes:
+        along_paths: Whether some compute a state along each path of a tree.
+        solved: Whether those need not, in trees of up to `MAX_DEPTH`; known for certain after the first tree.
+        recorded: Whether rounds record the layers' inputs. If not, an accepted part of a draft is fed again.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.recorded = True
+        # A network may use the same layer at several depths.
+        modules = [*{id(module): module for _, module in network.named_modules()}.values()]
+        recurrent = {kind for kind in set(map(type, modules)) if methods_that_call(kind, _FORMS)}
+        layers = [module for module in modules if type(module) in recurrent]
+        # Their convolutions may belong to modules inside of them.
+        inside = {id(module) for layer in layers for _, module in layer.named_modules()}
+        layers += [m for m in modules if id(m) not in inside and any(isinstance(v, nn.Conv1d) for v in m.values())]
+        along_paths = {name for name, form in _FORMS.items() if form.along_paths}
+        self.along_paths = any(methods_that_call(kind, along_paths) for kind in recurrent)
+        others = {name for name in along_paths if _FORMS[name].sums is None}
+        self.solved = not any(methods_that_call(kind, others) for kind in recurrent)
+        for layer in layers:
+            _StateLayer(self, layer)
+
+    def limits_leaves(self, deepest: int) -> bool:
+        """Return whether each leaf of a tree this deep costs a state."""
+        return self.along_paths and not (self.solved and deepest <= MAX_DEPTH)
+
+
+class _StateLayer:
+    """Connects one layer with the open round of the cache that it is called with."""
+
+    def __init__(self, layers: StateLayers, module: nn.Module) -> None:
+        self._layers = layers
+        self._round: StateRound | None = None
+        for _, part in module.named_modules():
+            if isinstance(part, nn.Conv1d):
+                wrap_call(part, partial(self._convolve, int(part.weight.shape[1])))
+        plain: Any = type(module)
+        methods = methods_that_call(plain, _FORMS)
+        if methods:
+            copies = {name: with_globals(method, self._recurrences(method)) for name, method in methods.items()}
+            module.__class__ = type(plain.__name__, (plain,), copies)
+        wrap_call(module, self._call)
+
+    def _call(self, plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        for each in (*arguments, *options.values()) if self._layers.recorded else ():
+            if isinstance(each, RoundArraysCache):
+                self._round = each.round
+        try:
+            return plain(*arguments, **options)
+        finally:
+            self._round = None
+
+    def _convolve(self, kernel: int, plain: Callable[[mx.array], mx.array], inputs: mx.array) -> mx.array:
+        return plain(inputs) if self._round is None else self._round.convolve(plain, inputs, kernel)
+
+    def _recurrences(self, method: FunctionType) -> dict[str, Callable[..., Any]]:
+        """Return the recurrences that a method can call, with rounds."""
+        names = method.__globals__
+        known = {name: names[name] for name in _FORMS if _is_known(names.get(name))}
+        return {name: self._with_rounds(plain, _FORMS[plain.__name__]) for name, plain in known.items()}
+
+    def _with_rounds(self, plain: FunctionType, form: _Form) -> Callable[..., Any]:
+        """Return a recurrence of mlx-lm with rounds."""
+        if not form.inside:
+            return self._wrapped(plain, form)
+        return with_globals(plain, {name: self._wrapped(plain.__globals__[name], form) for name in form.inside})
+
+    def _wrapped(self, plain: Callable[..., tuple[mx.array, mx.array]], form: _Form) -> Callable[..., Any]:
+        """Wrap a function that has the parameters of a form."""
+        signature = inspect.signature(plain)
+
+        def turned(array: mx.array) -> mx.array:
+            return array if form.axis == 1 else array.swapaxes(1, form.axis)
+
+        def update(*arguments: Any, **options: Any) -> Any:
+            if self._round is None:
+                return plain(*arguments, **options)
+            given = signature.bind(*arguments, **options).arguments
+            # These belong to batches of conversations.
+            if given.get("mask") is not None or given.get("lengths") is not None:
+                return plain(*arguments, **options)
+
+            def run(rows: Rows, state: mx.array | None, **mask: mx.array) -> tuple[mx.array, mx.array]:
+                own = zip(form.rows, map(turned, rows), strict=True)
+                out, result = plain(**(given | dict(own) | {form.state: state} | mask))
+                return turned(out), result
+
+            def state_after(rows: Rows, state: mx.array | None, taken: mx.array | None) -> mx.array:
+                # mlx-lm has a kernel for one row of Mamba-2, but needs some fifteen launches for several.
+                if form.state_after is None or state is None or rows[0].shape[1] == 1:
+                    return (run(rows, state) if taken is None else run(rows, state, mask=taken[None]))[1]
+                return form.state_after(rows, state, given, taken)
+
+            rows = tuple(turned(given[name]) for name in form.rows)
+            if form.sums is delta_outputs and rows[3].ndim != 3:
+                self._layers.solved = False
+            sums = form.sums if form.along_paths else partial(state_space_sums, given)
+            out, result = self._round.recur(rows, given.get(form.state), run, state_after, sums)
+            return turned(out), result
+
+        return update
+
+
+def wrap_call(module: nn.Module, call: Callable[..., Any]) -> None:
+    """Give a module a subclass of its own class that calls `call(plain call, *arguments, **options)`."""
+    plain: Any = type(module)
+
+    def wrapped(self: nn.Module, *arguments: Any, **options: Any) -> Any:
+        return call(partial(plain.__call__, self), *arguments, **options)
+
+    module.__class__ = type(plain.__name__, (plain,), {"__call__": wrapped})
+
+
+def methods_that_call(layer: type, functions: Collection[str]) -> dict[str, FunctionType]:
+    """Return the methods of a layer's class that call one of these functions of its file, by name."""
+    methods = inspect.getmembers(layer, inspect.isfunction)
+    return {name: method for name, method in methods if not set(functions).isdisjoint(method.__code__.co_names)}
+
+
+def with_globals(method: FunctionType, own: dict[str, Any]) -> FunctionType:
+    """Return a copy of a method for which some names of its file mean something else."""
+    names = method.__globals__ | own
+    copy = FunctionType(method.__code__, names, method.__name__, method.__defaults__, method.__closure__)
+    copy.__kwdefaults__ = method.__kwdefaults__
+    return copy
+
+
+def _is_known(recurrence: Any) -> bool:
+    """Return whether a function is a recurrence with the parameters that rounds need."""
+    form = _FORMS.get(getattr(recurrence, "__name__", ""))
+    if form is None or not inspect.isfunction(recurrence):
+        return False
+    functions = [recurrence.__globals__.get(name) for name in form.inside] or [recurrence]
+    needed = {*form.rows, form.state}
+    return all(inspect.isfunction(each) and needed <= inspect.signature(each).parameters.keys() for each in functions)

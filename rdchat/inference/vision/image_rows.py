@@ -30,8 +30,8 @@ from rdchat.inference.api import CacheFolder, ChatImage, GenerationRequest, Imag
 from rdchat.inference.models.model_config import read_config, text_config
 from rdchat.inference.models.safetensors_file import weight_files
 from rdchat.inference.verification.device import is_device_error, memory_errors, on_gpu
+from rdchat.inference.verification.hooks import wrap_call
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.state_layers import wrap_call
 from rdchat.inference.verification.target import Feed, StageTimer, TargetEmbeddings, untimed
 from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
 from rdchat.inference.vision.image_process import Prepared, Waiting
