@@ -15,7 +15,7 @@ from rdchat.inference.api import DEFAULT_TOKENS, TrainingProgress, read_prompts
 from rdchat.wording import size_text, time_left
 
 if TYPE_CHECKING:
-    from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
+    from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings
 
 # Seconds between two lines if the output is not a terminal.
 _LINES_EVERY = 30.0
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     """Train. After Ctrl-C, --resume continues."""
     settings = _settings(args)
 
-    from rdchat.inference.training.run.training_plan import make_plan  # noqa: PLC0415
-    from rdchat.inference.training.run.training_run import DrafterTraining  # noqa: PLC0415
+    from rdchat.inference.training.training_plan import make_plan  # noqa: PLC0415
+    from rdchat.inference.training.training_run import DrafterTraining  # noqa: PLC0415
     from rdchat.machine import keep_awake  # noqa: PLC0415
 
     with ProgressLine() as progress:
@@ -75,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
-    from rdchat.inference.training.heads.recipes import Recipe  # noqa: PLC0415  MLX
-    from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415
+    from rdchat.inference.training.training_plan import Recipe, TrainingSettings  # noqa: PLC0415  MLX
 
     recipe = terminal.chosen(Recipe, args)
     out = paths.expanded(args.out, "--out").absolute()

@@ -20,9 +20,9 @@ def _draw_prompts(job: Any) -> list[tuple[str, int, str]]:
     """Return (text, tokens the target may add, kind) for each number of a range."""
     seed, start, stop, held, passages = job
     sys.path.insert(0, str(ROOT))
-    name = "rdchat.inference.training.data.seed_prompts"  # Its package needs MLX; the module itself does not.
+    name = "rdchat.inference.training.seed_prompts"  # Its package needs MLX; the module itself does not.
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, ROOT / "rdchat/inference/training/data/seed_prompts.py")
+        spec = importlib.util.spec_from_file_location(name, ROOT / "rdchat/inference/training/seed_prompts.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)

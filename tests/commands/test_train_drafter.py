@@ -165,7 +165,7 @@ def test_a_training_with_the_persons_own_questions(
 
 def asked(model: LoadedModel) -> list[str]:
     """Return the questions of the training's data."""
-    from rdchat.inference.training.data.data_maker import ShardFolder
+    from rdchat.inference.training.data_maker import ShardFolder
 
     shards = ShardFolder(next(paths.cache_dir().glob("training/*/*/shards")), model.info.vocabulary_size)
     return [model.decode(item.tokens[: item.answer_start]) for item in shards.read_shard(0)]

@@ -23,8 +23,8 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.data.data_maker import check_batched_decoding, hidden_states
-from rdchat.inference.training.heads.samples import LogitCurve, Teacher
+from rdchat.inference.training.data_maker import check_batched_decoding, hidden_states
+from rdchat.inference.training.samples import LogitCurve, Teacher
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.hooks import HiddenReads

@@ -11,7 +11,7 @@ from mlx_lm.models import llama
 from rdchat.errors import DeviceError, DeviceStoppedError, ModelError, OutOfMemoryError
 from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.data.data_maker import check_batched_decoding
+from rdchat.inference.training.data_maker import check_batched_decoding
 from rdchat.inference.verification import capability
 from rdchat.inference.verification.device import is_device_error
 from rdchat.inference.verification.target import PrefillPace

@@ -28,9 +28,8 @@ from rdchat.inference.api import (
     TrainingStart,
 )
 from rdchat.inference.loading import load_model
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining, compare_drafters
+from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_run import DrafterTraining, compare_drafters
 from rdchat.inference.verification.device import unwire_memory
 from rdchat.machine import keep_awake
 from rdchat.work.job import Job

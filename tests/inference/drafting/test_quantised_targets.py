@@ -13,9 +13,8 @@ from rdchat.inference.api import BeamShape, DraftKind, ReplyEnd
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter, with_beams

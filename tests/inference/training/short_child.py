@@ -5,10 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.inference.api import TrainingOrder
-from rdchat.inference.training import training_child
-from rdchat.inference.training.run import phases, training_run
-from rdchat.inference.training.run.phases import Pace
-from rdchat.inference.training.run.training_plan import TrainingSettings
+from rdchat.inference.training import phases, training_child, training_run
+from rdchat.inference.training.phases import Pace
+from rdchat.inference.training.training_plan import TrainingSettings
 
 COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]
 _plain_settings = training_child.settings_of

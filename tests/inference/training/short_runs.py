@@ -9,7 +9,7 @@ import pytest
 @contextmanager
 def short_evaluation(questions: int = 2) -> Iterator[pytest.MonkeyPatch]:
     """Have trainings decode so few questions at their end, and few tokens of each."""
-    run = "rdchat.inference.training.run.training_run"
+    run = "rdchat.inference.training.training_run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{run}._EVALUATED", questions)
         patch.setattr(f"{run}._EVALUATED_TOKENS", 8)

@@ -16,11 +16,10 @@ import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
 from rdchat.inference.api import Phase
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run import phases
-from rdchat.inference.training.run.phases import Pace
-from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training import phases
+from rdchat.inference.training.phases import Pace
+from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded
 

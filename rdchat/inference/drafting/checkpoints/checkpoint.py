@@ -82,7 +82,7 @@ def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
     Args:
         folder: Created if it does not exist.
         drafter: The drafter.
-        card: Markdown, as `training.run.training_run` makes it.
+        card: Markdown, as `training.training_run` makes it.
 
     Raises:
         StorageFullError: If the disk is full.

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS, LogitCurve, Teacher
+from rdchat.inference.training.samples import TEACHER_TOKENS, LogitCurve, Teacher
 from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference import families
 from tests.inference.fakes import loaded

@@ -9,7 +9,7 @@ import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.training.heads.objective import distillation, unroll, weighted_mean
+from rdchat.inference.training.objective import distillation, unroll, weighted_mean
 
 
 def test_the_loss_of_a_hand_worked_example() -> None:

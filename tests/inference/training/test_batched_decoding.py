@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.training.data import data_maker
-from rdchat.inference.training.data.data_maker import loops, write_on
+from rdchat.inference.training import data_maker
+from rdchat.inference.training.data_maker import loops, write_on
 from tests.inference.fakes import tiny_llama
 
 pytestmark = pytest.mark.across_rows

@@ -30,8 +30,7 @@ from rdchat.inference.drafting.checkpoints.recurrent_layout import published
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.heads.samples import (
+from rdchat.inference.training.samples import (
     Answers,
     Halves,
     Ints,
@@ -39,6 +38,7 @@ from rdchat.inference.training.heads.samples import (
     Teacher,
     draft_vocabulary,
 )
+from rdchat.inference.training.training_plan import Recipe
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.target import TargetEmbeddings
 

@@ -13,14 +13,11 @@ from rdchat.files.atomic_file import FileLock
 from rdchat.inference.api import HeadKind, Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
-from rdchat.inference.training.data import data_maker
-from rdchat.inference.training.data.data_maker import DataMaker, ShardFolder, answer_tokens
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.heads.trainer import Trainer
-from rdchat.inference.training.run import phases, training_run
-from rdchat.inference.training.run.phases import Pace
-from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training import data_maker, phases, training_run
+from rdchat.inference.training.data_maker import DataMaker, ShardFolder, answer_tokens
+from rdchat.inference.training.phases import Pace, Trainer
+from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
+from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
 from scripts.drafter.pack_answers import write_answers
 from tests.disks import small_disk
@@ -280,7 +277,7 @@ def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
     monkeypatch.setattr(phases, "_SAVE_EVERY", 0.0)
     (tmp_path / "cache").mkdir()
     with small_disk(tmp_path / "cache", kibibytes=4096) as disk:
-        monkeypatch.setattr("rdchat.inference.training.run.training_plan._SPARE_BYTES", 0)
+        monkeypatch.setattr("rdchat.inference.training.training_plan._SPARE_BYTES", 0)
         run = DrafterTraining(model, make_plan(model, settings, resume=True)).train()
         next(event for event in run if event.phase is phase)
         disk.fill()

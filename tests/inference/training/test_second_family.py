@@ -16,8 +16,8 @@ from rdchat.inference.api import BeamShape, GenerationRequest, Phase, ReplyEnd
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.training.data.data_maker import ShardFolder
-from rdchat.inference.training.heads.samples import Answers
+from rdchat.inference.training.data_maker import ShardFolder
+from rdchat.inference.training.samples import Answers
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.fakes import ALPHABET, ask, with_beams

@@ -5,7 +5,7 @@ import json
 import random
 from dataclasses import asdict
 
-from rdchat.inference.training.data.seed_prompts import foreign_text, seed_prompt, texts
+from rdchat.inference.training.seed_prompts import foreign_text, seed_prompt, texts
 
 
 def digest(value: object) -> str:

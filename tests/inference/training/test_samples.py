@@ -6,11 +6,11 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
-from rdchat.inference.training.data.data_maker import ShardFolder
-from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary
-from tests.inference.training.heads.learning_task import Table
+from rdchat.inference.training.data_maker import ShardFolder
+from rdchat.inference.training.objective import Objective, Target, TrainingData
+from rdchat.inference.training.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary
+from rdchat.inference.training.training_plan import Recipe
+from tests.inference.training.learning_task import Table
 
 WIDTH = 5
 CANDIDATES = 40

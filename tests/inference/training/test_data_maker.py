@@ -10,7 +10,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError
-from rdchat.inference.training.data.data_maker import (
+from rdchat.inference.training.data_maker import (
     MAX_ANSWER_TOKENS,
     DataMaker,
     ShardFolder,
@@ -19,7 +19,7 @@ from rdchat.inference.training.data.data_maker import (
     chat_template,
     hidden_states,
 )
-from rdchat.inference.training.data.seed_prompts import SeedPrompt
+from rdchat.inference.training.seed_prompts import SeedPrompt
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share

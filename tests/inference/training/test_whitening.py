@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.training.heads.objective import Standardization, Whitening, fold_weights, output_preconditioner
+from rdchat.inference.training.objective import Standardization, Whitening, fold_weights, output_preconditioner
 
 HIDDEN = 6
 CANDIDATES = 9

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from rdchat.inference.training.heads.trainer import Trainer
+from rdchat.inference.training.phases import Trainer
 from tests.grids import share
-from tests.inference.training.heads.learning_task import Task, quick
+from tests.inference.training.learning_task import Task, quick
 
 
 def tokens_per_call(trainer: Trainer) -> float:

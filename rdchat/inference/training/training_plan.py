@@ -1,9 +1,4 @@
-"""The plan of a training: settings, budget, and the checks before it begins.
-
-Computes the disk space and memory of a training before it begins.
-
-The record of a training, from which later runs continue.
-"""
+"""The plan of a training: settings, record and budget, and the checks before it begins."""
 
 import hashlib
 import json
@@ -24,15 +19,14 @@ from rdchat.inference.api import DEFAULT_TOKENS, require
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.data.data_maker import (
+from rdchat.inference.training.data_maker import (
     MAX_SEQUENCE_TOKENS,
     SHARDS,
     Template,
     chat_template,
     check_batched_decoding,
 )
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS
+from rdchat.inference.training.samples import TEACHER_TOKENS
 from rdchat.inference.verification.device import memory_room, total_memory_bytes
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
@@ -58,6 +52,37 @@ _MAX_EPOCHS = 100
 # Longer questions of the person's own are left out, because all of their batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Hyperparameters of a training.
+
+    Attributes:
+        epochs: Passes over the data.
+        batch: Roots of a step; see `Trainer`.
+        learning_rate: The highest rate: it rises linearly over `warm_up` steps, then falls to 0 as a cosine.
+        warm_up: Steps until the highest rate.
+        weight_decay: Weight decay of AdamW, for all weights.
+        clip: Largest norm of a gradient.
+        dropout: Share of each layer's inputs that is dropped.
+        steps: Tokens drafted after the root.
+        step_decay: Factor on the loss of each further token, since fewer drafts reach it.
+        vocabulary: Limit of the tokens that can be drafted.
+        seed: Seed of all random draws.
+    """
+
+    epochs: int = 2
+    batch: int = 128
+    learning_rate: float = 3.5e-4
+    warm_up: int = 100
+    weight_decay: float = 0.05
+    clip: float = 1.0
+    dropout: float = 0.2
+    steps: int = 4
+    step_decay: float = 0.8
+    vocabulary: int = 12288
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_dra
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.models.model_files import TargetBinding, folder_label, is_hub_id
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.data.data_maker import SHARDS, DataMaker, ShardFolder, Template, answer_tokens
-from rdchat.inference.training.data.seed_prompts import seed_prompt
-from rdchat.inference.training.heads.samples import Answers
-from rdchat.inference.training.run.phases import Pace, make_data, take_shipped, train_head
-from rdchat.inference.training.run.training_plan import TrainingPlan
+from rdchat.inference.training.data_maker import SHARDS, DataMaker, ShardFolder, Template, answer_tokens
+from rdchat.inference.training.phases import Pace, make_data, take_shipped, train_head
+from rdchat.inference.training.samples import Answers
+from rdchat.inference.training.seed_prompts import seed_prompt
+from rdchat.inference.training.training_plan import TrainingPlan
 from rdchat.inference.verification.device import device_errors
 from rdchat.inference.verification.target import LoadedModel
 

@@ -28,7 +28,7 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, conversations_in
-from rdchat.inference.training.data.seed_prompts import SeedPrompt
+from rdchat.inference.training.seed_prompts import SeedPrompt
 from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
 from rdchat.inference.verification.device import fetch, is_device_error
 from rdchat.inference.verification.hooks import HiddenReads

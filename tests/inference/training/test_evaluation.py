@@ -8,7 +8,7 @@ from rdchat.inference.api import Prompt, Statistics
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.run.training_run import evaluate, pooled
+from rdchat.inference.training.training_run import evaluate, pooled
 from tests.clocks import ManualClock
 from tests.inference.fakes import ALPHABET, tiny_llama
 from tests.inference.stored_heads import StoredDrafter

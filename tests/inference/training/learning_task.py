@@ -4,9 +4,9 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.shipped_answers import TrainingConversation
-from rdchat.inference.training.heads.objective import Objective, Target, TrainingData
-from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.heads.trainer import Trainer
+from rdchat.inference.training.objective import Objective, Target, TrainingData
+from rdchat.inference.training.phases import Trainer
+from rdchat.inference.training.training_plan import Recipe
 
 WIDTH = 8
 TOKENS = 30

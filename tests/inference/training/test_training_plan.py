@@ -23,8 +23,8 @@ from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings, make_plan
+from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.device import MemoryRoom
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
@@ -134,7 +134,7 @@ def test_what_was_settled_holds_for_every_run(
     settings = replace(settings, sequences=4, chat_questions=("what is tea",))
     plan = begin(model, settings)
     monkeypatch.setattr(
-        "rdchat.inference.training.run.training_plan.chat_template", lambda _model: pytest.fail("asked again")
+        "rdchat.inference.training.training_plan.chat_template", lambda _model: pytest.fail("asked again")
     )
     again = make_plan(model, replace(settings, chat_questions=("what is tea", "asked since then")), resume=True)
     assert again.resumed
@@ -174,7 +174,7 @@ def test_a_note_that_is_a_pipe_is_not_waited_for(model: LoadedModel, settings: T
 def test_sequences_are_fewer_where_memory_is_small(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.training.run.training_plan.total_memory_bytes", lambda: 10 * LANE_BYTES)
+    monkeypatch.setattr("rdchat.inference.training.training_plan.total_memory_bytes", lambda: 10 * LANE_BYTES)
     plan = make_plan(model, settings, resume=False)
     assert plan.settings.sequences == 5  # 0.6 of it, logits counted as well
     monkeypatch.undo()
@@ -182,7 +182,7 @@ def test_sequences_are_fewer_where_memory_is_small(
 
 def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     room = MemoryRoom(limit_bytes=10**6, free_bytes=10**12)
-    monkeypatch.setattr("rdchat.inference.training.run.training_plan.memory_room", lambda: room)
+    monkeypatch.setattr("rdchat.inference.training.training_plan.memory_room", lambda: room)
     with pytest.raises(DoesNotFitError, match=r"needs .* of memory .* 1 MB are free"):
         make_plan(model, settings, resume=False)
     assert make_plan(model, replace(settings, anyway=True), resume=False).budget.memory_bytes > 10**6

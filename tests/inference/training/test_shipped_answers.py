@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.errors import StorageError
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers, shipped_path
-from rdchat.inference.training.data.data_maker import answer_tokens
+from rdchat.inference.training.data_maker import answer_tokens
 from scripts.drafter.pack_answers import write_answers
 
 

@@ -1,1 +1,0 @@
-"""Training data: conversations that the target writes, many at a time, stored in shards."""

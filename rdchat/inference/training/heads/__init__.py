@@ -1,1 +1,0 @@
-"""Training of drafter heads: data, losses, the trainer, and the resulting weights."""

@@ -1,1 +1,0 @@
-"""A training from beginning to end: its plan, limits, phases and results."""
