@@ -79,7 +79,7 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
 def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
     """Return the measured columns of a run, and of plain decoding and mlx-lm in its turn."""
     counts = run.statistics
-    (plain, mlx_lm) = result.runs_beside(run)
+    (plain, mlx_lm) = result.runs_of_turn(run)
     columns = {
         **asdict(counts),
         "steps": counts.target_calls,

@@ -242,7 +242,7 @@ class BenchResult:
             "seeing_ms": dict(self.seeing_ms),
         }
 
-    def runs_beside(self, run: BenchRun) -> tuple[BenchRun | None, BenchRun | None]:
+    def runs_of_turn(self, run: BenchRun) -> tuple[BenchRun | None, BenchRun | None]:
         """Return the runs of plain decoding and of stock mlx-lm in the same turn."""
         return self._by_turn.get((run.baseline, run.turn)), self._by_turn.get((MLX_LM, run.turn))
 
@@ -277,7 +277,7 @@ class BenchResult:
     def _values(self, run: BenchRun) -> dict[str, float | None]:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
         counts = run.statistics
-        (plain, mlx_lm) = self.runs_beside(run)
+        (plain, mlx_lm) = self.runs_of_turn(run)
         syncs_known = counts.rounds and counts.target_calls and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,

@@ -219,7 +219,7 @@ def plots_of(result: BenchResult) -> list[Plot]:
 def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
     """Return a bar of stock mlx-lm: its speed over our plain decoding in the same turn; none if it did not run."""
     runs = [run for run in result.runs if (run.cell, run.baseline) == (MLX_LM, baseline)]
-    figure = Figure.from_values(speed_ratio(run, result.runs_beside(run)[0]) for run in runs)
+    figure = Figure.from_values(speed_ratio(run, result.runs_of_turn(run)[0]) for run in runs)
     return (("mlx-lm, not drafting", figure),) if figure else ()
 
 

@@ -272,7 +272,7 @@ def small_session(small_model: Path) -> ChatSession:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("temperature", share([0.9, 0.0], 2))
-def test_stock_mlx_lm_runs_beside_on_the_same_network(small_session: ChatSession, temperature: float) -> None:
+def test_stock_mlx_lm_runs_of_turn_on_the_same_network(small_session: ChatSession, temperature: float) -> None:
     asked = plan(replace(OFF, temperature=temperature), prompts=(Prompt("Hello"),), mlx_lm=True)
     runs = runs_of(list(InterleavedRunner(asked, lambda _: small_session.fork())))
     outside = [run for run in runs if run.cell == MLX_LM]
