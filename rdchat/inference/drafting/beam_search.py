@@ -1,18 +1,27 @@
-"""Beam search with a drafter head, as one lazy graph that never waits for the device, and the scores of drafted tokens.
+"""Beam search with a drafter head, as one lazy graph that never waits for the device.
 
-Zhang et al. 2024, arXiv 2403.09919, section 3.2, for any `Head`. Each step keeps the most likely nodes below the live
-beams; the first `beam_width` of them are the next live beams. A node's score is the sum along its path of
-`log_softmax(inverse_temperature * log_probs + noise)`, with the warp and noise of the target's own choice
-(docs/adr/0003). So it estimates how likely the target is to choose this very path. The repetition penalty is left out:
-it depends on the zero of the logits, and a head's differs from the target's.
+Zhang et al. 2024, arXiv 2403.09919, section 3.2, for any `Head`, in three parts:
 
-The most probable nodes become a lazy tree, with a branch from prompt lookup. Scores fall along every path, so the best
-nodes form a subtree; in ascending order parents come before their children. The root is always selected, so the result
-is a tree whatever the scores are. `PackedTree.from_parents` numbers it depth-first (docs/adr/0031).
+    PathScorer   scores the tokens that may come next, by the rule with which the target chooses (docs/adr/0003)
+    search       keeps the best nodes of each level of the tree; the best `width` of them are the next live beams
+    best_nodes   selects the best nodes of all levels, and a path from prompt lookup, as the tree to verify
 
-Each step of a draft model scores every token by the same rule. The best one is fed to the next step. The runner-ups
-cost no draft call, so they become leaves beside it where verifying a few more rows is cheap. The tree's shape is known
-in advance; only its tokens are lazy.
+A node's score is the sum along its path of `log_softmax(inverse_temperature * log_probs + noise)`: an estimate of how
+likely the target is to choose this very path. Each step lowers it, so the best nodes form a subtree, and in ascending
+order parents come before their children.
+
+Example: two beams of three tokens below the root `the`, with two nodes a level. The live beams are `the`, then `the
+cat` and `the dog`.
+
+    level   node   token   parent   score
+      0       0    the       -1      0
+      1       1    cat        0     -0.4
+      1       2    dog        0     -1.3
+      2       3    sat        1     -0.6
+      2       4    ran        2     -1.5
+
+The best four nodes are 0, 1, 2 and 3. `PackedTree.from_parents` numbers them depth-first (docs/adr/0031): `the cat sat
+dog`, with the parents -1 0 1 0.
 """
 
 from collections.abc import Sequence
@@ -24,22 +33,20 @@ import numpy as np
 
 from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator, top_k
-from rdchat.inference.decoding.sampling import filter_border, gumbel_of, has_filter, noise_keys, penalize
+from rdchat.inference.decoding.sampling import filter_border, gumbel_of, has_filter, noise_keys
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
-from rdchat.inference.verification.verifier import PackedTree, PrefixTree
+from rdchat.inference.verification.verifier import PackedTree
 
-# Number of tokens considered; where a filter keeps more, the draft lacks the others.
+# Most likely tokens among which a filter's border is searched; where a filter keeps more, the draft lacks the others.
 _CANDIDATES = 64
 # The scores of tokens that a filter drops are lower by this.
 _DROPPED = 1e4
-# A filter's border is searched among this many most likely tokens; a draft need not be exact.
-_FILTERED = 256
 
-# A child must score below its parent, or the best nodes are not a subtree. So a step costs at least this much, yet too
-# little to be lost in the sum's rounding.
+# Bounds of what a step adds to a path's score. It is below 0, or the best nodes are no subtree, yet not so little that
+# the sum's rounding loses it.
 _SMALLEST_STEP = -1 / 128
 _LARGEST_STEP = -200.0
-# Other scores are below 0.
+# Ranks of nodes that are selected whatever their score is, which is at most 0.
 _ROOT = 2.0
 _ALWAYS = 1.0
 _NEVER = -mx.inf
@@ -47,6 +54,8 @@ _NEVER = -mx.inf
 
 class PathScorer:
     """Scores tokens with the warp and noise of the target's choice, applied to a drafter's logits.
+
+    The repetition penalty is left out: it depends on the zero of the logits, and a head's differs from the target's.
 
     Args:
         sampling: Sampling parameters of the reply.
@@ -99,86 +108,14 @@ class PathScorer:
 
 @partial(mx.compile, shapeless=False)
 def _noisy(logits: mx.array, factor: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
-    """Return the logits times a factor, plus the noise of keys, (1, 2), and tokens, (1, m)."""
+    """Return (beams, m) logits times a factor, plus the noise of keys, (1, 2), and tokens, (1, m)."""
     return factor * logits + gumbel_of(keys, ids)
 
 
 @partial(mx.compile, shapeless=False)
 def _noisy_above(logits: mx.array, border: mx.array, factor: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
+    """Do `_noisy`, with logits below the border, (beams, 1), lowered."""
     return mx.where(logits >= border, factor * logits, factor * logits - _DROPPED) + gumbel_of(keys, ids)
-
-
-def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
-    """Build the tree of all steps' candidates.
-
-    The chain comes first, so node i of it has depth i, and accepting it leaves the cache's rows in order.
-
-    Args:
-        root: The token the target chose last.
-        ranked: For each step, its candidates, (candidates,), best first; perhaps lazy.
-    """
-    depth = len(ranked)
-    runner_ups = [step for step, tokens in enumerate(ranked) for _ in range(tokens.shape[0] - 1)]
-    tokens = mx.concatenate([mx.array([root]), *(t[:1] for t in ranked), *(t[1:] for t in ranked)])
-    if not runner_ups:
-        return PackedTree.chain(tokens)
-    parents = np.array([*range(-1, depth), *runner_ups], dtype=np.int32)
-    depths = np.array([*range(depth + 1), *(step + 1 for step in runner_ups)], dtype=np.int32)
-    unknown = np.zeros(len(parents), dtype=np.int32)
-    return PackedTree.pack(PrefixTree(unknown, parents, depths), tokens)
-
-
-class CandidateRanker:
-    """Ranks tokens by the score of `TokenChooser`, with the draft model's logits instead of the target's.
-
-    Args:
-        params: Sampling parameters of the reply.
-        seed: 64-bit reply seed.
-        vocabulary_size: Ids below this one may be offered.
-        offered: (n,) uint32: those of them that target and draft model share; None for all.
-    """
-
-    def __init__(
-        self, params: SamplingParams, seed: int, vocabulary_size: int, offered: mx.array | None = None
-    ) -> None:
-        self._seed = seed
-        self._params = params
-        self._offered = offered
-        self._columns = slice(vocabulary_size) if offered is None else offered
-        ids = mx.arange(vocabulary_size, dtype=mx.uint32) if offered is None else offered
-        self._scorer = PathScorer(params, seed, ids, candidates=_FILTERED)
-
-    def rank(
-        self, logits: mx.array, position: int, count: int, seen: mx.array | None = None
-    ) -> tuple[mx.array, mx.array]:
-        """Return the best tokens of one step.
-
-        Args:
-            logits: (1, vocabulary), any floating dtype: the draft model's; columns beyond the shared ones are ignored.
-            position: Absolute position of the token to be chosen.
-            count: Number of tokens to return.
-            seen: (vocabulary,) int32, see `TokenChooser.seen`; None without a penalty.
-
-        Returns:
-            (count,) int32, best first; and () bool: whether the first one's score is finite.
-        """
-        logits = logits[:, self._columns].astype(mx.float32)
-        if seen is not None:
-            logits = penalize(logits, seen[self._columns], self._params)
-        scores = self._scorer.scored(logits, noise_keys(self._seed, (position,)))[0]
-        best = _best(scores, min(count, scores.shape[0]))
-        tokens = best if self._offered is None else self._offered[best]
-        return tokens.astype(mx.int32), mx.isfinite(scores[best[0]])
-
-
-def _best(scores: mx.array, count: int) -> mx.array:
-    """Return the indices, (count,), of the largest of (m,) scores, best first."""
-    best = [mx.argmax(scores, keepdims=True)]
-    # One pass per candidate is cheaper than partitioning the vocabulary.
-    for _ in range(count - 1):
-        scores = mx.where(mx.arange(scores.shape[0]) == best[-1], -mx.inf, scores)
-        best.append(mx.argmax(scores, keepdims=True))
-    return mx.concatenate(best)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +125,7 @@ class NodePool:
     Attributes:
         tokens: (nodes,) int32: token ids.
         parents: (nodes,) int32: index of each node's parent; -1 for the root.
-        scores: (nodes,) float32: the sum of renormalised log-scores along the path, below the parent's; 0 for the root.
+        scores: (nodes,) float32: score of the path to each node, below its parent's; 0 for the root.
         levels: Number of levels below the root.
         finite: () bool: whether the head's scores are finite; if not, the draft is dropped.
     """
@@ -204,36 +141,12 @@ class NodePool:
         """Nodes of each level but the root's."""
         return (int(self.tokens.shape[0]) - 1) // self.levels
 
-    def level(self, depth: int) -> slice:
-        """Return the slice of the nodes at a depth, from 1."""
-        return slice(1 + (depth - 1) * self.level_size, 1 + depth * self.level_size)
-
     def cut(self, levels: int) -> "NodePool":
         """Return the first levels: the result of a search of that length."""
         if levels == self.levels:
             return self
         nodes = slice(1 + levels * self.level_size)
-        tokens = self.tokens[nodes]
-        parents = self.parents[nodes]
-        scores = self.scores[nodes]
-        return replace(self, tokens=tokens, parents=parents, scores=scores, levels=levels)
-
-
-@partial(mx.compile, shapeless=False)
-def _totals(above: mx.array, logits: mx.array, log_total: mx.array) -> mx.array:
-    """Return the scores, (beams, m), of paths that extend those with the scores `above`, (beams,).
-
-    NaN becomes minus infinity, because a sort may put NaN first.
-    """
-    totals = above[:, None] + mx.clip(logits - log_total, _LARGEST_STEP, _SMALLEST_STEP)
-    return mx.where(mx.isnan(totals), -mx.inf, totals)
-
-
-@partial(mx.compile, shapeless=False)
-def _origins(indices: mx.array, candidates: mx.array, first: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-    """Return (n,) beams, columns and parents of flat indices into a table (beams, candidates); `first` is beam 0."""
-    beams = indices // candidates
-    return beams, indices - beams * candidates, (beams + first).astype(mx.int32)
+        return NodePool(self.tokens[nodes], self.parents[nodes], self.scores[nodes], levels, self.finite)
 
 
 def search(
@@ -246,48 +159,70 @@ def search(
         memory: Its memory of the text before the root.
         scorer: Scores the steps.
         root: Where the paths begin.
-        shape: Width and length of the beams.
+        shape: Width and length of the beams, the root included.
         level_size: Nodes of each level in the result, at least the width; those beyond the width are leaves.
 
     Returns:
         A pool of `1 + (length - 1) * level_size` nodes; fewer where a step has fewer candidates than `level_size`.
     """
+    levels = shape.length - 1
     level_size = min(level_size, head.candidates)
     width = min(shape.width, level_size)
-    first = mx.array(root.token, mx.int32).reshape(1)
-    state = memory.root_state(replace(root, drafted=shape.length - 1))
-    keys = scorer.keys(root, shape.length - 1)
-    totals = mx.zeros((1,))
+    state = memory.root_state(replace(root, drafted=levels))
+    keys = scorer.keys(root, levels)
     candidates = mx.array(head.candidates, mx.uint32)
-    tokens = [first]
+    beam_scores = mx.zeros((1,))
+    tokens = [mx.array(root.token, mx.int32).reshape(1)]
     parents = [mx.array([-1], mx.int32)]
-    scores = [totals]
-    # Scores of the chosen tokens. With one node a level the path scores may never be computed.
-    chosen: list[mx.array] = []
-    for depth in range(1, shape.length):
+    scores = [beam_scores]
+    checked = [beam_scores]
+    for level in range(levels):
         ids = state.ids()
-        scored = scorer.scored(state.logits(), keys[depth - 1 : depth], ids)
-        paths = _totals(totals, scored, log_denominator(scored)).reshape(1, -1)
-        # An argmax finds the best token without computing its path score.
+        token_scores = scorer.scored(state.logits(), keys[level : level + 1], ids)
+        path_scores = _path_scores(beam_scores, token_scores, log_denominator(token_scores)).reshape(1, -1)
         if level_size == 1:
-            indices = mx.argmax(scored, axis=-1)
-            best_scores = paths[0, indices]
-            chosen.append(scored[0, indices])
+            # An argmax finds the best token without its path's score, which may never be computed.
+            best = mx.argmax(token_scores, axis=-1)
+            best_scores = path_scores[0, best]
+            checked.append(token_scores[0, best])
         else:
-            indices, best_scores = (row[0] for row in top_k(paths, level_size))
-        # This is the first live beam.
-        node = mx.array(1 + (depth - 2) * level_size if depth > 1 else 0, mx.uint32)
-        beams, columns, nodes = _origins(indices, candidates, node)
+            best, best_scores = (row[0] for row in top_k(path_scores, level_size))
+            checked.append(best_scores)
+        first_beam = mx.array(max(1 + (level - 1) * level_size, 0), mx.uint32)
+        beams, columns, nodes = _origins(best, candidates, first_beam)
         tokens.append((head.vocabulary if ids is None else ids)[columns])
         parents.append(nodes)
         scores.append(best_scores)
-        if depth < shape.length - 1:
-            totals = best_scores[:width]
+        if level + 1 < levels:
+            beam_scores = best_scores[:width]
             state = state.after(beams[:width], tokens[-1][:width])
-    above = mx.concatenate(parents)
-    sums = mx.concatenate(scores)
-    finite = mx.all(mx.isfinite(mx.concatenate(chosen) if chosen else sums))
-    return NodePool(mx.concatenate(tokens), above, sums, shape.length - 1, finite)
+    finite = mx.all(mx.isfinite(mx.concatenate(checked)))
+    return NodePool(mx.concatenate(tokens), mx.concatenate(parents), mx.concatenate(scores), levels, finite)
+
+
+@partial(mx.compile, shapeless=False)
+def _path_scores(beam_scores: mx.array, token_scores: mx.array, log_total: mx.array) -> mx.array:
+    """Return the scores, (beams, candidates), of paths that extend each beam by each token.
+
+    NaN becomes minus infinity, because a sort may put NaN first.
+
+    Args:
+        beam_scores: (beams,).
+        token_scores: (beams, candidates), not normalised.
+        log_total: (beams, 1): logarithm of the sum of their exponentials.
+    """
+    sums = beam_scores[:, None] + mx.clip(token_scores - log_total, _LARGEST_STEP, _SMALLEST_STEP)
+    return mx.where(mx.isnan(sums), -mx.inf, sums)
+
+
+@partial(mx.compile, shapeless=False)
+def _origins(indices: mx.array, candidates: mx.array, first_beam: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    """Return beam, column and parent node, (n,) each, of indices into a flattened table, (beams, candidates).
+
+    `first_beam` is the node of beam 0.
+    """
+    beams = indices // candidates
+    return beams, indices - beams * candidates, (beams + first_beam).astype(mx.int32)
 
 
 def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[PackedTree, mx.array]:
@@ -309,11 +244,11 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
         five, with branch [b, e]  root b e a c    parents -1 0 1 0 3, and only the branch offers e
     """
     drafted = pool.tokens.shape[0]
-    tokens, parents, scores = _with_branch(pool, branch)
+    tokens, parents, scores = _with_branch(pool, branch) if branch else (pool.tokens, pool.parents, pool.scores)
     count = min(max(count, 1 + len(branch)), tokens.shape[0])
     ranks = _ranks(scores, mx.array(np.arange(scores.shape[0])))
     selected = mx.sort(mx.argpartition(ranks, -count)[-count:]).astype(mx.int32)
-    # These are indices among the selected nodes; the root's is -1.
+    # Indices among the selected nodes; the root's is -1.
     parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1
     deepest = min(max(pool.levels, len(branch)), count - 1)
     tree = PackedTree.from_parents(selected, parents, ranks[selected], deepest)
@@ -321,56 +256,48 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
 
 
 def _with_branch(pool: NodePool, branch: Sequence[int]) -> tuple[mx.array, mx.array, mx.array]:
-    """Return tokens, parents and scores with the branch's nodes appended.
+    """Return tokens, parents and scores, (nodes + branch,) each, with a node for each token of the branch appended.
 
-    Where the pool already has a node of the branch, that one is used instead.
+    Where the pool already has a node of the branch, that one is selected instead of the appended one.
     """
-    if not branch:
-        return pool.tokens, pool.parents, pool.scores
-    # This is the branch's last node, drafted or appended.
-    at = mx.array(0, mx.int32)
-    scores = [pool.scores[:1]]
+    scores = pool.scores
+    node = mx.array(0, mx.int32)
     parents = []
-    appended = []
-    for depth, token in enumerate(branch, start=1):
-        own = mx.array(pool.tokens.shape[0] + depth - 1, mx.int32)
-        parents.append(at)
-        if depth > pool.levels:
-            # The beams end above.
-            appended.append(mx.array(_ALWAYS))
-            at = own
-            continue
-        level = pool.level(depth)
-        same, level_scores = _same(
-            pool.parents[level], pool.tokens[level], pool.scores[level], at, mx.array(token, mx.int32)
-        )
-        scores.append(level_scores)
-        score, at = _taken(mx.any(same), mx.argmax(same), mx.array(level.start, mx.int32), own)
-        appended.append(score)
+    appended_scores = []
+    for level, token in enumerate(branch):
+        appended = mx.array(pool.tokens.shape[0] + level, mx.int32)
+        parents.append(node)
+        if level < pool.levels:
+            same, scores = _children(pool.parents, pool.tokens, scores, node, mx.array(token, mx.int32))
+            score, node = _followed(mx.any(same), mx.argmax(same), appended)
+        else:
+            score = mx.array(_ALWAYS)
+            node = appended
+        appended_scores.append(score)
     return (
         mx.concatenate([pool.tokens, mx.array(list(branch), mx.int32)]),
-        mx.concatenate([pool.parents, mx.stack(parents).astype(mx.int32)]),
-        mx.concatenate([*scores, pool.scores[level.stop :], mx.stack(appended)]),
+        mx.concatenate([pool.parents, mx.stack(parents)]),
+        mx.concatenate([scores, mx.stack(appended_scores)]),
     )
 
 
 @partial(mx.compile, shapeless=False)
-def _ranks(scores: mx.array, nodes: mx.array) -> mx.array:
-    """Return scores in which the root, node 0, ranks above all others, and NaN below all others."""
-    below = mx.minimum(mx.where(mx.isnan(scores), _NEVER, scores), _ALWAYS)
-    return mx.where(nodes == 0, _ROOT, below)
-
-
-@partial(mx.compile, shapeless=False)
-def _same(
-    parents: mx.array, tokens: mx.array, scores: mx.array, at: mx.array, token: mx.array
+def _children(
+    parents: mx.array, tokens: mx.array, scores: mx.array, node: mx.array, token: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """Return which nodes of a level hold `token` below node `at`, and the level's scores with those always selected."""
-    same = (parents == at) & (tokens == token)
+    """Return which nodes, (nodes,) bool, hold `token` below `node`, and the scores, with those always selected."""
+    same = (parents == node) & (tokens == token)
     return same, mx.where(same, _ALWAYS, scores)
 
 
 @partial(mx.compile, shapeless=False)
-def _taken(is_drafted: mx.array, first: mx.array, start: mx.array, own: mx.array) -> tuple[mx.array, mx.array]:
-    """Return the score of the branch's own node, and where the branch continues: at the node found, or at its own."""
-    return mx.where(is_drafted, _NEVER, _ALWAYS), mx.where(is_drafted, first.astype(mx.int32) + start, own)
+def _followed(is_drafted: mx.array, drafted: mx.array, appended: mx.array) -> tuple[mx.array, mx.array]:
+    """Return the score of a branch's appended node, and where the branch goes on: at a drafted node, if there is one."""
+    return mx.where(is_drafted, _NEVER, _ALWAYS), mx.where(is_drafted, drafted.astype(mx.int32), appended)
+
+
+@partial(mx.compile, shapeless=False)
+def _ranks(scores: mx.array, nodes: mx.array) -> mx.array:
+    """Return (nodes,) scores in which the root, node 0, ranks above all others, and NaN below all others."""
+    below = mx.minimum(mx.where(mx.isnan(scores), _NEVER, scores), _ALWAYS)
+    return mx.where(nodes == 0, _ROOT, below)

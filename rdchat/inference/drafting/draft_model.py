@@ -3,33 +3,47 @@
 It keeps a KV cache of its own and decodes a few tokens ahead of the target. Its tokens are chosen by the reply's rule,
 with the same noise at each position. So where both models agree on the distribution they agree on the token, at every
 temperature.
+
+The best token of each step is fed to the next one. The runner-ups cost no draft call, so they become leaves beside it
+where verifying a few more rows is cheap. The tree's shape is known in advance; only its tokens are lazy.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import override
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.api import DraftKind, DraftSettings, Dtype, GenerationRequest, OnProgress, Stage
+from rdchat.inference.api import (
+    DraftKind,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    OnProgress,
+    SamplingParams,
+    Stage,
+)
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_iterator import prefill
-from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.beam_search import CandidateRanker, pack
+from rdchat.inference.decoding.sampling import TokenChooser, noise_keys, penalize
+from rdchat.inference.drafting.beam_search import PathScorer
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
 from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from rdchat.inference.verification.verifier import Verified
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree, Verified
 
 _OTHER_PAIR = "Choose a smaller model of the same family; `rdchat models check-pair` compares two models."
+# A filter's border is searched among this many most likely tokens; a draft need not be exact.
+_FILTERED = 256
 
 
 class DraftModel:
@@ -209,7 +223,10 @@ class DraftModelDrafter(Drafter):
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         if self._open:
-            self._end_round(tokens[: self._accepted(tokens, path)])
+            accepted = tokens[: self._accepted(tokens, path)]
+            self._cache.close_round(list(range(len(accepted))))
+            self._cache.tokens += accepted
+            self._open = False
         self._ledger.add_waits(self._cache.take_waits())
         committed = self._draft.known([root, *tokens[:-1]])
         self._committed += committed
@@ -274,12 +291,6 @@ class DraftModelDrafter(Drafter):
         pairs = zip(fetch(mx.concatenate(self._fed)).tolist(), tokens[:-1], strict=False)
         return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
-    def _end_round(self, accepted: list[int]) -> None:
-        """Keep the rows of accepted tokens."""
-        self._cache.close_round(list(range(len(accepted))))
-        self._cache.tokens += accepted
-        self._open = False
-
 
 def first_damaged_layer(network: nn.Module) -> str | None:
     """Return the path of the first layer with weights that are not finite, such as `model.layers.3.mlp.up_proj`."""
@@ -287,3 +298,76 @@ def first_damaged_layer(network: nn.Module) -> str | None:
         if mx.issubdtype(array.dtype, mx.floating) and not mx.all(mx.isfinite(array)).item():
             return str(name.rpartition(".")[0])
     return None
+
+
+def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
+    """Build the tree of all steps' candidates.
+
+    The chain comes first, so node i of it has depth i, and accepting it leaves the cache's rows in order.
+
+    Args:
+        root: The token the target chose last.
+        ranked: For each step, its candidates, (candidates,), best first; perhaps lazy.
+    """
+    depth = len(ranked)
+    runner_ups = [step for step, tokens in enumerate(ranked) for _ in range(tokens.shape[0] - 1)]
+    tokens = mx.concatenate([mx.array([root]), *(t[:1] for t in ranked), *(t[1:] for t in ranked)])
+    if not runner_ups:
+        return PackedTree.chain(tokens)
+    parents = np.array([*range(-1, depth), *runner_ups], dtype=np.int32)
+    depths = np.array([*range(depth + 1), *(step + 1 for step in runner_ups)], dtype=np.int32)
+    unknown = np.zeros(len(parents), dtype=np.int32)
+    return PackedTree.pack(PrefixTree(unknown, parents, depths), tokens)
+
+
+class CandidateRanker:
+    """Ranks tokens by the score of `TokenChooser`, with the draft model's logits instead of the target's.
+
+    Args:
+        params: Sampling parameters of the reply.
+        seed: 64-bit reply seed.
+        vocabulary_size: Ids below this one may be offered.
+        offered: (n,) uint32: those of them that target and draft model share; None for all.
+    """
+
+    def __init__(
+        self, params: SamplingParams, seed: int, vocabulary_size: int, offered: mx.array | None = None
+    ) -> None:
+        self._seed = seed
+        self._params = params
+        self._offered = offered
+        self._columns = slice(vocabulary_size) if offered is None else offered
+        ids = mx.arange(vocabulary_size, dtype=mx.uint32) if offered is None else offered
+        self._scorer = PathScorer(params, seed, ids, candidates=_FILTERED)
+
+    def rank(
+        self, logits: mx.array, position: int, count: int, seen: mx.array | None = None
+    ) -> tuple[mx.array, mx.array]:
+        """Return the best tokens of one step.
+
+        Args:
+            logits: (1, vocabulary), any floating dtype: the draft model's; columns beyond the shared ones are ignored.
+            position: Absolute position of the token to be chosen.
+            count: Number of tokens to return.
+            seen: (vocabulary,) int32, see `TokenChooser.seen`; None without a penalty.
+
+        Returns:
+            (count,) int32, best first; and () bool: whether the first one's score is finite.
+        """
+        logits = logits[:, self._columns].astype(mx.float32)
+        if seen is not None:
+            logits = penalize(logits, seen[self._columns], self._params)
+        scores = self._scorer.scored(logits, noise_keys(self._seed, (position,)))[0]
+        best = _best(scores, min(count, scores.shape[0]))
+        tokens = best if self._offered is None else self._offered[best]
+        return tokens.astype(mx.int32), mx.isfinite(scores[best[0]])
+
+
+def _best(scores: mx.array, count: int) -> mx.array:
+    """Return the indices, (count,), of the largest of (m,) scores, best first."""
+    best = [mx.argmax(scores, keepdims=True)]
+    # One pass per candidate is cheaper than partitioning the vocabulary.
+    for _ in range(count - 1):
+        scores = mx.where(mx.arange(scores.shape[0]) == best[-1], -mx.inf, scores)
+        best.append(mx.argmax(scores, keepdims=True))
+    return mx.concatenate(best)

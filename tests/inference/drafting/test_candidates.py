@@ -7,7 +7,7 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import SamplingParams
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.beam_search import CandidateRanker, pack
+from rdchat.inference.drafting.draft_model import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
 from tests.grids import share
 from tests.inference.drafting.draft_pairs import FILTERS

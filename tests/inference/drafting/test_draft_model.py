@@ -13,8 +13,7 @@ from mlx_lm.models import llama
 from rdchat.errors import ModelError
 from rdchat.inference.api import Capability, DraftKind, DraftSettings, ReplyEnd, SamplingParams, TokenEvent
 from rdchat.inference.decoding.draft import Draft
-from rdchat.inference.drafting.beam_search import CandidateRanker
-from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_model import CandidateRanker, DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
