@@ -292,7 +292,7 @@ def _children(
 
 @partial(mx.compile, shapeless=False)
 def _followed(is_drafted: mx.array, drafted: mx.array, appended: mx.array) -> tuple[mx.array, mx.array]:
-    """Return the score of a branch's appended node, and where the branch goes on: at a drafted node, if there is one."""
+    """Return the score of a branch's appended node, and where the branch goes on: at a drafted node if it can."""
     return mx.where(is_drafted, _NEVER, _ALWAYS), mx.where(is_drafted, drafted.astype(mx.int32), appended)
 
 

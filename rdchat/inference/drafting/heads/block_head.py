@@ -14,8 +14,6 @@ from rdchat.inference.drafting.heads.block_network import (
     BlockNetwork,
     CandidateSelector,
     CausalRefiner,
-    MarkovHead,
-    TokenGru,
     joined,
 )
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
@@ -25,6 +23,11 @@ from rdchat.inference.verification.target import LoadedModel, embedding_scale
 
 # Position that is inside every window: a block's rows see one another.
 _ALWAYS_NEAR = 2**30
+
+Correction = Callable[[mx.array, mx.array, mx.array | None], tuple[mx.array, mx.array | None]]
+"""Takes (beams,) last tokens, `DraftedBlock.features` of the next and (beams, ...) state or rows of the tokens before.
+
+Returns what is added to each beam's logits, (beams, candidates), and the state or rows after the last tokens."""
 
 
 class BoundBlockHead(BoundNetwork):
@@ -45,11 +48,12 @@ class BoundBlockHead(BoundNetwork):
         else:
             self._scale = float(config.hidden_size**0.5) if config.gemma else 1.0
         self.candidates = config.selected or self.candidates
-        self._markov: MarkovHead | CausalRefiner | None = self.network.get(
-            "markov_head", self.network.get("refiner_head")
-        )
-        self._selector: CandidateSelector | None = self.network.get("candidate_selector")
-        self._gru: TokenGru | None = self.network.get("prefix_gru")
+        network = self.network
+        self._refiner: CausalRefiner | None = network.get("refiner_head")
+        self._selector: CandidateSelector | None = network.get("candidate_selector")
+        self._correct: Correction | None = network.get("markov_head") or self._refiner or self._selector
+        if config.gru_size:
+            self._correct = self._domino
 
     @override
     def memory(self) -> HeadMemory:
@@ -70,11 +74,11 @@ class BoundBlockHead(BoundNetwork):
         from_anchor = self.config.from_anchor
         past = None
         block = self._drafted(hidden if from_anchor else hidden[1:])
-        if isinstance(self._markov, CausalRefiner):
-            features = self._markov.features(hidden)
+        if self._refiner is not None:
+            features = self._refiner.features(hidden)
             if not from_anchor:
-                past = self._markov(before, features[0], None)[1]
-            block = replace(block, hidden=features if from_anchor else features[1:])
+                past = self._refiner(before, features[0], None)[1]
+            block = replace(block, features=features if from_anchor else features[1:])
         return self.beam_state(block, 0, root, past)
 
     def _drafted(self, hidden: mx.array) -> "DraftedBlock":
@@ -84,9 +88,9 @@ class BoundBlockHead(BoundNetwork):
         logits = logits if config.output_scale == 1 else logits * config.output_scale
         logits = bounded(logits, config.softcap)
         if self._selector is None:
-            return DraftedBlock(hidden, logits)
+            return DraftedBlock(logits, hidden)
         ids, logits, products = self._selector.candidates(hidden, logits, config.selected)
-        return DraftedBlock(hidden, logits, ids, products)
+        return DraftedBlock(logits, products, ids)
 
     def beam_state(self, block: "DraftedBlock", depth: int, tokens: mx.array, past: mx.array | None) -> HeadState:
         """Return the state of beams; their logits are lazy.
@@ -99,21 +103,21 @@ class BoundBlockHead(BoundNetwork):
         """
         base = block.base[depth]
         bias = None
-        if self._markov is not None:
-            bias, past = self._markov(tokens, block.hidden[depth], past)
-        elif self._selector is not None and block.products is not None:
-            bias = self._selector(tokens, block.products[depth])
-        elif self._gru is not None:
-            past = self._gru(self._scaled(tokens), past)
-            if depth >= self.config.uncorrected:
-                bias = joined(block.hidden[depth], past)
-                for part in self.network.embed_proj:
-                    bias = part(bias)
-        if bias is None:
+        if self._correct is not None:
+            bias, past = self._correct(tokens, block.features[depth], past)
+        if bias is None or depth < self.config.uncorrected:
             logits = mx.broadcast_to(base.astype(mx.float32), (tokens.shape[0], self.candidates))
         else:
             logits = _plus(base, bias)
         return _BlockState(self, block, depth, logits, past)
+
+    def _domino(self, tokens: mx.array, hidden: mx.array, past: mx.array | None) -> tuple[mx.array, mx.array]:
+        """Return the bias of a Domino's GRU, and its state; see `Correction`."""
+        past = self.network.prefix_gru(self._scaled(tokens), past)
+        bias = joined(hidden, past)
+        for part in self.network.embed_proj:
+            bias = part(bias)
+        return bias, past
 
     def _scaled(self, tokens: mx.array) -> mx.array:
         embeddings = self.embed(tokens)
@@ -125,16 +129,14 @@ class DraftedBlock:
     """The outputs of one pass over a block.
 
     Attributes:
-        hidden: (n, hidden_size): hidden states of the tokens that are drafted; features for a `CausalRefiner`.
-        base: (n, candidates): their uncorrected logits.
+        base: (n, candidates): uncorrected logits of the tokens that are drafted.
+        features: (n, ...): what the correction reads for each: its hidden state, or what the correction made of it.
         ids: (n, candidates) int32: ids of the columns; None for the head's vocabulary.
-        products: (n, candidates, rank): see `CandidateSelector.candidates`; None without a selector.
     """
 
-    hidden: mx.array
     base: mx.array
+    features: mx.array
     ids: mx.array | None = None
-    products: mx.array | None = None
 
 
 class BlockMemory(ContextMemory):
@@ -165,21 +167,11 @@ class BlockMemory(ContextMemory):
         hidden = head.network.block(head.embeddings(root.token, rows), positions, partial(self._extended, root, mask))
         return head.beam_of_root(hidden, mx.array(root.token, mx.int32).reshape(1), self._before(root))
 
-    @override
-    def reset(self) -> None:
-        super().reset()
-        self._path: mx.array | None = None
-
-    @override
-    def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
-        super().take_ahead(tokens, hidden, before, root)
-        self._path = tokens
-
     def _before(self, root: Root) -> mx.array:
         """Return the token before a root, (1,); where it is not known, the root, as at the beginning of a text."""
         token: int | mx.array = root.token
-        if root.later is not None and self._path is not None:
-            token = self._path[root.later]
+        if root.later is not None:
+            token = self.path[root.later]
         elif 0 < root.position <= len(self._text) and self._text[root.position - 1] >= 0:
             token = self._text[root.position - 1]
         return mx.array(token, mx.int32).reshape(1)

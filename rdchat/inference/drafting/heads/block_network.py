@@ -108,15 +108,14 @@ class CandidateSelector(ShapedModule):
         ids, values = top_k(logits.astype(mx.float32), count)
         return ids.astype(mx.int32), values, self.hidden_projection(hidden)[:, None] * self.successor_codebook(ids)
 
-    def __call__(self, tokens: mx.array, products: mx.array) -> mx.array:
-        """Return what the last tokens add to each candidate's logit, (beams, count).
+    def __call__(self, tokens: mx.array, products: mx.array, _past: object = None) -> tuple[mx.array, None]:
+        """Return what the last tokens add to each candidate's logit, (beams, count), and no state.
 
         Args:
             tokens: (beams,) the last tokens.
             products: (count, rank) of the token that is drafted.
         """
-        bias: mx.array = self.predecessor_codebook(tokens) @ products.T
-        return bias
+        return self.predecessor_codebook(tokens) @ products.T, None
 
 
 class CausalRefiner(ShapedModule):

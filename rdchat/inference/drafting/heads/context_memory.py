@@ -4,7 +4,7 @@ from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, override
+from typing import override
 
 import mlx.core as mx
 import numpy as np
@@ -33,6 +33,7 @@ class ContextMemory(HeadMemory):
     Attributes:
         buffers: Keys and values of each layer, (1, heads, rows, width).
         positions: Absolute position of each row, ascending.
+        path: (n,) int32, lazy: tokens of the path that was taken ahead last.
     """
 
     def __init__(self, layers: int, *, looks_ahead: bool) -> None:
@@ -53,6 +54,7 @@ class ContextMemory(HeadMemory):
         self._fed: mx.array | None = None
         # Hidden state of the last row, (1, width), where it was taken ahead.
         self._last: mx.array | None = None
+        self.path = mx.array([], mx.int32)
         # Which of the rows taken ahead are of committed tokens, (n,) bool, lazy.
         self._ahead: mx.array | None = None
 
@@ -104,6 +106,7 @@ class ContextMemory(HeadMemory):
         """
         assert root.later is not None
         self.catch_up(before)
+        self.path = tokens
         indices = mx.array(np.arange(root.latest + 1, dtype=np.int32))
         following = mx.array([], mx.int32)
         if self._looks_ahead:
@@ -236,16 +239,11 @@ class ContextMemory(HeadMemory):
             buffer.cut(len(self.positions))
 
 
-class _Scorer(Protocol):
-    def row_logits(self, output: mx.array) -> mx.array: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ContextState(HeadState):
-    """The state of a head whose drafted tokens have rows of keys and values too; a subclass adds `after`.
+    """The state of a head whose drafted tokens have rows of keys and values too; a subclass adds `logits` and `after`.
 
     Attributes:
-        head: The drafter.
         memory: The committed rows.
         output: (beams, width) outputs for the beams' last tokens.
         rows: Keys and values of each layer of the draft's own rows, level by level; empty before the first.
@@ -254,17 +252,12 @@ class ContextState(HeadState):
         seen: (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
     """
 
-    head: _Scorer
     memory: ContextMemory
     output: mx.array
     rows: list[Rows]
     position: int
     later: mx.array | None
     seen: mx.array | None = None
-
-    @override
-    def logits(self) -> mx.array:
-        return self.head.row_logits(self.output)
 
     def below(self, beams: mx.array) -> tuple[mx.array | None, mx.array | None]:
         """Return which rows those of the next level see: themselves, and what their beams saw.

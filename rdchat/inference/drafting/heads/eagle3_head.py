@@ -165,14 +165,14 @@ class Eagle3Memory(ContextMemory):
 
     def __init__(self, head: BoundEagle3Head) -> None:
         super().__init__(len(head.network.layers), looks_ahead=True)
-        self._head = head
+        self.head = head
 
     @override
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
         """See `ContextMemory`; of the last layer only the needed outputs are computed."""
-        head = self._head
+        head = self.head
         last = len(self.buffers) - 1
         x: mx.array = head.network.fuse(hidden.astype(head.dtype))
         embeddings = head.embed(following)
@@ -196,9 +196,9 @@ class Eagle3Memory(ContextMemory):
     @override
     def root_state(self, root: Root) -> HeadState:
         output = self.output_before(root)
-        windows = any(self._head.network.config.windows)
+        windows = any(self.head.network.config.windows)
         positions = np.array([*self.held]) if windows else None
-        return _Eagle3State(self._head, self, output, [], root.position, root.later, positions=positions)
+        return _Eagle3State(self, output, [], root.position, root.later, positions=positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,19 +209,23 @@ class _Eagle3State(ContextState):
         positions: (rows,) positions of all rows; only where a layer has a window.
     """
 
-    head: BoundEagle3Head
+    memory: Eagle3Memory
     positions: npt.NDArray[np.int_] | None = None
 
     @override
+    def logits(self) -> mx.array:
+        return self.memory.head.row_logits(self.output)
+
+    @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        network = self.head.network
         memory = self.memory
+        network = memory.head.network
         count = tokens.shape[0]
         seen, visible = self.below(beams)
         position = self.position if self.later is None else self.position + self.later
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
         x = network.carried(self.output[beams])
-        embeddings = self.head.embed(tokens)
+        embeddings = memory.head.embed(tokens)
         rows = []
         for number, (layer, window) in enumerate(zip(network.layers, network.config.windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
@@ -237,7 +241,7 @@ class _Eagle3State(ContextState):
                 mask = near if visible is None else visible & near
             attended = layer.self_attn(taken, position, memory.followed_by(number, rows[-1]), mask)
             x = layer.outputs(residual, attended)
-        return _Eagle3State(self.head, memory, x, rows, self.position + 1, self.later, seen, positions)
+        return _Eagle3State(memory, x, rows, self.position + 1, self.later, seen, positions)
 
 
 def _window_mask(queried: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:

@@ -263,7 +263,7 @@ class MtpMemory(ContextMemory):
     """
 
     def __init__(self, head: BoundMtpHead) -> None:
-        self._head = head
+        self.head = head
         self._images: Sequence[ImageSpan] = ()
         # Buffers of a layer: its caches, then its outputs.
         self.stride = head.networks[0].caches + 1
@@ -286,7 +286,7 @@ class MtpMemory(ContextMemory):
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
-        head = self._head
+        head = self.head
         count = len(positions)
         taken = hidden.astype(head.dtype)
         embeddings = head.embed(following)
@@ -312,7 +312,7 @@ class MtpMemory(ContextMemory):
 
     @override
     def root_state(self, root: Root) -> HeadState:
-        return _MtpState(self._head, self, self.output_before(root), [], self._turned(root.position), root.later)
+        return _MtpState(self, self.output_before(root), [], self._turned(root.position), root.later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,25 +323,25 @@ class _MtpState(ContextState):
         level: Drafted tokens.
     """
 
-    head: BoundMtpHead
     memory: MtpMemory
     level: int = 0
 
     @property
     def layer(self) -> int:
         """The layer that gives the logits."""
-        return min(self.level, len(self.head.networks) - 1)
+        return min(self.level, len(self.memory.head.networks) - 1)
 
     @override
     def logits(self) -> mx.array:
-        outputs = mx.split(self.output, len(self.head.networks), axis=-1)
-        return self.head.row_logits(outputs[self.layer], self.layer)
+        head = self.memory.head
+        outputs = mx.split(self.output, len(head.networks), axis=-1)
+        return head.row_logits(outputs[self.layer], self.layer)
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        head = self.head
         memory = self.memory
-        networks = self.head.networks
+        head = memory.head
+        networks = head.networks
         seen, mask = self.below(beams)
         given = mx.split(self.output[beams], len(networks), axis=-1)
         embeddings = head.embed(tokens)
@@ -360,7 +360,7 @@ class _MtpState(ContextState):
             visible_mask = None if mask is None else mask[:, min(layer, memory.buffers[0].rows) :]
             outputs[layer] = networks[layer].rows(embeddings, hidden, positions, caches, visible_mask, later=self.later)
         output = mx.concatenate(outputs, axis=-1)
-        return _MtpState(head, memory, output, rows, self.position + 1, self.later, seen, self.level + 1)
+        return _MtpState(memory, output, rows, self.position + 1, self.later, seen, self.level + 1)
 
 
 def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
