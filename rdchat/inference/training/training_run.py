@@ -6,11 +6,11 @@ Measures a trained drafter by decoding: on held-out questions, and against the d
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import batched, product, zip_longest
 from pathlib import Path
 from time import monotonic
 
@@ -80,20 +80,17 @@ def evaluate(
     model: LoadedModel, prompts: Sequence[Prompt], drafter: Path, now: Callable[[], float]
 ) -> Generator[TrainingProgress, None, dict[str, Statistics]]:
     """Decode questions with the drafter in a folder; return the sums by setup, such as `W4 L5`."""
-    session = ChatSession(model)
     pace = Pace(now)
-    done = 0
     decoded = 0
-    replies: dict[str, list[Statistics]] = {name: [] for name in _SETUPS}
-    for prompt in prompts:
-        for name, draft in _SETUPS.items():
-            replies[name].append(_decode(session, prompt, replace(draft, drafter=str(drafter)), _EVALUATED_TOKENS))
-            done = done + 1
-            decoded = decoded + replies[name][-1].generated_tokens - 1
-            fraction = done / len(prompts) / len(_SETUPS)
-            left_s = pace.spent_s * (1 / fraction - 1)
-            yield TrainingProgress(Phase.EVALUATE, fraction, decoded / pace.spent_s, left_s=max(left_s, 0.0))
-    return {name: pooled(statistics) for name, statistics in replies.items()}
+    replies = list[Statistics]()
+    drafts = [replace(draft, drafter=str(drafter)) for draft in _SETUPS.values()]
+    for fraction, reply in _replies(model, prompts, drafts, _EVALUATED_TOKENS):
+        replies.append(reply)
+        decoded += reply.generated_tokens - 1
+        left_s = pace.spent_s * (1 / fraction - 1)
+        yield TrainingProgress(Phase.EVALUATE, fraction, decoded / pace.spent_s, left_s=max(left_s, 0.0))
+    count = len(prompts)
+    return {name: pooled(replies[number * count : (number + 1) * count]) for number, name in enumerate(_SETUPS)}
 
 
 def compare_drafters(model: LoadedModel, new: Path, old: str | None, show: Callable[[float], None]) -> Comparison:
@@ -109,18 +106,14 @@ def compare_drafters(model: LoadedModel, new: Path, old: str | None, show: Calla
         RdchatError: If the new one cannot be loaded.
     """
     name, folder, problem = _old(model, old)
-    folders = [path for path in (new, folder) if path]
-    session = ChatSession(model)
-    done = 0
-    columns = list[list[float | None]]()
-    for drafter in folders:
-        draft = replace(_COMPARED, drafter=str(drafter))
-        replies = list[Statistics]()
-        for prompt in EVERYDAY_PROMPTS:  # Each is a group of its own.
-            replies.append(_decode(session, prompt, draft, _COMPARED_TOKENS))
-            done += 1
-            show(done / len(EVERYDAY_PROMPTS) / len(folders))
-        columns.append([each.tokens_per_target_call for each in (*replies, pooled(replies))])
+    drafts = [replace(_COMPARED, drafter=str(path)) for path in (new, folder) if path]
+    replies = list[Statistics]()
+    for fraction, reply in _replies(model, EVERYDAY_PROMPTS, drafts, _COMPARED_TOKENS):
+        replies.append(reply)
+        show(fraction)
+    by_drafter = batched(replies, len(EVERYDAY_PROMPTS))
+    columns = [[each.tokens_per_target_call for each in (*own, pooled(own))] for own in by_drafter]
+    # Each prompt is a group of its own.
     names = (*(prompt.group for prompt in EVERYDAY_PROMPTS), "all")
     return Comparison(tuple(map(ComparedGroup, names, *columns)), name, problem)
 
@@ -139,19 +132,23 @@ def pooled(replies: Sequence[Statistics]) -> Statistics:
     )
 
 
-def _decode(session: ChatSession, prompt: Prompt, draft: DraftSettings, max_tokens: int) -> Statistics:
-    """Decode a greedy reply, starting with empty KV caches.
+def _replies(
+    model: LoadedModel, prompts: Sequence[Prompt], drafts: Sequence[DraftSettings], max_tokens: int
+) -> Iterator[tuple[float, Statistics]]:
+    """Decode greedy replies to all prompts with each draft, starting with empty KV caches; yield the fraction done too.
 
     Raises:
-        ModelError: If the target cannot use the draft.
+        ModelError: If the target cannot use a draft.
     """
+    session = ChatSession(model)
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
-    request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, 0, draft=draft)
-    run = record(session, request, lambda: False)
-    assert run is not None, "it is never cancelled"
-    if run.mode_reason:
-        raise ModelError(run.mode_reason)
-    return run.statistics
+    for done, (draft, prompt) in enumerate(product(drafts, prompts), start=1):
+        request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, 0, draft=draft)
+        run = record(session, request, lambda: False)
+        assert run is not None, "it is never cancelled"
+        if run.mode_reason:
+            raise ModelError(run.mode_reason)
+        yield done / len(prompts) / len(drafts), run.statistics
 
 
 def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:

@@ -28,7 +28,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpo
 from rdchat.inference.drafting.checkpoints.head_settings import (
     Parts,
     Settings,
-    check_heads,
+    check_network,
     decoder_settings,
     load_network,
 )
@@ -155,7 +155,6 @@ BLOCK = Layout(HeadKind.BLOCK, matches, block_config, partial(load_network, Boun
 
 
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
-    check_heads(checkpoint, config)
     if config.block_size > _MAX_BLOCK:
         raise block.wrong("block_size")
     if config.taps > config.block_size:
@@ -172,11 +171,7 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
         raise checkpoint.error("rdchat does not know drafters with two kinds of corrections", NEWER_HINT)
     if config.mask_token >= config.vocabulary_size:
         raise block.wrong("mask_token_id")
-    listed = "d2t" in checkpoint.tensors
-    if not listed and config.draft_vocabulary_size != config.vocabulary_size:
-        raise checkpoint.error(f"it drafts {config.draft_vocabulary_size:,} tokens and does not say which (d2t)")
-    expected = config.shapes() | ({"d2t": (config.draft_vocabulary_size,)} if listed else {})
-    checkpoint.check_tensors(expected, _CONFIDENCE_HEAD | {"t2d"} if listed else _CONFIDENCE_HEAD)
+    check_network(checkpoint, config, _CONFIDENCE_HEAD)
 
 
 def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
@@ -236,10 +231,7 @@ def _refiner(block: Settings) -> dict[str, Any]:
 
 def _refuse_dspine(checkpoint: Checkpoint) -> None:
     """Refuse Tencent's DSpine by name: its authors' code was not at hand."""
-    inner = checkpoint.config.get("dflash_config")
-    settings = {**checkpoint.config, **(inner if isinstance(inner, dict) else {})}
-    kinds = (str(settings.get(name)) for name in ("architectures", "model_type", "projector_type"))
-    if any("dspine" in str(name).casefold() for name in (*settings, *checkpoint.tensors, *kinds)):
+    if "dspine" in f"{checkpoint.config} {[*checkpoint.tensors]}".casefold():
         reason = "rdchat does not know how the layers of a DSpine pass each prediction to the next token"
         raise checkpoint.error(reason, NEWER_HINT)
 

@@ -18,7 +18,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, OTHER_H
 from rdchat.inference.drafting.checkpoints.head_settings import (
     Parts,
     Settings,
-    check_heads,
+    check_network,
     decoder_settings,
     load_network,
 )
@@ -131,18 +131,10 @@ EAGLE3 = Layout(HeadKind.EAGLE3, matches, eagle3_config, partial(load_network, B
 
 
 def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
-    check_heads(checkpoint, config)
-    candidates = config.draft_vocabulary_size
-    vocabulary = config.vocabulary_size
+    check_network(checkpoint, config, [name for name in checkpoint.tensors if name.endswith(_IGNORED)])
     width = config.target_width
-    if candidates > vocabulary:
-        raise checkpoint.error(f"it proposes {candidates:,} tokens, more than the {vocabulary:,} there are")
-    expected = config.shapes()
-    lists = {"d2t": (candidates,), "t2d": (vocabulary,)}
-    if config.reduced:
-        expected |= {"d2t": lists["d2t"], "lm_head.weight": (candidates, config.hidden_size)}
-    expected |= {name: shape for name, shape in lists.items() if name in checkpoint.tensors}
-    checkpoint.check_tensors(expected, [name for name in checkpoint.tensors if name.endswith(_IGNORED)])
+    if config.reduced and not config.own_output:
+        raise checkpoint.error("the tensor lm_head.weight is missing")
     if config.shares_tables and config.hidden_size != width:
         reason = f"it uses the model's tables of width {width:,}, but its own width is {config.hidden_size:,}"
         raise checkpoint.error(reason, OTHER_HINT)

@@ -270,11 +270,24 @@ def decoder_settings(checkpoint: Checkpoint, layers: Settings) -> dict[str, Any]
     }
 
 
-def check_heads(checkpoint: Checkpoint, config: DecoderConfig) -> None:
-    """Refuse numbers of heads that cannot share keys, and what `check_rope` refuses."""
+def check_network(checkpoint: Checkpoint, config: DecoderConfig, ignored: Collection[str]) -> None:
+    """Check that the tensors are those of a network that can be computed, besides ignored ones.
+
+    Raises:
+        ModelError: If key heads cannot be shared, `check_rope` or `check_tensors` refuses them, or it does not say
+            which tokens it drafts.
+    """
     if config.heads % config.kv_heads:
         raise checkpoint.error(f"its {config.heads} query heads cannot share {config.kv_heads} key heads")
     check_rope(checkpoint, config.rope, config.head_size)
+    drafted = config.draft_vocabulary_size
+    if drafted > config.vocabulary_size:
+        raise checkpoint.error(f"it proposes {drafted:,} tokens, more than the {config.vocabulary_size:,} there are")
+    if config.reduced and "d2t" not in checkpoint.tensors:
+        raise checkpoint.error(f"it drafts {drafted:,} tokens and does not say which (d2t)")
+    lists = {"d2t": (drafted,), "t2d": (config.vocabulary_size,)}
+    expected = config.shapes() | {name: shape for name, shape in lists.items() if name in checkpoint.tensors}
+    checkpoint.check_tensors(expected, ignored)
 
 
 def check_rope(checkpoint: Checkpoint, rope: RopeConfig, head_size: int) -> None:

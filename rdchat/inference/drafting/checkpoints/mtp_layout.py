@@ -174,6 +174,13 @@ def _naming_of(names: Iterable[str], depth: int, bare: bool) -> _Naming | None:
     return next((each for each in namings if any(each.locate(name, depth) == _FIRST for name in listed)), None)
 
 
+def _naming(checkpoint: Checkpoint) -> _Naming:
+    """Return how the MTP layers in an opened checkpoint are named."""
+    naming = _naming_of(checkpoint.tensors, _depth(checkpoint.config), _is_bare(checkpoint.config))
+    assert naming is not None, "`open_mtp` has found it"
+    return naming
+
+
 def _is_bare(config: Mapping[str, Any]) -> bool:
     return str(config.get("model_type")).endswith(BARE)
 
@@ -193,9 +200,7 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
     settings = Settings(checkpoint, text_config(checkpoint.config))
     depth = _depth(checkpoint.config)
     width = settings.size("hidden_size")
-    naming = _naming_of(checkpoint.tensors, depth, _is_bare(checkpoint.config))
-    # `open_mtp` has found it.
-    assert naming is not None
+    naming = _naming(checkpoint)
     layers = 1 + max(location[0] for name in checkpoint.tensors if (location := naming.locate(name, depth)))
     for number, placed in enumerate(_placed(checkpoint, naming, layers), 1):
         _check_layer(checkpoint, placed, width, f"MTP layer {number}" if layers > 1 else "MTP layer")
@@ -247,8 +252,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Bound
         ModelError: If the target is of a family that these layers do not belong to, or they hold damaged numbers.
         DoesNotFitError: If they need more memory than there is.
     """
-    naming = _naming_of(checkpoint.tensors, _depth(checkpoint.config), _is_bare(checkpoint.config))
-    assert naming is not None
+    naming = _naming(checkpoint)
     architecture = model.info.architecture
     if architecture not in naming.architectures:
         reason = unreadable(architecture) or "its MTP layers have other names"

@@ -185,9 +185,7 @@ class BoundNetwork(Head):
         if bits := (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits:
             # Layers whose width is not a multiple of the group stay floats.
             nn.quantize(network, _GROUP, bits, class_predicate=_can_be_quantized)
-        for _, tensor in tree_flatten(network.parameters()):
-            # One by one, so that the sources of each are freed at once.
-            mx.eval(tensor)
+        evaluate_weights(network)
         self.candidates = config.draft_vocabulary_size
         self.vocabulary = mx.arange(self.candidates, dtype=mx.int32) if vocabulary is None else vocabulary
         own = config.own_embeddings
@@ -214,6 +212,12 @@ class BoundNetwork(Head):
         given = model.hooks.hidden
         if given is None or given.shape != (1, 1, len(config.target_layers) * config.target_width):
             raise ModelError(f"The drafter cannot read the hidden states of {model.info.name}.", _HINT)
+
+
+def evaluate_weights(network: nn.Module) -> None:
+    """Read a network's weights, one by one, so that the sources of each are freed at once."""
+    for _, tensor in tree_flatten(network.parameters()):
+        mx.eval(tensor)
 
 
 def _can_be_quantized(_name: str, module: nn.Module) -> bool:

@@ -21,13 +21,12 @@ from typing import Any, NamedTuple, override
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
-from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
 from rdchat.inference.api import MAX_BEAM_ROWS, ImageSpan, shift_before
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
-from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, evaluate_weights
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
@@ -250,9 +249,7 @@ class BoundMtpHead(Head):
         if not packed and on_gpu():
             _quantize_as(network, model.network)
         network.eval()
-        for _, tensor in tree_flatten(network.parameters()):
-            # One by one, so that the sources of each are freed at once.
-            mx.eval(tensor)
+        evaluate_weights(network)
 
 
 class MtpMemory(ContextMemory):

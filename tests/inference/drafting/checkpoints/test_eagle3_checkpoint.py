@@ -137,7 +137,7 @@ TENSORS: list[tuple[dict[str, mx.array | None], str]] = [
     ({"fc__weight": None}, "the tensor fc.weight is missing"),
     ({"midlayer__mlp__up_proj__weight": None}, "the tensor layers.0.mlp.up_proj.weight is missing"),
     ({"lm_head__weight": None}, "the tensor lm_head.weight is missing"),
-    ({"d2t": None}, "the tensor d2t is missing"),
+    ({"d2t": None}, "does not say which .d2t."),
     ({"norm__weight": mx.zeros(31)}, r"norm.weight has the shape \(31,\) instead of \(32,\)"),
     ({"midlayer__self_attn__sinks": mx.zeros(4)}, "has an unknown tensor layers.0.self_attn.sinks"),
     ({"norm__bias": mx.zeros(32)}, "has an unknown tensor norm.bias"),
