@@ -46,7 +46,7 @@ from rdchat.inference.api import (
     markers_among,
     stays_quantized,
 )
-from rdchat.inference.mlx_lm_fixes import module_faults
+from rdchat.inference.mlx_lm_fixes.network_fixes import with_known_names
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.models.model_locations import Stamp, stamp_of, store_capability, stored_capability
@@ -306,7 +306,7 @@ def _build(model_class: Callable[..., nn.Module], model_type: str, arguments: ob
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
         # The class's own function is restored, so that no cycle refers to the network.
         del network.sanitize
-        weights = sanitize(module_faults.with_known_names(network, model_type, weights))
+        weights = sanitize(with_known_names(network, model_type, weights))
         _check_packing(network, weights)
         _check_bytes(network, weights)
         return weights

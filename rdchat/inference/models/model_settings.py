@@ -23,8 +23,8 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, opened, read_object
 from rdchat.inference.api import SAMPLING_NUMBERS, SamplingDefaults, SamplingParams
-from rdchat.inference.mlx_lm_fixes import module_faults, ropes
 from rdchat.inference.mlx_lm_fixes.config_fixes import filled_config
+from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes, mend_faults
 from rdchat.inference.models.model_config import own_config, read_config, text_config
 from rdchat.inference.models.model_locations import kept
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
@@ -98,8 +98,8 @@ class ModelSettings:
 
     def fit_network(self, network: nn.Module) -> None:
         """Give a network of these settings the rotary positions that they mean, and mend the faults of its module."""
-        ropes.follow_ropes(network, self.values)
-        module_faults.mend(network, str(self.config["model_type"]), self.values)
+        follow_ropes(network, self.values)
+        mend_faults(network, str(self.config["model_type"]), self.values)
 
     def context(self, network: nn.Module, length: int) -> int:
         """Return the context length: where layers do not have the window that they should, no longer than it.

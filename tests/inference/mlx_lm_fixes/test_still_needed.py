@@ -15,8 +15,9 @@ import pytest
 from mlx_lm.models import exaone4, granitemoehybrid, nemotron_h
 
 from rdchat.errors import ModelError
+from rdchat.inference import loading
 from rdchat.inference.loading import load_model
-from rdchat.inference.mlx_lm_fixes import config_fixes, module_faults, ropes
+from rdchat.inference.mlx_lm_fixes import config_fixes
 from rdchat.inference.models import model_settings
 from tests.inference.golden_families import EQUAL, GOLDEN, difference, golden_folder, logits
 
@@ -40,10 +41,10 @@ def test_a_golden_model_is_right_with_all_mends(tmp_path: Path) -> None:
 ROPES = ("mixtral with linear", "glm", "gemma3_text", "phi3 with longrope", "gpt_oss")
 MENDED = ("jamba", "mamba2", "falcon_h1", "minicpm3", "gemma3_text of another width")
 CASES = [
-    *((ropes, "follow_ropes", lambda *_: None, name) for name in ROPES),
-    *((module_faults, "mend", lambda *_: None, name) for name in MENDED),
+    *((model_settings, "follow_ropes", lambda *_: None, name) for name in ROPES),
+    *((model_settings, "mend_faults", lambda *_: None, name) for name in MENDED),
     *(
-        (module_faults, "with_known_names", lambda _network, _type, weights: weights, name)
+        (loading, "with_known_names", lambda _network, _type, weights: weights, name)
         for name in ("ernie4_5_moe", "gpt_oss", "qwen3_5_moe")
     ),
     (model_settings, "filled_config", lambda part, *_: dict(part), "minicpm3"),

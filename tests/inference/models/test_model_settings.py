@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from rdchat.inference.api import DraftKind
 from rdchat.inference.loading import load_model
 from rdchat.inference.mlx_lm_fixes.config_fixes import class_settings
-from rdchat.inference.mlx_lm_fixes.ropes import follow_ropes
+from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes
 from rdchat.inference.models import model_settings
 from rdchat.inference.models.model_locations import cached_facts, stamp_of
 from scripts.families.drawn_weights import drawn

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from rdchat.inference.mlx_lm_fixes.ropes import rope_of
+from rdchat.inference.mlx_lm_fixes.network_fixes import rope_of
 from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks
 
 LONG = {"rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 4.0}
