@@ -3,8 +3,8 @@
 Loads mlx-lm's tokenizer in this process, after the child process has tried it.
 """
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-from rdchat.inference.mlx_lm_fixes import one_scan  # noqa: F401  before mlx-lm
+import rdchat.inference.blas  # before MLX
+import rdchat.inference.mlx_lm_fixes  # noqa: F401  before mlx-lm
 
 # isort: split
 import json

@@ -273,7 +273,7 @@ def _settings(_job: Job[Any], *, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _import_transformers() -> None:
-    import rdchat.inference.mlx_lm_fixes.one_scan  # noqa: F401, PLC0415  takes a second, while the parent reads weights
+    import rdchat.inference.mlx_lm_fixes  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
 
 def main() -> int:

@@ -1,6 +1,6 @@
 """A model's KV cache of all layers, with the tokens that it holds."""
 
-import rdchat.inference.mlx_lm_fixes.one_scan  # noqa: F401  before mlx-lm
+import rdchat.inference.mlx_lm_fixes  # noqa: F401  before mlx-lm
 
 # isort: split
 from collections.abc import Callable, Iterator, Sequence

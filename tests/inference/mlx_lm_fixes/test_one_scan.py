@@ -14,7 +14,7 @@ scan = getattr(import_utils.create_import_structure_from_path, "__globals__", {{
 print((scan or import_utils.create_import_structure_from_path).cache_info().misses)
 """
 COMPARE = """
-from rdchat.inference.mlx_lm_fixes import one_scan
+from rdchat.inference import mlx_lm_fixes as one_scan
 from transformers.utils import import_utils
 file = str(one_scan._MODELS / "__init__.py")
 once = import_utils.define_import_structure(file)
