@@ -327,7 +327,7 @@ def test_stop_does_not_wait_for_a_handshake(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(server_connection, "_CONNECT_S", 600.0)
         request = GenerationRequest(HELLO, request_id=7)
         silent = Connection(RemoteServer("studio", address, accepted), KEY)
-        with closing(RemoteReply(silent, request, "m", lambda *_: b"", is_rdchat=False)) as events:
+        with closing(RemoteReply(silent, request, {}, is_rdchat=False)) as events:
 
             def stop() -> None:
                 client, _ = listener.accept()

@@ -1,6 +1,6 @@
 """A reply that a remote server writes.
 
-Reads the deltas of a remote server's reply: words, thoughts and calls, in the forms of all servers.
+Reads the deltas of a remote server's reply: text, thoughts and calls, in the forms of all servers.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -35,13 +35,12 @@ from rdchat.inference.api import (
     markers_among,
     parsed_json,
 )
-from rdchat.inference.remote.chat_request import Draw, chat_request
 from rdchat.inference.remote.server_connection import DONE, Connection
 
 # Some servers put a signature into an id.
 _MAX_ID = 2**15
-# Fields with words in a part of a text, and those with a thought in a delta.
-_WORDS = ("text", "value", "content", "refusal", "summary", "thinking", "reasoning")
+# Fields with the text of a part, and those with a thought in a delta.
+_TEXT_FIELDS = ("text", "value", "content", "refusal", "summary", "thinking", "reasoning")
 _THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks", "thinking")
 UNKNOWN_TOKEN = -1
 """The id in a `TokenEvent` whose text may be of any number of tokens."""
@@ -63,30 +62,30 @@ _MODES = {mode.value: mode for mode in Mode}
 def delta_texts(delta: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     """Yield the texts of a delta in order, each with whether it is a thought.
 
-    A part of the content without words is its type, such as `[image_url]`.
+    A part of the content without text is its type, such as `[image_url]`.
     """
     # One thought under several names is one.
-    yield next(filter(None, (_words(delta.get(name)) for name in _THOUGHTS)), ""), True
+    yield next(filter(None, (_text_in(delta.get(name)) for name in _THOUGHTS)), ""), True
     content = delta.get("content")
     for part in content if isinstance(content, list) else [content]:
         fields = part if isinstance(part, dict) else {"text": part}
         kind = str(fields.get("type"))
         is_thought = "think" in kind or "reason" in kind
-        has_words = is_thought or not fields.keys().isdisjoint(_WORDS)
-        yield _words(fields) if has_words else f"[{kind}]", is_thought
-    yield _words(delta.get("refusal")), False
+        has_text = is_thought or not fields.keys().isdisjoint(_TEXT_FIELDS)
+        yield _text_in(fields) if has_text else f"[{kind}]", is_thought
+    yield _text_in(delta.get("refusal")), False
 
 
-def _words(value: object) -> str:
-    """Return the words in a text, in a part of one, or in a list of parts."""
+def _text_in(value: object) -> str:
+    """Return the text of a value: a text, a part of one, or a list of parts."""
     match value:
         case str():
             return value
         case list():
-            return "".join(map(_words, value))
+            return "".join(map(_text_in, value))
         case dict():
             # One text under several names is one.
-            return "".join(dict.fromkeys(_words(value.get(name)) for name in _WORDS))
+            return "".join(dict.fromkeys(_text_in(value.get(name)) for name in _TEXT_FIELDS))
         case None | bool():
             return ""
     return str(value)
@@ -97,13 +96,13 @@ class _Call:
     """A call in the making.
 
     Attributes:
-        is_whole: Whether all of it came at once.
+        is_complete: Whether all of it came at once.
     """
 
     call_id: str = ""
     name: str = ""
     arguments: StringIO = field(default_factory=StringIO)
-    is_whole: bool = False
+    is_complete: bool = False
 
     def is_other(self, call_id: str, name: str, arguments: str) -> bool:
         """Return whether a piece with the same index, or without one, begins another call."""
@@ -113,7 +112,7 @@ class _Call:
             # Some servers give each piece an id of its own, but then it has no name.
             return call_id != self.call_id
         is_named_otherwise = self.name not in ("", name)
-        return self.arguments.tell() > 0 and (is_named_otherwise or (self.is_whole and bool(arguments)))
+        return self.arguments.tell() > 0 and (is_named_otherwise or (self.is_complete and bool(arguments)))
 
     def is_in(self, other: "_Call") -> bool:
         """Return whether another call is this one, or more of it."""
@@ -147,11 +146,11 @@ class StreamedCalls:
         arguments = as_text(function.get("arguments") or "")
         last = self._open.get(str(None))
         call = self._open.get(index)
-        if call is None and last and not (name or last.is_whole) and call_id in ("", last.call_id):
+        if call is None and last and not (name or last.is_complete) and call_id in ("", last.call_id):
             # Some servers count the pieces of a call, not the calls.
             call = last
         if call is None or call.is_other(call_id, name, arguments):
-            call = _Call(is_whole=isinstance(parsed_json(arguments), dict))
+            call = _Call(is_complete=isinstance(parsed_json(arguments), dict))
             self._calls.append(call)
             self._open |= {index: call, str(None): call}
         call.call_id = call.call_id or call_id
@@ -170,16 +169,16 @@ class StreamedCalls:
             # Some servers send one again with another index, and more of it.
             if call.call_id and any(map(call.is_in, self._calls[at + 1 :])):
                 continue
-            name = whole(call.name)
-            arguments = whole(call.arguments.getvalue()) or "{}"
+            name = joined_halves(call.name)
+            arguments = joined_halves(call.arguments.getvalue()) or "{}"
             if name and isinstance(parsed_json(arguments), dict):
-                calls.append(ToolCall(name, arguments, whole(call.call_id)))
+                calls.append(ToolCall(name, arguments, joined_halves(call.call_id)))
             else:
                 damaged.append(f"[a call of a tool that is not valid: {name}({arguments})]")
         return calls, damaged
 
 
-def whole(text: str) -> str:
+def joined_halves(text: str) -> str:
     """Return a text in which both halves of a character (surrogates) are one, and half a character is U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -193,17 +192,15 @@ class RemoteReply:
     Args:
         connection: The server.
         request: The request.
-        model: Name of the model at the server.
-        draw: See `chat_request`.
+        body: What is sent for it.
         is_rdchat: Whether the server is rdchat's own.
     """
 
     def __init__(
-        self, connection: Connection, request: GenerationRequest, model: str, draw: Draw, *, is_rdchat: bool
+        self, connection: Connection, request: GenerationRequest, body: Mapping[str, Any], *, is_rdchat: bool
     ) -> None:
         self._connection = connection
         self._request = request
-        body = chat_request(request, model, draw, is_rdchat=is_rdchat)
         self._events = connection.events("/v1/chat/completions", body)
         self._runner = asyncio.Runner()
         # It receives an event; other threads cancel it.
@@ -394,14 +391,14 @@ class _Answer:
         """Add to the text, and return what is new; half a character waits for the other half."""
         text = self._half + text
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        text = whole(text.removesuffix(self._half))
+        text = joined_halves(text.removesuffix(self._half))
         self._parts.append(text)
         self.length += len(text)
         return text
 
     def flush(self) -> str:
         """Add what waits for its other half, which does not come."""
-        half = whole(self._half)
+        half = joined_halves(self._half)
         self._half = ""
         return self.add_text(half)
 
@@ -436,18 +433,18 @@ class _Answer:
     def _count(self, usage: dict[str, Any]) -> None:
         """Take the counters, as far as the server gives them."""
 
-        def said(where: dict[str, Any] | None, name: str) -> int:
+        def counter(where: dict[str, Any] | None, name: str) -> int:
             value = (where or {}).get(name)
             return value if type(value) is int and 0 <= value < _MAX_COUNT else 0
 
         own = usage.get("rdchat")
-        prompt = said(usage, "prompt_tokens")
-        generated = said(usage, "completion_tokens")
+        prompt = counter(usage, "prompt_tokens")
+        generated = counter(usage, "completion_tokens")
         speed = (own or {}).get("tokens_per_second") or 0.0
         self.mode = _MODES.get(str((own or {}).get("mode")))
         self.statistics = Statistics(
-            prompt, min(said(usage.get("prompt_tokens_details"), "cached_tokens"), prompt), generated,
+            prompt, min(counter(usage.get("prompt_tokens_details"), "cached_tokens"), prompt), generated,
             decode_ms=(generated - 1) / speed * 1000 if _SPEEDS[0] < speed < _SPEEDS[1] and generated else 0.0,
-            rounds=said(own, "rounds"), drafted=said(own, "drafted"), accepted=said(own, "accepted"),
-            target_calls=said(own, "target_calls"), context_tokens=prompt + generated,
+            rounds=counter(own, "rounds"), drafted=counter(own, "drafted"), accepted=counter(own, "accepted"),
+            target_calls=counter(own, "target_calls"), context_tokens=prompt + generated,
         )  # fmt: skip

@@ -75,7 +75,7 @@ class Connection:
         """Send a request, and yield the JSON objects of the streamed answer, up to `[DONE]` (`DONE`) or its end."""
         async with self._answer("POST", path, body) as response:
             if response.headers.get("content-type", "").partition(";")[0].strip().lower() != "text/event-stream":
-                raise self.stranger(_words(_parsed(await self._body(response))))
+                raise self.stranger(_quoted(_parsed(await self._body(response))))
             line = bytearray()
             received = 0
             async for data in response.aiter_raw():
@@ -216,7 +216,7 @@ class Connection:
     def _refusal(self, status: int, answer: object) -> RdchatError:
         """Return the error for a refusal, with the server's own words where it has some."""
         host = self.server.host
-        reason = _words(answer)
+        reason = _quoted(answer)
         if status in {401, 403}:
             text = f"{host} refused the key." if self.key else f"{host} needs a key."
             return ModelError(f"{text}{reason}", "Add the server again, with the key that it has.")
@@ -233,7 +233,7 @@ class Connection:
         return ModelError(f"{host} {happened}.{reason}")
 
     def stranger(self, reason: str = "") -> ModelError:
-        """Return the error for an answer that is not one of OpenAI's API, with its own words; see `_words`."""
+        """Return the error for an answer that is not one of OpenAI's API, with its own words; see `_quoted`."""
         hint = f"Give the address up to /v1, such as {EXAMPLE}."
         return ModelError(f"{self.server.host} does not answer as an OpenAI-compatible server.{reason}", hint)
 
@@ -244,7 +244,7 @@ def _parsed(body: bytes) -> object:
     return parsed_json(text) or text
 
 
-def _words(message: object) -> str:
+def _quoted(message: object) -> str:
     """Return a sentence with what a refusal says in a usual field, or else with all of it; no page of HTML."""
     for field in ("message", "error", "detail", "message", "msg"):
         if isinstance(message, dict) and message.get(field):

@@ -57,7 +57,7 @@ def call(**parts: str) -> dict[str, Any]:
 
 def reply(*script: dict[str, Any]) -> RemoteReply:
     connection = ScriptedConnection(RemoteServer("studio", "http://127.0.0.1:1"), "", script)
-    return RemoteReply(connection, REQUEST, "m", lambda *_: b"", is_rdchat=False)
+    return RemoteReply(connection, REQUEST, {}, is_rdchat=False)
 
 
 def streamed(events: Sequence[GenerationEvent]) -> str:

@@ -19,7 +19,7 @@ from PIL import Image
 from rdchat.errors import one_line
 from rdchat.inference.api import ChatImage, ChatMessage, Dtype, GenerationEvent, GenerationRequest, ImageCap, Role
 from rdchat.inference.engines import ChosenEngine
-from rdchat.inference.remote.chat_request import chat_request
+from rdchat.inference.remote.remote_engine import chat_request
 from rdchat.inference.remote.server_list import RemoteServer
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.server.interfaces.fields import ApiError
