@@ -45,6 +45,7 @@ _SECTIONS = {"qwen2": (16, 24, 24), "qwen3_vl": (24, 20, 20)}
 # Settings beside the tower's own that change rows.
 _OUTER = ("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
 _RESIZED: _Assumed = {"do_resize": (True,)}
+_AXIAL: _Assumed = {"rope_type": ("axial", "default")}
 _SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
 _SIGLIP_PLACES = {
     "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
@@ -336,8 +337,15 @@ _QWEN = Family(
     placeholder="<|image_pad|>",
     expanded=lambda layout: "<|image_pad|>" * layout.pixel_tokens,
     by_axis=True,
-    assumed={**_RESIZED, "hidden_act": _GELU, "rope_theta": (10_000,), "rope_type": ("axial", "default")},
+    assumed={**_RESIZED, "hidden_act": _GELU, "rope_theta": (10_000,), **_AXIAL},
     size={"shortest_edge": "min_pixels", "longest_edge": "max_pixels"},
+)
+_OLDER_QWEN = replace(
+    _QWEN,
+    name="Qwen2-VL",
+    needs=("merger.mlp.2.weight", "blocks.0.mlp.fc2.weight", "patch_embed.proj.weight"),
+    interleaved=False,
+    assumed={**_QWEN.assumed, "hidden_act": ("quick_gelu",)},
 )
 
 FAMILIES = (
@@ -391,7 +399,7 @@ FAMILIES = (
             "hidden_activation": _GELU,
             "rms_norm_eps": (1e-6,),
             "rope_theta": (100,),
-            "rope_type": ("axial", "default"),
+            **_AXIAL,
         },
     ),
     Family(
@@ -410,20 +418,11 @@ FAMILIES = (
         expanded=_lfm2_tiles,
         assumed={**_SIGLIP, "projector_hidden_act": ("gelu",)},
     ),
+    _OLDER_QWEN,
     replace(
-        _QWEN,
-        name="Qwen2-VL",
-        needs=("merger.mlp.2.weight", "blocks.0.mlp.fc2.weight", "patch_embed.proj.weight"),
-        tower="qwen2",
-        interleaved=False,
-        assumed={**_QWEN.assumed, "hidden_act": ("quick_gelu",)},
-    ),
-    replace(
-        _QWEN,
+        _OLDER_QWEN,
         name="Qwen2.5-VL",
         needs=("merger.mlp.2.weight", "blocks.0.mlp.down_proj.weight", "patch_embed.proj.weight"),
-        tower="qwen2",
-        interleaved=False,
         assumed={**_QWEN.assumed, "hidden_act": ("silu",)},
     ),
     Family(
@@ -441,7 +440,7 @@ FAMILIES = (
             "hidden_act": ("gelu", "silu"),
             "projector_hidden_act": ("gelu",),
             "rope_theta": (10_000,),
-            "rope_type": ("axial", "default"),
+            **_AXIAL,
             "vision_feature_layer": (-1,),
             "vision_feature_select_strategy": ("full",),
         },

@@ -105,21 +105,18 @@ class ImagePrompts:
         family: How it sees.
 
     Attributes:
+        placeholder: What chat templates write for an image.
         token: The id that stands for pixels.
         failed: Digests of images that could not be seen since the model was loaded; a line stands for each.
     """
 
     def __init__(self, folder: Path, family: Family) -> None:
         self.family = family
+        self.placeholder = family.placeholder
         self._settings = family.image_settings(folder)
         self._tower = stamp_of(folder).digest
         self.token = image_token(read_config(folder))
         self.failed = set[str]()
-
-    @property
-    def placeholder(self) -> str:
-        """What chat templates write for an image."""
-        return self.family.placeholder
 
     def is_unseen(self, image: ChatImage) -> bool:
         """Return whether an image failed."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -39,7 +39,7 @@ from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axi
 from rdchat.inference.vision.layer_functions import nothing_computed
 from rdchat.inference.vision.processors import PROCESSORS
 from rdchat.inference.vision.rows_on_disk import read_rows, write_rows
-from rdchat.inference.vision.towers import TOWERS, TowerWeights
+from rdchat.inference.vision.towers import TOWERS, SeenImage, TowerCall, TowerWeights
 
 _LOG = logging.getLogger(__name__)
 # Errors of foreign weights and settings: MLX has no words for a number that is too large.
@@ -125,18 +125,6 @@ def _axes(sections: Sequence[int], dims: int, width: int, *, interleaved: bool) 
     for number in (1, 2):
         axis[(frequency % 3 == number) & (frequency < 3 * sections[number])] = number
     return mx.array(axis)
-
-
-class SeenImage(NamedTuple):
-    """The rows and features of an image, as a network gets them.
-
-    Attributes:
-        rows: (tokens, width).
-        deep: Features for the first layers, each (tokens, width).
-    """
-
-    rows: mx.array
-    deep: tuple[mx.array, ...] = ()
 
 
 class ImageRows:
@@ -229,12 +217,11 @@ class ImageRows:
         # Each token has as many patches.
         ends = np.cumsum([math.prod(grid) for grid in layout.grids]) * (len(patches) // layout.pixel_tokens)
         tiles = patches if patches.ndim == 4 else np.split(patches, ends[:-1])
-        results = [
-            tower(weights, self._settings, mx.array(tile), grid, evaluate)
+        seen = _joined(
+            tower(TowerCall(weights, self._settings, mx.array(tile), grid, evaluate))
             for tile, grid in zip(tiles, layout.grids, strict=True)
-        ]
-        seen = _joined(SeenImage(*each) for each in results)
-        if any(each.shape[-1] != self._vision.width for each in (seen.rows, *seen.deep)):
+        )
+        if any(each.shape[-1] != self._vision.width for each in seen.arrays):
             raise ValueError("The features have another width than the rows")
         return seen
 
@@ -254,8 +241,8 @@ class ImageRows:
             arrays, own = self._stored()
             tower = TOWERS[self._family.tower]
             with nothing_computed():
-                rows, deep = tower(TowerWeights(arrays), own, patches, layout.grids[0], lambda _: None)
-            fits = {each.shape for each in (rows, *deep)} == {(layout.pixel_tokens, self._vision.width)}
+                seen = tower(TowerCall(TowerWeights(arrays), own, patches, layout.grids[0], lambda _: None))
+            fits = {each.shape for each in seen.arrays} == {(layout.pixel_tokens, self._vision.width)}
         except _FOREIGN as error:
             _LOG.warning("The vision of %s does not fit: %s", self._name, reason_of(error))
             fits = False
@@ -268,9 +255,10 @@ class ImageRows:
         for path in weight_files(self._vision.folder, readable_entries(self._vision.folder)):
             stored |= cast(dict[str, mx.array], mx.load(str(path)))
         arrays = {own: stored[name] for own, name in self._vision.tensors.items()}
-        # 16 bits are slow on a CPU.
-        wider = {} if on_gpu() else {name: each for name, each in arrays.items() if each.dtype != mx.uint32}
-        arrays |= {name: each.astype(mx.float32) for name, each in wider.items()}
+        for name, each in arrays.items():
+            # 16 bits are slow on a CPU.
+            if not on_gpu() and each.dtype != mx.uint32:
+                arrays[name] = each.astype(mx.float32)
         config = read_config(self._vision.folder)
         projector = {name: value for name, value in config.items() if name.startswith("projector_")}
         # Mistral 3's projector has that of the text model.
@@ -295,7 +283,7 @@ def seeing(folder: Path, vision: Vision) -> Vision:
 
 
 def _bytes(images: Iterable[SeenImage]) -> int:
-    return sum(each.nbytes for rows, deep in images for each in (rows, *deep))
+    return sum(each.nbytes for image in images for each in image.arrays)
 
 
 def _joined(images: Iterable[SeenImage]) -> SeenImage:
@@ -358,11 +346,13 @@ class TowerInput:
 
     Attributes:
         prompts: The images of its prompts.
+        token: The id that stands for pixels in them.
     """
 
     def __init__(self, folder: Path, vision: Vision, network: nn.Module, vocabulary_size: int) -> None:
         assert vision.family is not None
         self.prompts = ImagePrompts(vision.folder, vision.family)
+        self.token = self.prompts.token
         self._rows = ImageRows(folder, vision)
         self._network = network
         sections = vision.family.sections(read_config(folder))
@@ -372,11 +362,6 @@ class TowerInput:
             widths = f"gives rows of {vision.width} numbers; its text model takes {table.width}"
             raise ModelError(f"The vision of {folder.name} {widths}.", REFETCH_HINT)
         self._embed = table.embed
-
-    @property
-    def token(self) -> int:
-        """See `ImageInput`."""
-        return self.prompts.token
 
     def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
         """See `ImageInput`."""
@@ -460,7 +445,7 @@ class TowerInput:
             hint = f"{error.hint} Or try again: the model then gets a line of text in its place."
             raise ImageRefusedError(error.message, hint) from error
         if keep is not None:
-            write_rows(keep, key, (seen.rows, *seen.deep))
+            write_rows(keep, key, seen.arrays)
         return seen
 
     def _images(self, request: GenerationRequest) -> list[ChatImage]:

@@ -1,15 +1,9 @@
-"""The weights of a tower by name, floats or quantised by MLX, and the layers that towers are made of.
+"""The towers of all families, and their weights by name, floats or quantised by MLX.
 
-The tower of Gemma 4: images of any size, positions by column and row, and a row for each square of patches.
-
-The tower of Qwen3-VL and of Qwen3.5 to 3.8: images of any size, a table of positions, and rotary ones.
-
-The patches of an image come in blocks of 2 x 2, which become one row. In Qwen3-VL some inner layers give features too
-(DeepStack). The towers of Qwen2-VL and Qwen2.5-VL have no table, and most layers of the latter see only windows.
-
-Pixtral, also that of Mistral 3 and Ministral 3: images of any size, and positions by row and column.
-
-SigLIP, a tower for square images, and SigLIP 2 for those of any shape; and what families make of their patches.
+- Gemma 4: images of any size, positions by column and row, and a row for each square of patches.
+- Qwen: images of any size. The patches of an image come in blocks of 2 x 2, which become one row.
+- Pixtral, also that of Mistral 3 and Ministral 3: images of any size, and positions by row and column.
+- SigLIP, for square images, and SigLIP 2 for those of any shape; and what families make of their patches.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -17,7 +11,8 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -30,9 +25,27 @@ _GEMMA_THETA = 100
 _AXIAL_THETA = 10_000
 _PIXTRAL_EPSILON = 1e-5
 _DEEP_LAYERS = (8, 16, 24)
-# The layers of Qwen2.5-VL that see the whole image.
-_WHOLE_LAYERS = (7, 15, 23, 31)
+_NEWER_MERGER = ("norm", "linear_fc1", "linear_fc2")
+# The layers of Qwen2.5-VL that see the complete image.
+_FULL_LAYERS = (7, 15, 23, 31)
 type _Evaluate = Callable[[mx.array], None]
+
+
+class SeenImage(NamedTuple):
+    """The rows and features of an image, or of a tile of it, as a network gets them.
+
+    Attributes:
+        rows: (tokens, width).
+        deep: Features for the first layers, each (tokens, width).
+    """
+
+    rows: mx.array
+    deep: tuple[mx.array, ...] = ()
+
+    @property
+    def arrays(self) -> tuple[mx.array, ...]:
+        """The rows, then the features."""
+        return self.rows, *self.deep
 
 
 class TowerWeights:
@@ -106,6 +119,36 @@ class TowerWeights:
         return codes, scales, biases, width // scales.shape[-1], codes.shape[-1] * 32 // width
 
 
+@dataclass(frozen=True, slots=True)
+class TowerCall:
+    """A tile for a tower.
+
+    Attributes:
+        weights: Qwen's own; those of the others begin with `tower.` and `projector.`.
+        settings: The part `vision_config` of config.json, with those of the projector, and the text model's
+            `text_norm_eps`.
+        patches: (n, numbers of a patch) as `Prepared` has them, or the tile's pixels (3, side, side).
+        grid: The tile's rows and columns of tokens.
+        evaluate: Called with the state after each layer.
+    """
+
+    weights: TowerWeights
+    settings: Mapping[str, Any]
+    patches: mx.array
+    grid: tuple[int, int]
+    evaluate: _Evaluate
+
+    @property
+    def tower(self) -> TowerWeights:
+        """The weights without the projector's."""
+        return self.weights.part("tower.")
+
+    @property
+    def side(self) -> int:
+        """The number of patches along each side of a token."""
+        return math.isqrt(len(self.patches) // math.prod(self.grid))
+
+
 def rotation(positions: npt.NDArray[Any], size: int, theta: float, parts: int = 1) -> Callable[[mx.array], mx.array]:
     """Return the function that rotates heads, (n, heads, size): half of the frequencies by each number of a place.
 
@@ -128,29 +171,18 @@ def rotation(positions: npt.NDArray[Any], size: int, theta: float, parts: int = 
     return turned
 
 
-def gemma4_rows(
-    weights: TowerWeights,
-    settings: Mapping[str, Any],
-    patches: mx.array,
-    grid: tuple[int, int],
-    evaluate: Callable[[mx.array], None],
-) -> tuple[mx.array, tuple[mx.array, ...]]:
-    """Return the rows of an image, (tokens, width): the mean of each square of patches, normalised and projected.
+def gemma4_rows(call: TowerCall) -> SeenImage:
+    """Return the rows of an image for Gemma 4: the mean of each square of patches, normalised and projected.
 
-    Args:
-        weights: Those of `tower.` and `projector.`.
-        settings: The part `vision_config` of config.json.
-        patches: (n, patch * patch * channels) from 0 to 1, row by row.
-        grid: The image's rows and columns of tokens.
-        evaluate: Called with the state after each layer.
+    Its patches have numbers from 0 to 1, and come row by row.
     """
-    tower = weights.part("tower.")
-    side = math.isqrt(len(patches) // math.prod(grid))
-    high, broad = (side * each for each in grid)
+    tower = call.tower
+    side = call.side
+    high, broad = (side * each for each in call.grid)
     across, down = tower["patch_embedder.position_embedding_table"]
-    x = tower.linear("patch_embedder.input_proj", (2 * (patches - 0.5)).astype(across.dtype))
+    x = tower.linear("patch_embedder.input_proj", (2 * (call.patches - 0.5)).astype(across.dtype))
     x += (down[:high, None] + across[:broad]).reshape(x.shape)
-    layers = tower.layer_weights("encoder.layers.", settings.get("num_hidden_layers"))
+    layers = tower.layer_weights("encoder.layers.", call.settings.get("num_hidden_layers"))
     size = layers[0]["self_attn.q_norm.weight"].size
     column_and_row = np.indices((high, broad))[::-1].reshape(2, -1).T
     turned = rotation(column_and_row, size, _GEMMA_THETA, parts=2)
@@ -158,21 +190,19 @@ def gemma4_rows(
         inner = layer.rms_norm("input_layernorm", x)
         q, k, v = (_linear(layer, f"self_attn.{name}_proj", inner).reshape(len(x), -1, size) for name in "qkv")
         q, k = (turned(layer.rms_norm(f"self_attn.{name}_norm", part)) for name, part in (("q", q), ("k", k)))
-        inner = _linear(
-            layer, "self_attn.o_proj", attend(q, k, mx.fast.rms_norm(v, None, 1e-6), scale=1.0, evaluate=evaluate)
-        )
-        x += layer.rms_norm("post_attention_layernorm", inner)
+        inner = attend(q, k, mx.fast.rms_norm(v, None, 1e-6), scale=1.0, evaluate=call.evaluate)
+        x += layer.rms_norm("post_attention_layernorm", _linear(layer, "self_attn.o_proj", inner))
         inner = layer.rms_norm("pre_feedforward_layernorm", x)
         inner = gelu_approx(_linear(layer, "mlp.gate_proj", inner)) * _linear(layer, "mlp.up_proj", inner)
         x += layer.rms_norm("post_feedforward_layernorm", _linear(layer, "mlp.down_proj", inner))
-        evaluate(x)
+        call.evaluate(x)
     # Such numbers may be too large for 16 bits.
-    pooled = x.astype(mx.float32).reshape(grid[0], side, grid[1], side, -1).mean((1, 3)).flatten(0, 1)
+    pooled = x.astype(mx.float32).reshape(call.grid[0], side, call.grid[1], side, -1).mean((1, 3)).flatten(0, 1)
     pooled *= math.sqrt(x.shape[-1])
     if "std_scale" in tower:
         pooled = (pooled - tower["std_bias"]) * tower["std_scale"]
     normal = mx.fast.rms_norm(pooled.astype(x.dtype), None, 1e-6)
-    return weights.linear("projector.embedding_projection", normal), ()
+    return SeenImage(call.weights.linear("projector.embedding_projection", normal))
 
 
 def _linear(weights: TowerWeights, name: str, x: mx.array) -> mx.array:
@@ -184,130 +214,106 @@ def _bounded(weights: TowerWeights, name: str, x: mx.array) -> mx.array:
     return mx.clip(x, weights[f"{name}_min"], weights[f"{name}_max"]) if f"{name}_min" in weights else x
 
 
-def qwen_rows(
-    weights: TowerWeights,
-    settings: Mapping[str, Any],
-    patches: mx.array,
-    grid: tuple[int, int],
-    evaluate: Callable[[mx.array], None],
-) -> tuple[mx.array, tuple[mx.array, ...]]:
-    """Return the rows of an image, (tokens, width), and its deep features, each of the same shape.
+def qwen_rows(call: TowerCall) -> SeenImage:
+    """Return the rows of an image for Qwen's models, and its deep features.
 
-    Args:
-        weights: The tower's.
-        settings: The part `vision_config` of config.json.
-        patches: (n, channels * times * patch * patch), in blocks.
-        grid: The image's rows and columns of tokens.
-        evaluate: Called with the state after each layer.
+    From Qwen3-VL on there is a table of positions beside the rotary ones, and in Qwen3-VL some inner layers give
+    features too (DeepStack). The layers of Qwen2.5-VL are gated, have other norms, and most see only windows.
     """
-    x, positions = _patches_and_places(weights, settings, patches, grid)
-    x += weights["patch_embed.proj.bias"]
-    heads = settings.get("num_heads", 16)
-    width = x.shape[-1]
-    x += _resized(weights.table("pos_embed", width), *positions.T)
-    turned = rotation(positions, width // heads, _AXIAL_THETA)
-    mergers = weights.layer_weights("deepstack_merger_list.")
-    merged = width * len(x) // math.prod(grid)
-    deep = []
-    taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
-    for number, block in enumerate(weights.layer_weights("blocks.", settings.get("depth"))):
-        q, k, v = block.linear("attn.qkv", block.norm("norm1", x)).reshape(-1, 3, heads, width // heads).swapaxes(0, 1)
-        x += block.linear("attn.proj", attend(turned(q), turned(k), v, evaluate=evaluate))
-        x += block.linear("mlp.linear_fc2", gelu_approx(block.linear("mlp.linear_fc1", block.norm("norm2", x))))
-        if (merger := taken.get(number)) is not None:
-            deep.append(_merged(merger, merger.norm("norm", x.reshape(-1, merged)), "linear_fc1", "linear_fc2"))
-        evaluate(x)
-    merger = weights.part("merger.")
-    # DeepStack's mergers normalise after the merge, this one before it.
-    return _merged(merger, merger.norm("norm", x).reshape(-1, merged), "linear_fc1", "linear_fc2"), tuple(deep)
-
-
-def qwen2_rows(
-    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int], evaluate: _Evaluate
-) -> tuple[mx.array, tuple[mx.array, ...]]:
-    """Return the rows of an image for Qwen2-VL and Qwen2.5-VL, (tokens, width).
-
-    The layers of the latter are gated, and have other norms. The arguments are those of `qwen_rows`.
-    """
-    x, positions = _patches_and_places(weights, settings, patches, grid)
+    weights = call.weights
+    settings = call.settings
+    tokens = math.prod(call.grid)
+    kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
+    x = call.patches.astype(kernel.dtype) @ kernel.flatten(1).T
+    # Patches come block by block.
+    rows, columns = call.grid
+    positions = np.indices((call.side * rows, call.side * columns)).reshape(2, rows, call.side, columns, call.side)
+    positions = positions.swapaxes(2, 3).reshape(2, -1).T
+    merger_names = ("ln_q", "mlp.0", "mlp.2")
+    if "pos_embed.weight" in weights:
+        x += weights["patch_embed.proj.bias"]
+        x += _resized(weights.table("pos_embed", x.shape[-1]), *positions.T)
+        merger_names = _NEWER_MERGER
     heads = settings.get("num_heads", 16)
     turned = rotation(positions, x.shape[-1] // heads, _AXIAL_THETA)
     is_gated = "blocks.0.mlp.gate_proj.weight" in weights
     norm = TowerWeights.rms_norm if is_gated else TowerWeights.norm
-    whole = settings.get("fullatt_block_indexes", _WHOLE_LAYERS)
-    windows = _windows(settings, len(x), grid) if is_gated else []
+    full = settings.get("fullatt_block_indexes", _FULL_LAYERS)
+    windows = _windows(settings, len(x), call.grid) if is_gated else []
+    mergers = weights.layer_weights("deepstack_merger_list.")
+    taken = dict(zip(settings.get("deepstack_visual_indexes", _DEEP_LAYERS), mergers, strict=False))
+    deep = list[mx.array]()
     for number, block in enumerate(weights.layer_weights("blocks.", settings.get("depth"))):
         qkv = block.linear("attn.qkv", norm(block, "norm1", x)).reshape(len(x), 3, heads, -1)
         q, k, v = qkv.swapaxes(0, 1)
         q = turned(q)
         k = turned(k)
-        if windows and number not in whole:
-            inner = _attend_within(windows, q, k, v, evaluate)
+        if windows and number not in full:
+            inner = _attend_within(windows, q, k, v, call.evaluate)
         else:
-            inner = attend(q, k, v, evaluate=evaluate)
+            inner = attend(q, k, v, evaluate=call.evaluate)
         x += block.linear("attn.proj", inner)
-        inner = norm(block, "norm2", x)
-        if is_gated:
-            x += _gated(block, "mlp", inner)
-        else:
-            x += block.linear("mlp.fc2", gelu_fast_approx(block.linear("mlp.fc1", inner)))
-        evaluate(x)
+        x += _qwen_mlp(block, norm(block, "norm2", x))
+        if (merger := taken.get(number)) is not None:
+            deep.append(_merged(merger, merger.norm("norm", x.reshape(tokens, -1)), *_NEWER_MERGER[1:]))
+        call.evaluate(x)
+    # DeepStack's mergers normalise after the merge, this one before it.
     merger = weights.part("merger.")
-    return _merged(merger, norm(merger, "ln_q", x).reshape(math.prod(grid), -1), "mlp.0", "mlp.2"), ()
+    name, *layers = merger_names
+    return SeenImage(_merged(merger, norm(merger, name, x).reshape(tokens, -1), *layers), tuple(deep))
 
 
-def pixtral_rows(
-    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int], evaluate: _Evaluate
-) -> tuple[mx.array, tuple[mx.array, ...]]:
-    """Return the rows of an image for Pixtral and Mistral 3, (tokens, width). The latter merges squares of patches.
+def _qwen_mlp(block: TowerWeights, x: mx.array) -> mx.array:
+    if "mlp.gate_proj.weight" in block:
+        return _gated(block, "mlp", x)
+    if "mlp.fc1.weight" in block:
+        return block.linear("mlp.fc2", gelu_fast_approx(block.linear("mlp.fc1", x)))
+    return block.linear("mlp.linear_fc2", gelu_approx(block.linear("mlp.linear_fc1", x)))
 
-    Args:
-        weights: Those of `tower.` and `projector.`.
-        settings: The part `vision_config` of config.json, with the text model's `text_norm_eps`.
-        patches: (n, channels * patch * patch), row by row.
-        grid: The image's rows and columns of tokens.
-        evaluate: Called with the state after each layer.
+
+def pixtral_rows(call: TowerCall) -> SeenImage:
+    """Return the rows of an image for Pixtral and Mistral 3. The latter merges squares of patches.
+
+    Patches come row by row.
     """
-    tower = weights.part("tower.")
+    tower = call.tower
+    settings = call.settings
+    weights = call.weights
+    side = call.side
+    rows, columns = call.grid
     kernel = tower.patch_kernel("patch_conv", settings.get("num_channels", 3))
-    x = tower.rms_norm("ln_pre", patches.astype(kernel.dtype) @ kernel.flatten(1).T, _PIXTRAL_EPSILON)
+    x = tower.rms_norm("ln_pre", call.patches.astype(kernel.dtype) @ kernel.flatten(1).T, _PIXTRAL_EPSILON)
     heads = settings.get("num_attention_heads", 16)
     size = x.shape[-1] // heads
-    side = math.isqrt(len(x) // math.prod(grid))
-    places = np.indices((side * grid[0], side * grid[1])).reshape(2, -1).T
+    positions = np.indices((side * rows, side * columns)).reshape(2, -1).T
     # Rows turn by frequencies 0, 2, 4 and so on, columns by those between them.
-    turned = rotation(places * [1, _AXIAL_THETA ** (-2 / size)], size, _AXIAL_THETA)
+    turned = rotation(positions * [1, _AXIAL_THETA ** (-2 / size)], size, _AXIAL_THETA)
     activation = silu if settings.get("hidden_act") == "silu" else nn.gelu
     for layer in tower.layer_weights("transformer.layers.", settings.get("num_hidden_layers")):
-        inner = layer.rms_norm("attention_norm", x, _PIXTRAL_EPSILON)
-        q, k, v = (layer.linear(f"attention.{name}_proj", inner).reshape(len(x), heads, size) for name in "qkv")
-        x += layer.linear("attention.o_proj", attend(turned(q), turned(k), v, evaluate=evaluate))
+        inner = _attended(layer, "attention", layer.rms_norm("attention_norm", x, _PIXTRAL_EPSILON), call, turned)
+        x += layer.linear("attention.o_proj", inner)
         x += _gated(layer, "feed_forward", layer.rms_norm("ffn_norm", x, _PIXTRAL_EPSILON), activation)
-        evaluate(x)
+        call.evaluate(x)
     if "projector.norm.weight" in weights:
-        squares = weights.rms_norm("projector.norm", x, settings["text_norm_eps"]).reshape(
-            grid[0], side, grid[1], side, -1
-        )
-        # The same feature of all patches side by side.
-        squares = squares.transpose(0, 2, 4, 1, 3).flatten(2).flatten(0, 1)
+        squares = weights.rms_norm("projector.norm", x, settings["text_norm_eps"])
+        # The same feature of all patches next to each other.
+        squares = squares.reshape(rows, side, columns, side, -1).transpose(0, 2, 4, 1, 3).flatten(2).flatten(0, 1)
         x = weights.linear("projector.patch_merger.merging_layer", squares)
-    return _merged(weights, x, "projector.linear_1", "projector.linear_2"), ()
+    return SeenImage(_merged(weights, x, "projector.linear_1", "projector.linear_2"))
+
+
+def _attended(
+    layer: TowerWeights, name: str, x: mx.array, call: TowerCall, turned: Callable[[mx.array], mx.array] = lambda x: x
+) -> mx.array:
+    """Return what a layer's attention gives, (n, width), before its output; queries and keys may be rotated."""
+    heads = call.settings.get("num_attention_heads", 16)
+    q, k, v = (layer.linear(f"{name}.{each}_proj", x).reshape(len(x), heads, -1) for each in "qkv")
+    return attend(turned(q), turned(k), v, evaluate=call.evaluate)
 
 
 def _gated(layer: TowerWeights, name: str, x: mx.array, activation: Callable[[mx.array], mx.array] = silu) -> mx.array:
     inner = activation(layer.linear(f"{name}.gate_proj", x)) * layer.linear(f"{name}.up_proj", x)
     return layer.linear(f"{name}.down_proj", inner)
-
-
-def _patches_and_places(
-    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int]
-) -> tuple[mx.array, npt.NDArray[np.int64]]:
-    """Return what a kernel makes of patches, (n, width), and their rows and columns, (n, 2)."""
-    merge = math.isqrt(len(patches) // math.prod(grid))
-    # Patches come block by block.
-    places = np.indices((merge * grid[0], merge * grid[1])).reshape(2, grid[0], merge, grid[1], merge)
-    kernel = weights.patch_kernel("patch_embed.proj", settings.get("in_channels", 3))
-    return patches.astype(kernel.dtype) @ kernel.flatten(1).T, places.swapaxes(2, 3).reshape(2, -1).T
 
 
 def _windows(settings: Mapping[str, Any], patches: int, grid: tuple[int, int]) -> list[mx.array]:
@@ -348,46 +354,26 @@ def _resized(table: mx.array, row: npt.NDArray[np.int64], column: npt.NDArray[np
     return result
 
 
-def shuffled_rows(
-    weights: TowerWeights, settings: Mapping[str, Any], pixels: mx.array, grid: tuple[int, int], evaluate: _Evaluate
-) -> tuple[mx.array, tuple[mx.array, ...]]:
-    """Return the rows of a tile for SmolVLM and Idefics3, (tokens, width): squares of patches side by side, projected.
-
-    Args:
-        weights: Those of `tower.` and `projector.`.
-        settings: The part `vision_config` of config.json.
-        pixels: (3, side, side).
-        grid: The tile's rows and columns of tokens.
-        evaluate: Called with the state after each layer.
-    """
-    squares = _squares(weights.part("tower."), settings, pixels, grid, evaluate)
-    return weights.linear("projector.proj", _side_by_side(squares)), ()
+def shuffled_rows(call: TowerCall) -> SeenImage:
+    """Return the rows of a square tile for SmolVLM and Idefics3: squares of patches next to each other, projected."""
+    return SeenImage(call.weights.linear("projector.proj", _side_by_side(_squares(call))))
 
 
-def naflex_rows(
-    weights: TowerWeights, settings: Mapping[str, Any], patches: mx.array, grid: tuple[int, int], evaluate: _Evaluate
-) -> tuple[mx.array, tuple[mx.array, ...]]:
-    """Return the rows of a tile of any shape for LFM2-VL, (tokens, width): as `shuffled_rows`, with two layers.
-
-    Args:
-        weights: Those of `tower.` and `projector.`.
-        settings: The part `vision_config` of config.json, with the entries for the projector.
-        patches: (n, patch * patch * channels), row by row.
-        grid: The tile's rows and columns of tokens.
-        evaluate: Called with the state after each layer.
-    """
-    tower = weights.part("tower.")
+def naflex_rows(call: TowerCall) -> SeenImage:
+    """Return the rows of a tile of any shape for LFM2-VL: as `shuffled_rows`, with two layers. Patches come by rows."""
+    tower = call.tower
+    weights = call.weights
+    side = call.side
     bias = tower["embeddings.patch_embedding.bias"]
-    side = math.isqrt(len(patches) // math.prod(grid))
-    x = tower.linear("embeddings.patch_embedding", patches.astype(bias.dtype))
+    x = tower.linear("embeddings.patch_embedding", call.patches.astype(bias.dtype))
     table = tower.table("embeddings.position_embedding", bias.size)
-    down, across = (_stretched(math.isqrt(len(table)), side * each) for each in grid)
+    down, across = (_stretched(math.isqrt(len(table)), side * each) for each in call.grid)
     positions = across @ (down @ table.reshape(down.shape[1], -1)).reshape(len(down), -1, bias.size)
-    x = _encoded(tower, settings, x + positions.reshape(x.shape).astype(x.dtype), evaluate)
-    x = _side_by_side(x.reshape(grid[0], side, grid[1], side, -1))
-    if settings.get("projector_use_layernorm", True):
+    x = _encoded(call, x + positions.reshape(x.shape).astype(x.dtype))
+    x = _side_by_side(x.reshape(call.grid[0], side, call.grid[1], side, -1))
+    if call.settings.get("projector_use_layernorm", True):
         x = weights.norm("projector.layer_norm", x, 1e-5)
-    return weights.linear("projector.linear_2", nn.gelu(weights.linear("projector.linear_1", x))), ()
+    return SeenImage(_merged(weights, x, "projector.linear_1", "projector.linear_2"))
 
 
 def _stretched(size: int, count: int) -> mx.array:
@@ -403,51 +389,43 @@ def _side_by_side(squares: mx.array) -> mx.array:
     return squares.swapaxes(1, 2).flatten(2).flatten(0, 1)
 
 
-def pooled_rows(
-    weights: TowerWeights, settings: Mapping[str, Any], pixels: mx.array, grid: tuple[int, int], evaluate: _Evaluate
-) -> tuple[mx.array, tuple[mx.array, ...]]:
-    """Return the rows of a tile for Gemma 3: the mean of each square of patches, normalised and projected.
-
-    The arguments are those of `shuffled_rows`.
-    """
-    squares = _squares(weights.part("tower."), settings, pixels, grid, evaluate)
-    x = mx.fast.rms_norm(squares.mean((1, 3)).flatten(0, 1), 1 + weights["projector.mm_soft_emb_norm.weight"], 1e-6)
-    return x @ weights["projector.mm_input_projection_weight"], ()
+def pooled_rows(call: TowerCall) -> SeenImage:
+    """Return the rows of a square tile for Gemma 3: the mean of each square of patches, normalised and projected."""
+    weights = call.weights
+    pooled = _squares(call).mean((1, 3)).flatten(0, 1)
+    x = mx.fast.rms_norm(pooled, 1 + weights["projector.mm_soft_emb_norm.weight"], 1e-6)
+    return SeenImage(x @ weights["projector.mm_input_projection_weight"])
 
 
-def _squares(
-    weights: TowerWeights, settings: Mapping[str, Any], pixels: mx.array, grid: tuple[int, int], evaluate: _Evaluate
-) -> mx.array:
-    """Return what SigLIP makes of a square: (rows, side, columns, side, width), a square of patches for each token.
+def _squares(call: TowerCall) -> mx.array:
+    """Return what SigLIP makes of pixels: (rows, side, columns, side, width), a square of patches for each token.
 
     Pixels that are over at the right and below, as in SmolVLM 2.2B (384 pixels, patches of 14), count for nothing.
     """
-    kernel = weights.patch_kernel("embeddings.patch_embedding")
+    tower = call.tower
+    kernel = tower.patch_kernel("embeddings.patch_embedding")
     width, channels, patch, _ = kernel.shape
-    count = pixels.shape[1] // patch
-    whole = pixels[:, : count * patch, : count * patch]
-    cut = whole.reshape(channels, count, patch, count, patch).transpose(1, 3, 0, 2, 4).reshape(count**2, -1)
-    x = cut.astype(kernel.dtype) @ kernel.flatten(1).T + weights["embeddings.patch_embedding.bias"]
-    x = _encoded(weights, settings, x + weights.table("embeddings.position_embedding", width), evaluate)
-    high, broad = grid
+    count = call.patches.shape[1] // patch
+    pixels = call.patches[:, : count * patch, : count * patch]
+    cut = pixels.reshape(channels, count, patch, count, patch).transpose(1, 3, 0, 2, 4).reshape(count**2, -1)
+    x = cut.astype(kernel.dtype) @ kernel.flatten(1).T + tower["embeddings.patch_embedding.bias"]
+    x = _encoded(call, x + tower.table("embeddings.position_embedding", width))
+    high, broad = call.grid
     return x.reshape(high, count // high, broad, count // broad, -1)
 
 
-def _encoded(weights: TowerWeights, settings: Mapping[str, Any], x: mx.array, evaluate: _Evaluate) -> mx.array:
-    """Return what the layers make of patches, (n, width)."""
-    heads = settings.get("num_attention_heads", 16)
-    for layer in weights.layer_weights("encoder.layers.", settings.get("num_hidden_layers")):
-        inner = layer.norm("layer_norm1", x)
-        q, k, v = (layer.linear(f"self_attn.{name}_proj", inner).reshape(len(x), heads, -1) for name in "qkv")
-        x += layer.linear("self_attn.out_proj", attend(q, k, v, evaluate=evaluate))
+def _encoded(call: TowerCall, x: mx.array) -> mx.array:
+    """Return what the layers of SigLIP make of patches, (n, width)."""
+    for layer in call.tower.layer_weights("encoder.layers.", call.settings.get("num_hidden_layers")):
+        inner = _attended(layer, "self_attn", layer.norm("layer_norm1", x), call)
+        x += layer.linear("self_attn.out_proj", inner)
         x += layer.linear("mlp.fc2", gelu_approx(layer.linear("mlp.fc1", layer.norm("layer_norm2", x))))
-        evaluate(x)
-    return weights.norm("post_layernorm", x)
+        call.evaluate(x)
+    return call.tower.norm("post_layernorm", x)
 
 
 TOWERS = {
     "qwen": qwen_rows,
-    "qwen2": qwen2_rows,
     "pixtral": pixtral_rows,
     "shuffled siglip": shuffled_rows,
     "pooled siglip": pooled_rows,
