@@ -170,7 +170,7 @@ class ChatMessage:
         """Return both messages as one, with an empty line between their texts."""
         before = f"{self.content}\n\n" if self.content else ""
         moved = tuple(len(before) + offset for offset in later.own_control)
-        offsets = (*self.image_places, *(len(before) + position for position in later.image_places))
+        offsets = (*self.image_positions, *(len(before) + position for position in later.image_positions))
         return ChatMessage(
             self.role,
             before + later.content,
@@ -181,14 +181,14 @@ class ChatMessage:
         )
 
     @property
-    def image_places(self) -> tuple[int, ...]:
+    def image_positions(self) -> tuple[int, ...]:
         """The offset in `content` of each image."""
         return self.image_offsets or (0,) * len(self.images)
 
     @property
     def text_ranges(self) -> Iterable[tuple[int, int]]:
         """The ranges of `content` before, between and behind the images."""
-        return pairwise((0, *self.image_places, len(self.content)))
+        return pairwise((0, *self.image_positions, len(self.content)))
 
     def with_lines(self, seen: Sequence[ChatImage | str]) -> "ChatMessage":
         """Return the message with a line of text in the place of some images.
@@ -242,14 +242,14 @@ class ImageSpan:
         count: Their number.
         shift: Is added to the positions of all tokens behind the image. An image of r x c tokens that takes max(r, c)
             positions has max(r, c) - r * c.
-        whole: Whether the rows see each other, so that a cache holds all of them or none.
+        bidirectional: Whether the rows see each other, so that a cache holds all of them or none.
         columns: Tokens in a row of it.
     """
 
     start: int
     count: int
     shift: int = 0
-    whole: bool = False
+    bidirectional: bool = False
     columns: int = 1
 
     @property

@@ -15,7 +15,7 @@ from rdchat.inference.api import ToolCall
 _STRING = re.compile(r'"(?:\\.?|[^"\\])*+(?:"|\Z)', re.DOTALL)
 # A backslash that begins no escape of JSON, as in a path of Windows.
 _LONE_BACKSLASH = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_MOST_BRACES = 2
+_MAX_BRACES = 2
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 """A number as JSON has it."""
 _WORDS = {
@@ -30,7 +30,7 @@ def repaired(text: str) -> Iterator[str]:
     """Yield what the JSON in a text may be meant to be: with escaped line breaks, more braces, or JSON's quotes."""
     escaped = _STRING.sub(lambda match: _escaped(match[0]), text.strip())
     # Where none was written, the end of the last value may be missing too.
-    for braces in range(_MOST_BRACES + 1 if escaped.endswith("}") else 1):
+    for braces in range(_MAX_BRACES + 1 if escaped.endswith("}") else 1):
         yield escaped + "}" * braces
     if (literal := python_json(text)) is not None:
         yield literal

@@ -70,7 +70,7 @@ def prefill(
         end = min(done + model.pace.chunk, len(prompt) - 1)
         end = min((stop for stop in stops if done < stop < end), default=end)
         # An image whose rows see each other comes in one call.
-        cut = (image.end for image in cache.images if image.whole and image.start < end < image.end)
+        cut = (image.end for image in cache.images if image.bidirectional and image.start < end < image.end)
         end = next(cut, end)
         chunk = prompt[done:end]
         began = perf_counter()

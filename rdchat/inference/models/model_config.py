@@ -39,7 +39,7 @@ WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
 # Their cache does not grow with the context.
 _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")
 # Their modules keep whole keys and values, although they have latent ones.
-_WHOLE_KEYS = {"deepseek_v2", "minicpm3", "youtu_llm"}
+_FULL_KEYS = {"deepseek_v2", "minicpm3", "youtu_llm"}
 # Tuples, because a foreign value may not be hashable.
 QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)
 QUANTIZED_GROUPS = (16, 32, 64, 128)
@@ -252,7 +252,7 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
     if family.startswith("longcat_flash"):
         # Each of its layers has two attentions.
         layers *= 2
-    if latent and family in _WHOLE_KEYS:
+    if latent and family in _FULL_KEYS:
         nope = _first_int(own, ("qk_nope_head_dim",))
         values = _first_int(own, ("v_head_dim",)) or _first_int(own, WIDTH_KEYS) // max(heads, 1)
         return layers * heads * (nope + rope + values)

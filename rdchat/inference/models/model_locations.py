@@ -277,7 +277,7 @@ def _versions() -> str:
     return f"{_FORMAT} {__version__} {version('mlx-lm')} {version('transformers')}"
 
 
-def kept(kind: str, path: Path, find: Callable[[], Any]) -> Any:
+def cached_fact(kind: str, path: Path, find: Callable[[], Any]) -> Any:
     """Return a fact of a folder or file that takes long to find; it is kept until the files change."""
     stamp = stamp_of(path)
     if (fact := cached_facts(kind, path, stamp)) is None:

@@ -26,7 +26,7 @@ from rdchat.inference.api import SAMPLING_NUMBERS, SamplingDefaults, SamplingPar
 from rdchat.inference.mlx_lm_fixes.config_fixes import filled_config
 from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes, mend_faults
 from rdchat.inference.models.model_config import own_config, read_config, text_config
-from rdchat.inference.models.model_locations import kept
+from rdchat.inference.models.model_locations import cached_fact
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
@@ -47,7 +47,7 @@ _SMALL_TEMPERATURE = 0.2
 # Maximum of a recommendation; more is a mistake in the file.
 _HIGHEST = {"temperature": 2.0, "top_k": 1000}
 # The end of a reply is compared with all of them after each token.
-_MOST_STOPS = 64
+_MAX_STOPS = 64
 _LONGEST_STOP = 1000
 # They choose no token: ids of other uses, limits of length, details of beams, and how transformers computes.
 _HARMLESS = {
@@ -73,7 +73,7 @@ _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embedding
 _SAMPLED_ROWS = 64
 _ROWS_AT_ONCE = 8192
 _LENGTH_BYTES = 8
-_MOST_STRETCHED = 2**10
+_MAX_STRETCHED = 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ModelSettings:
         if kind == "longrope":
             length = min(length, original)
         elif kind == "yarn":
-            length = max(length, int(original * min(rope.get("factor") or 1, _MOST_STRETCHED)))
+            length = max(length, int(original * min(rope.get("factor") or 1, _MAX_STRETCHED)))
         window = next((size for key in _WINDOWS if type(size := self.values.get(key)) is int and size > 0), 0)
         if not window or self.values.get("use_sliding_window") is False or not self.values.get("reads_window"):
             return length
@@ -139,7 +139,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     model_type = str(config["model_type"])
     nested = config.get("text_config")
     model_class, arguments = model_classes(config)
-    results = mlx_lm_utils._decode_tagged_floats(kept("settings", folder, lambda: process.settings(config)))
+    results = mlx_lm_utils._decode_tagged_floats(cached_fact("settings", folder, lambda: process.settings(config)))
     values = results[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
     settings = filled_config(config, {**values, **results[0]["values"]}, defaults)
@@ -177,7 +177,7 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
         return {key: True} if inputs else {}
     modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
     pairs = ([tensors.get(name + part) for name in modules] for part in ("weight", "scales", "biases"))
-    return {key: bool(kept("tied rows", folder, lambda: all(_are_equal(*pair) for pair in pairs)))}
+    return {key: bool(cached_fact("tied rows", folder, lambda: all(_are_equal(*pair) for pair in pairs)))}
 
 
 def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:
@@ -276,7 +276,7 @@ def read_generation_settings(folder: Path, parameters: int, end_tokens: Collecti
     sampling = _sampling(written, parameters)
     parts = {name: _listed(written.get(name)) for name in _PARTS}
     used = {name: list(filter(fits, parts[name])) for name, fits in _PARTS.items()}
-    used["stop_strings"] = used["stop_strings"][:_MOST_STOPS]
+    used["stop_strings"] = used["stop_strings"][:_MAX_STOPS]
     followed = sampling.from_model.union(name for name in _PARTS if used[name] == parts[name])
     unread = [name for name, value in written.items() if name not in followed and _changes_text(name, value)]
     bad = {word[0] for word in used["bad_words_ids"]}.difference(end_tokens)

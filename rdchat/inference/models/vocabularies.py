@@ -14,7 +14,7 @@ from rdchat.inference.prompts.model_prompts import PADDING, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 
 # Share of the ids that both have which may differ.
-_MOST_OTHERS = 0.01
+_MAX_OTHERS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
     others = _texts(draft)
     shared = texts.keys() & others.keys()
     differing = [token for token in sorted(shared) if texts[token] != others[token]]
-    if not shared or len(differing) > _MOST_OTHERS * len(shared):
+    if not shared or len(differing) > _MAX_OTHERS * len(shared):
         differences = [f"{len(differing):,} of the {len(shared):,} ids that both have are different tokens."]
         for token in differing[:1]:
             ours = repr(texts[token])

@@ -6,7 +6,7 @@ the text between them is encoded as ordinary text afterwards. (transformers' `sa
 Here tokens that the model itself wrote stay tokens, and no character of a message is dropped.) With « and » as marks, a
 person's `End with <|im_end|>` becomes `End with «<|im_end|>»`.
 
-A template may also leave out a text, or print a list of parts. `render_whole` looks for each text in the result
+A template may also leave out a text, or print a list of parts. `render_complete` looks for each text in the result
 (`lacking`), and tries other forms of the messages before it refuses. No MLX here.
 """
 
@@ -198,7 +198,7 @@ class PromptTokenizer:
             raise _refusal("it writes a list where the text of a message should stand")
         return str(text)
 
-    def render_whole(self, turns: Turns, variables: dict[str, Any], texts: Sequence[str], marks: Marks) -> str:
+    def render_complete(self, turns: Turns, variables: dict[str, Any], texts: Sequence[str], marks: Marks) -> str:
         """Apply the chat template so that the prompt has all texts and calls of the messages.
 
         Messages with images are lists of parts. Where the prompt lacks a text, the template gets stand-ins for the

@@ -218,7 +218,7 @@ class TokenizerCalls:
         """
         tokenizer = self.tokenizers[folder]
         both = Marks(*marks)
-        rendered = "" if turns is None else tokenizer.render_whole(turns, variables or {}, texts, both)
+        rendered = "" if turns is None else tokenizer.render_complete(turns, variables or {}, texts, both)
         if images[1]:
             rendered = filled(rendered, *images, both.before)
         rendered = fit_opening(rendered, both.removed(text), has_thought=has_thought)

@@ -155,7 +155,7 @@ class KVCache:
 
     def cuts_image(self, length: int) -> bool:
         """Return whether the first `length` tokens have only a part of an image that may not be divided."""
-        return any(image.whole and image.start < length < image.end for image in self.images)
+        return any(image.bidirectional and image.start < length < image.end for image in self.images)
 
     def _shift(self) -> None:
         """Give the layers the shift behind the images that they hold."""

@@ -206,7 +206,7 @@ class ImageInput(Protocol):
     def token(self) -> int:
         """The id that stands for the pixels of an image, for a model that does not see them."""
 
-    def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
+    def insert_images(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
         """Return the ids of a request's prompt with those of its images, and where they stand."""
 
     def see(
@@ -343,7 +343,7 @@ class LoadedModel:
                 f"The prompt has a token {max(ids):,}, for which {self.info.name} has no embedding.",
                 "Its tokenizer belongs to another model. Download the model again, or choose another one.",
             )
-        return (ids, []) if self.image_input is None else self.image_input.place(ids, request)
+        return (ids, []) if self.image_input is None else self.image_input.insert_images(ids, request)
 
 
 def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:

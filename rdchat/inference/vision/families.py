@@ -33,7 +33,7 @@ ANY_TOWER = re.compile(r"(?:^|\.)(?:visual|vision_\w+|embed_vision|multi_modal_p
 """In names of tensors of towers and projectors."""
 IMAGE_SETTINGS = ("processor_config.json", "preprocessor_config.json")
 """Files with settings of processors."""
-KEPT_ROWS_BYTES = 2**28
+CACHED_ROWS_BYTES = 2**28
 """Memory of the rows of images that are kept."""
 _UNKNOWN = "rdchat does not know how this model sees."
 # An inner layer of Qwen's tower that gives features for a layer of the language model ("deepstack").
@@ -47,7 +47,7 @@ _OUTER = ("projector_hidden_act", "vision_feature_layer", "vision_feature_select
 _RESIZED: _Assumed = {"do_resize": (True,)}
 _AXIAL: _Assumed = {"rope_type": ("axial", "default")}
 _SIGLIP: _Assumed = {"hidden_act": _GELU, "layer_norm_eps": (1e-6,)}
-_SIGLIP_PLACES = {
+_SIGLIP_PREFIXES = {
     "tower.": tuple(f"{each}vision_tower.{inner}" for each in ("model.", "") for inner in ("vision_model.", "")),
     "projector.": ("model.multi_modal_projector.", "multi_modal_projector."),
 }
@@ -184,7 +184,7 @@ class Vision(NamedTuple):
 
     def sizes(self, sizes: ModelSizes) -> ModelSizes:
         """Return a model's sizes, including its vision tower."""
-        image_bytes = KEPT_ROWS_BYTES if self.family is not None else 0
+        image_bytes = CACHED_ROWS_BYTES if self.family is not None else 0
         sizes = replace(sizes, tower_parameters=self.tower_parameters, image_bytes=image_bytes)
         if not self.is_fetched:
             return sizes
@@ -367,7 +367,7 @@ FAMILIES = (
     ),
     Family(
         name="Gemma 3",
-        prefixes=_SIGLIP_PLACES,
+        prefixes=_SIGLIP_PREFIXES,
         needs=("projector.mm_input_projection_weight", "tower.embeddings.position_embedding.weight"),
         tower="pooled siglip",
         processor="gemma3",
@@ -404,7 +404,7 @@ FAMILIES = (
     ),
     Family(
         name="LFM2-VL",
-        prefixes=_SIGLIP_PLACES,
+        prefixes=_SIGLIP_PREFIXES,
         needs=(
             "projector.linear_2.weight",
             "tower.embeddings.position_embedding.weight",
@@ -427,7 +427,7 @@ FAMILIES = (
     ),
     Family(
         name="Mistral 3",
-        prefixes=_SIGLIP_PLACES,
+        prefixes=_SIGLIP_PREFIXES,
         needs=("projector.linear_2.weight", "tower.patch_conv.weight", "tower.ln_pre.weight"),
         tower="pixtral",
         processor="pixtral",

@@ -132,7 +132,7 @@ class ImagePrompts:
             raise PromptTooLongError(f"The images have {tokens:,} tokens, more than the model takes.", "Remove some.")
         return [self.family.expanded(each) for each in layouts]
 
-    def place(
+    def insert_images(
         self, ids: Sequence[int], images: Sequence[ChatImage], cap: ImageCap
     ) -> tuple[list[int], list[ImageSpan]]:
         """Return a prompt with the ids of its images, and where they stand; raises as `with_images` does."""

@@ -33,7 +33,7 @@ from rdchat.inference.verification.device import is_device_error, memory_errors,
 from rdchat.inference.verification.hooks import wrap_call
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import Feed, StageTimer, TargetEmbeddings, untimed
-from rdchat.inference.vision.families import KEPT_ROWS_BYTES, Vision
+from rdchat.inference.vision.families import CACHED_ROWS_BYTES, Vision
 from rdchat.inference.vision.image_process import Prepared, Waiting
 from rdchat.inference.vision.image_prompts import ImagePrompts, positions_by_axis
 from rdchat.inference.vision.layer_functions import nothing_computed
@@ -138,7 +138,7 @@ class ImageRows:
         limit_bytes: Memory of all rows that are kept; those of the latest image are in any case.
     """
 
-    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = KEPT_ROWS_BYTES) -> None:
+    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = CACHED_ROWS_BYTES) -> None:
         assert vision.family is not None
         self._name = folder.name
         self._vision = vision
@@ -331,7 +331,7 @@ class SeenPrompt:
         deep = tuple(mx.where(is_image, each[at], 0.0).astype(text.dtype) for each in self.image.deep)
         positions = mx.array(positions_by_axis(self.spans, start, end)) if self.by_axis else None
         image = np.searchsorted([span.start for span in self.spans], np.arange(start, end), "right")
-        blocks = mx.array(np.where(inside, image, 0) - 1) if self.spans[0].whole else None
+        blocks = mx.array(np.where(inside, image, 0) - 1) if self.spans[0].bidirectional else None
         return CallRows(mx.where(is_image, rows, text)[None], positions, deep, blocks)
 
 
@@ -363,10 +363,10 @@ class TowerInput:
             raise ModelError(f"The vision of {folder.name} {widths}.", REFETCH_HINT)
         self._embed = table.embed
 
-    def place(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
+    def insert_images(self, ids: list[int], request: GenerationRequest) -> tuple[list[int], list[ImageSpan]]:
         """See `ImageInput`."""
         images = self._images(request)
-        return self.prompts.place(ids, images, request.image_cap) if images else (ids, [])
+        return self.prompts.insert_images(ids, images, request.image_cap) if images else (ids, [])
 
     def drop_rows(self) -> None:
         """See `ImageInput`."""

@@ -28,7 +28,7 @@ MAX_BYTES = 50_000_000
 MAX_PIXELS = 100_000_000
 _MAX_CONVERTED_BYTES = 4 * MAX_PIXELS
 # Each image is looked at, drawn and prepared, and decoding takes up to 5 s: the pixels of the latest ones are kept.
-_KEPT_BYTES = 3 * MAX_PIXELS
+_CACHED_BYTES = 3 * MAX_PIXELS
 # Pillow reads more, but some of these run programs: EPS starts Ghostscript. HEIC it does not read.
 _NAMES = {each.name.upper(): each.name for each in FORMATS if each is not HEIC}
 _KINDS = " or ".join(", ".join(_NAMES.values()).rsplit(", ", 1))
@@ -37,7 +37,7 @@ _CHOOSE = f"Choose an image of up to {MAX_BYTES // 10**6} MB, or check its path 
 _SAVE_SMALLER = "Save a smaller copy of it."
 # What a profile calls its colours, and Pillow's mode of them.
 _SPACES = {"GRAY": "L", "RGB ": "RGB", "CMYK": "CMYK"}
-_WHOLE_RANGES = (1.0, 255.0, 65535.0)
+_USUAL_RANGES = (1.0, 255.0, 65535.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Picture:
 
 
 # By the hash of the file.
-_kept = OrderedDict[bytes, _Picture]()
+_cached = OrderedDict[bytes, _Picture]()
 
 
 def look(_job: Job[Any], path: str, name: str, out: str) -> dict[str, Any]:  # noqa: ARG001  all calls have it
@@ -114,7 +114,7 @@ def draw(_job: Job[Any], path: str, name: str, out: str, size: Sequence[int]) ->
 
 def forget(_job: Job[Any]) -> dict[str, Any]:
     """Forget the images that are kept."""
-    _kept.clear()
+    _cached.clear()
     return {}
 
 
@@ -125,10 +125,10 @@ def _picture(path: Path, name: str) -> _Picture:
     except ModelError as error:
         raise ImageRefusedError(error.message.replace(str(path), name), error.hint) from error
     key = hashlib.sha256(data).digest()
-    picture = _kept.pop(key, None) or _decode(data, name)
-    _kept[key] = picture
-    while sum(each.pixels.nbytes for each in _kept.values()) > _KEPT_BYTES:
-        _kept.popitem(last=False)
+    picture = _cached.pop(key, None) or _decode(data, name)
+    _cached[key] = picture
+    while sum(each.pixels.nbytes for each in _cached.values()) > _CACHED_BYTES:
+        _cached.popitem(last=False)
     return picture
 
 
@@ -250,7 +250,7 @@ def _in_eight_bits(image: Image.Image) -> Image.Image:
     numbers = np.nan_to_num(np.array(image, np.float32), copy=False, posinf=0.0, neginf=0.0)
     low = min(0.0, float(numbers.min()))
     high = float(numbers.max())
-    ranges = _WHOLE_RANGES if image.mode == "F" else _WHOLE_RANGES[1:]
+    ranges = _USUAL_RANGES if image.mode == "F" else _USUAL_RANGES[1:]
     full = next((each for each in ranges if high <= each), high)
     scale = 255 / (full - low)
     # The difference of two numbers may be too large for 32 bits.

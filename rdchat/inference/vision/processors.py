@@ -115,16 +115,16 @@ def pixtral_layout(width: int, height: int, settings: Settings, max_tokens: int 
     """Return the layout for Pixtral and Mistral 3: about the size of the image, within the longest edge."""
     side = _integer_setting(settings, "patch_size", 16) * _integer_setting(settings, "merge_size", 1)
     longest = min(max(width, height), _edge(settings, "size", "longest_edge", 1024))
-    rows, columns = _whole_squares(width, height, side, longest)
+    rows, columns = _covering_squares(width, height, side, longest)
     if max_tokens is not None and rows * columns > max_tokens:
         longest = min(longest, max_tokens * side)
         while rows * columns > max_tokens and longest > 1:
             longest = max(longest - side, 1)
-            rows, columns = _whole_squares(width, height, side, longest)
+            rows, columns = _covering_squares(width, height, side, longest)
     return Layout(((rows, columns),), (columns * side, rows * side))
 
 
-def _whole_squares(width: int, height: int, side: int, longest: int) -> tuple[int, int]:
+def _covering_squares(width: int, height: int, side: int, longest: int) -> tuple[int, int]:
     """Return rows and columns of the squares that an image needs, which has at most this longest edge."""
     ratio = max(width / longest, height / longest, 1)
     rows, columns = ((max(math.floor(each / ratio), 1) - 1) // side + 1 for each in (height, width))

@@ -187,7 +187,7 @@ def test_a_control_token_of_the_model_s_own_stays_where_it_is(text: str, data: s
     assert after.content.replace("line", "").replace("\n", "") == text.replace("\n", "")
     both = before.joined(after)
     assert [both.content[at] for at in both.own_control] == 2 * [text[at] for at in own]
-    assert len(both.images) == len(both.image_places)
+    assert len(both.images) == len(both.image_positions)
 
 
 @pytest.mark.parametrize("prompts", [TEMPLATES["SmolVLM"], TEMPLATES["lists alone"]], indirect=True)

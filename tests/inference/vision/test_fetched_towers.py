@@ -33,7 +33,7 @@ from rdchat.inference.library.model_library import library_models, read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.inference.session import ChatSession
-from rdchat.inference.vision.families import KEPT_ROWS_BYTES, vision_of
+from rdchat.inference.vision.families import CACHED_ROWS_BYTES, vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.services.models.file_actions import RemovalQuestion
 from tests.hub.downloads.downloading import LIMITS
@@ -215,20 +215,20 @@ def test_what_a_model_sees_with_counts_in_its_need_of_memory(
     dtypes = (Dtype.AUTO, Dtype.FLOAT16, Dtype.FOUR_BIT)
     for folder in (copy, whole):
         sizes = vision_of(folder).sizes(check_model_folder(folder).sizes)
-        assert (sizes.tower_parameters, sizes.image_bytes) == (tower, KEPT_ROWS_BYTES)
+        assert (sizes.tower_parameters, sizes.image_bytes) == (tower, CACHED_ROWS_BYTES)
         assert read_facts(folder).sizes == sizes
         needs[folder] = [MemoryNeed.for_sizes(sizes, dtype, on_gpu=False) for dtype in dtypes]
     assert needs[copy] == needs[whole]
     for need, dtype, width in zip(needs[copy], dtypes, (4, 2, 4), strict=True):
         text = MemoryNeed.for_sizes(alone, dtype, on_gpu=False)
         assert need.weights_bytes - text.weights_bytes == tower * width
-        assert need.total_bytes - text.total_bytes == tower * width + KEPT_ROWS_BYTES
+        assert need.total_bytes - text.total_bytes == tower * width + CACHED_ROWS_BYTES
 
 
 def test_a_model_that_fits_only_without_its_images_is_refused(
     hub: HubServer, original: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "memory_room", lambda: MemoryRoom(KEPT_ROWS_BYTES, 2**40))
+    monkeypatch.setattr(loading, "memory_room", lambda: MemoryRoom(CACHED_ROWS_BYTES, 2**40))
     assert "for images" not in load_model(copy, "float32").info.warning
     fetched(copy)
     with pytest.raises(DoesNotFitError, match="and 268 MB for images, but only"):

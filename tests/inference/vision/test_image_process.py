@@ -160,7 +160,7 @@ def test_heic_of_each_brand_is_converted_once_by_the_system(
         return True
 
     monkeypatch.setattr(mac_desktop, "convert_to_tiff", convert)
-    pixels_child._kept.clear()
+    pixels_child._cached.clear()
     facts = pixels_child.look(Job(), str(path), "a.heic", str(tmp_path / "out"))
     assert facts == {"width": 23, "height": 37, "format": "HEIC", "note": ""}
     pixels_child.look(Job(), str(other), "b.heic", str(tmp_path / "out"))
@@ -182,9 +182,9 @@ def decodings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
         return real(data, name)
 
     monkeypatch.setattr(pixels_child, "decoded", count)
-    pixels_child._kept.clear()
+    pixels_child._cached.clear()
     yield found
-    pixels_child._kept.clear()
+    pixels_child._cached.clear()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,7 +203,7 @@ def test_an_image_that_is_looked_at_drawn_and_prepared_is_decoded_once(
     expected = PROCESSORS["qwen"].prepare(pixels_of(path.read_bytes()), SETTINGS, 64).patches
     assert np.array_equal(np.load(out), expected)
     pixels_child.forget(Job())
-    assert not pixels_child._kept
+    assert not pixels_child._cached
 
 
 @given(some.lists(some.integers(0, 5), max_size=30))
@@ -211,8 +211,8 @@ def test_pixels_of_the_latest_images_are_kept_within_a_limit(uses: list[int]) ->
     sizes = [(10 + 10 * number, 10) for number in range(6)]
     latest = list[int]()
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as place:
-        patch.setattr(pixels_child, "_KEPT_BYTES", 3 * 600)
-        pixels_child._kept.clear()
+        patch.setattr(pixels_child, "_CACHED_BYTES", 3 * 600)
+        pixels_child._cached.clear()
         paths = [Path(place) / str(number) for number, _ in enumerate(sizes)]
         for path, size in zip(paths, sizes, strict=True):
             path.write_bytes(encoded(photo(*size), "PNG"))
@@ -221,10 +221,10 @@ def test_pixels_of_the_latest_images_are_kept_within_a_limit(uses: list[int]) ->
             latest = [used, *(each for each in latest if each != used)]
             while sum(10 * sizes[each][0] for each in latest) > 600:
                 latest.pop()
-            assert [each.pixels.shape[1] for each in pixels_child._kept.values()] == [
+            assert [each.pixels.shape[1] for each in pixels_child._cached.values()] == [
                 sizes[each][0] for each in reversed(latest)
             ]
-        pixels_child._kept.clear()
+        pixels_child._cached.clear()
 
 
 def test_a_damaged_image_is_not_kept(decodings: list[bytes], tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_damaged_image_is_not_kept(decodings: list[bytes], tmp_path: Path) -> 
         with pytest.raises(ImageRefusedError):
             pixels_child.look(Job(), str(tmp_path / "a"), "a", "")
     assert len(decodings) == 2
-    assert not pixels_child._kept
+    assert not pixels_child._cached
 
 
 def test_no_process_starts_to_forget_images() -> None:

@@ -95,5 +95,5 @@ def test_families_decide_shift_and_blocks() -> None:
     layouts = [("a", Layout(((2, 3),), (1, 1)))]
     ids = [1, *[TOKEN] * 6, 2]
     found = [with_images(ids, TOKEN, layouts, family)[1][0] for family in (QWEN, SMOL, GEMMA)]
-    assert [(span.shift, span.whole) for span in found] == [(-3, False), (0, False), (0, True)]
+    assert [(span.shift, span.bidirectional) for span in found] == [(-3, False), (0, False), (0, True)]
     assert {span.columns for span in found} == {3}

@@ -180,7 +180,7 @@ def test_layers_with_inputs_of_their_own_get_padding_for_pixels(model: SeeingMod
 
 @pytest.mark.parametrize("kind", ["gemma4_e"])
 def test_the_configuration_decides_whether_there_are_blocks(model: SeeingModel, kind: str) -> None:
-    assert not any(span.whole for span in model.spans)
+    assert not any(span.bidirectional for span in model.spans)
     blocks = mx.array([0 if token < 0 else -1 for token in model.ids])
     found = model.read(model.cache(), change=lambda rows: replace(rows, blocks=blocks))
     assert apart(found, expected(kind)["logits"]) > DIFFERENT

@@ -232,7 +232,7 @@ def test_images_of_the_project_stand_before_the_first_question(window: Window, e
     first, _, second = engine.requests[-1].messages
     assert [image.digest for image in first.images] == [file.digest for file, _ in pictures]
     assert first.content == '<file name="a.txt">\nAlpha\n</file>\n\nOne'
-    assert not any(first.image_places)
+    assert not any(first.image_positions)
     assert second.images == ()
     (opening,) = engine.requests[-1].shared
     assert opening.images == first.images
