@@ -48,8 +48,3 @@ def test_a_mode_has_one_name_in_the_window_and_the_terminal_and_its_old_one_work
         assert Mode(parser.parse_args(["hi", "--mode", name]).mode) is mode
     assert all(each.option in parser.format_help() for each in Mode)
     assert "speculative" not in parser.format_help()
-
-
-def test_a_draft_is_told_in_beams_or_in_tokens() -> None:
-    texts = [facts.draft_size(4, 5) for facts in DRAFTERS.values()]
-    assert texts == ["4 tokens", "4 beams of 5 tokens", "4 tokens"]

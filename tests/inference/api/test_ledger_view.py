@@ -97,47 +97,6 @@ def test_a_reply_in_rounds() -> None:
     ]
 
 
-def test_exact_times_tell_the_forward_pass_and_the_choice_apart() -> None:
-    recorded = ledger(
-        ("round", 2, 20.0),
-        ("round/draft", 2, 6.0),
-        ("round/draft/feed", 6, 5.0),
-        ("round/verify", 2, 9.0),
-        ("round/verify/wait for forward", 2, 8.0),
-        ("round/choose", 2, 5.0),
-        ("round/choose/wait for choice", 2, 4.0),
-        ("not measured", 1, 0.0),
-    )
-    assert as_rows(recorded)[1:] == [
-        (1, "drafting", 2, 6.0),
-        (2, "prepare drafts", 2, 1.0),
-        (2, "draft model", 6, 5.0),
-        (1, "checking", 2, 12.0),
-        (2, "forward", 2, 8.0),
-        (2, "choice", 2, 4.0),
-        (1, "other", 2, 2.0),
-        (2, "prepare steps", 2, 2.0),
-        (2, "not measured", 1, 0.0),
-    ]
-
-
-def test_a_reply_with_a_shape() -> None:
-    """The wait belongs to the draft; the stage had its internal name."""
-    recorded = ledger(
-        ("round", 2, 20.0),
-        ("round/draft", 2, 20.0),
-        ("round/draft/shape", 2, 9.0),
-        ("round/draft/shape/wait for the draft", 2, 8.0),
-        ("not measured", 1, 0.0),
-    )
-    assert as_rows(recorded)[1:5] == [
-        (1, "drafting", 2, 20.0),
-        (2, "prepare drafts", 2, 11.0),
-        (2, "fit the format", 2, 1.0),
-        (2, "wait for the draft", 2, 8.0),
-    ]
-
-
 def test_stages_of_another_version_are_other_work_and_their_waits_are_writing() -> None:
     recorded = ledger(("new", 3, 9.0), ("new/wait", 3, 8.0), ("not measured", 1, 0.0))
     assert as_rows(recorded) == [
@@ -146,62 +105,6 @@ def test_stages_of_another_version_are_other_work_and_their_waits_are_writing() 
         (1, "other", 0, 1.0),
         (2, "new", 3, 1.0),
         (2, "not measured", 1, 0.0),
-    ]
-
-
-def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_draft() -> None:
-    recorded = ledger(
-        ("round", 2, 30.0),
-        ("round/choose", 2, 30.0),
-        ("round/choose/queue", 2, 12.0),
-        ("round/choose/draft ahead", 2, 6.0),
-        ("round/choose/draft ahead/beam search", 2, 4.0),
-        ("round/choose/draft ahead/wait for the draft", 2, 1.0),
-        ("round/choose/wait", 2, 10.0),
-        ("not measured", 1, 0.0),
-    )
-    assert as_rows(recorded)[1:] == [
-        (1, "drafting", 2, 6.0),
-        (2, "prepare drafts", 2, 1.0),
-        (2, "beam search", 2, 4.0),
-        (2, "wait for the draft", 2, 1.0),
-        (1, "checking", 2, 22.0),
-        (1, "other", 2, 2.0),
-        (2, "prepare steps", 2, 2.0),
-        (2, "not measured", 1, 0.0),
-    ]
-
-
-def test_the_link_between_macs_is_a_part_of_what_waited_for_it() -> None:
-    recorded = ledger(
-        ("template and tokenize", 1, 2.0),
-        ("prefill", 1, 20.0),
-        ("prefill/link", 61, 5.0),
-        ("wait for token", 2, 1.0),
-        ("wait for token/wait for choice", 2, 1.0),
-        ("queue step", 2, 30.0),
-        ("queue step/forward", 2, 25.0),
-        ("queue step/forward/link", 122, 15.0),
-        ("queue step/forward/wait for forward", 2, 8.0),
-        ("round", 1, 40.0),
-        ("round/verify", 1, 40.0),
-        ("round/verify/link", 61, 10.0),
-        ("round/verify/wait for forward", 1, 30.0),
-    )
-    assert as_rows(recorded) == [
-        (0, "reply", 1, 93.0),
-        (1, "reading", 1, 22.0),
-        (2, "chat template and tokens", 1, 2.0),
-        (2, "reading the prompt", 1, 15.0),
-        (2, "link to other Macs", 61, 5.0),
-        (1, "checking", 1, 40.0),
-        (2, "link to other Macs", 61, 10.0),
-        (2, "forward", 1, 30.0),
-        (1, "without draft", 2, 24.0),
-        (2, "choice", 2, 1.0),
-        (2, "link to other Macs", 122, 15.0),
-        (2, "forward", 2, 8.0),
-        (1, "other", 3, 7.0),
     ]
 
 

@@ -64,17 +64,6 @@ def test_a_lone_closing_tag_of_an_earlier_rdchat_ends_a_thought() -> None:
     assert (parts.thought, parts.answer) == ("the template began it", "Hello.")
 
 
-def test_no_half_tag_shows_while_a_reply_grows() -> None:
-    whole = "<think>\nI wonder.\n</think>\nYes, 1 < 2."
-    for end in range(len(whole)):
-        parts = growing(whole[:end])
-        assert "think" not in parts.thought + parts.answer
-        assert "</" not in parts.thought + parts.answer
-        assert parts.open == (len("<think>") <= end < whole.index("</think>") + len("</think>"))
-    parts = split_thoughts(whole)
-    assert (parts.thought, parts.answer, parts.open) == ("I wonder.", "Yes, 1 < 2.", False)
-
-
 def test_a_lone_bracket_at_the_end_of_a_finished_reply_stays() -> None:
     assert split_thoughts("1 <").answer == "1 <"
     assert growing("1 <").answer == "1"

@@ -26,6 +26,12 @@ _FORMS = {
     "pythonic": ("<|tool_call_start|>", "[look(", "path='"),
     "json_tools": ("<tool_call>", '{"name": "look"', '{"name": "look", "arguments": {"path": "'),
 }
+# Pieces of JSON that look like a call and are less than one, which once took time by the square.
+_HARD = (
+    '{"name": "look", ', '{"name": "look", "arguments": {"path": "a"}}', '{"name": "look"}</tool_call> ', "{",
+    '{"name": "look", "arguments": {', '<tool_call>{"name": "look"}', '{   "name"   ', '{"name": "look", "name": {',
+    '{"name": "look", "arguments": {"path": "a"}} </tool_call>x',
+)  # fmt: skip
 _CHANNEL = ("<|channel|>", "to=functions.look", "to=functions.", " to=functions.look<|channel|>", "<|constrain|>")
 _REPEATED = (" ", "a", "7", '"', "'", "x ", "\n", "<", "\\", "{", "=", ",")
 
@@ -59,7 +65,8 @@ def test_reading_calls_grows_with_the_text(family: str) -> None:
     openings = _FORMS[family]
     begun = ["".join(openings[: number + 1]) for number in range(len(openings))]
     texts = [repeated(letter, each, f"x{marks[1]}") for each in begun for letter in " a"]
-    _check_calls(parse, marks, [*texts, *map(repeated, begun)], 16_000)
+    hard = _HARD if marks[0] == "<tool_call>" else ()
+    _check_calls(parse, marks, [*texts, *map(repeated, (*begun, *hard))], 16_000)
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from importlib import import_module
-from time import process_time
 
 import pytest
 from hypothesis import example, given, settings
@@ -100,25 +99,3 @@ def test_a_whole_call_is_read_once_whatever_mark_is_missing(form: str, blocks: l
 )  # fmt: skip
 def test_what_is_less_than_a_call_is_text(text: str) -> None:
     assert read(text, "json_tools", 1)[:2] == ([], text)
-
-
-_HARD = (
-    '{"name": "look", ', '{"name": "look", "arguments": {"path": "a"}}', '{"name": "look"}</tool_call> ', "{",
-    '{"name": "look", "arguments": {', f'{OPEN}{{"name": "look"}}', '{   "name"   ', '{"name": "look", "name": {',
-    f'{{"name": "look", "arguments": {{"path": "a"}}}} {CLOSE}x',
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("piece", _HARD)
-@pytest.mark.parametrize("form", ["json_tools", "qwen3_coder"])
-def test_twice_the_text_takes_about_twice_the_time(form: str, piece: str) -> None:
-    def seconds(times: int) -> float:
-        best = 1e9
-        for _ in range(2):
-            began = process_time()
-            read(piece * times, form, 10**9)
-            best = min(best, process_time() - began)
-        return best
-
-    # Far from the border: a reader that grows with the square takes sixteen times as long.
-    assert seconds(2_000) < 8 * seconds(500) + 0.05

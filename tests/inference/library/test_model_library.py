@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,7 +12,6 @@ from rdchat import paths
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api import Capability, DraftKind, FolderFacts
 from rdchat.inference.library.model_library import (
     facts_reader,
     installed_models,
@@ -20,7 +20,6 @@ from rdchat.inference.library.model_library import (
     read_facts,
 )
 from rdchat.inference.models.model_files import check_model_folder
-from rdchat.inference.models.model_locations import stamp_of, store_capability, stored_capability
 from rdchat.work.child_process import ChildProcess, Limits
 from tests.inference.library.conftest import into_hub_cache
 from tests.processes import kill_while_asked
@@ -102,30 +101,16 @@ def test_the_default_model_is_left_to_the_menu(small_model: Path) -> None:
     assert installed_models() == ()
 
 
-def test_one_that_was_mended_can_be_chosen(small_model: Path, home: Path) -> None:
-    folder = shutil.copytree(small_model, home / ".lmstudio/models/someone/model")
-    weights = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").unlink()
-    assert "weights" in installed_models()[0].problem
-    (folder / "model.safetensors").write_bytes(weights)
-    assert not installed_models()[0].problem
-
-
 def test_looking_at_some_does_not_forget_the_others(small_model: Path, home: Path, tmp_path: Path) -> None:
     shutil.copytree(small_model, home / ".lmstudio/models/someone/model")
     own = shutil.copytree(small_model, tmp_path / "own" / "model").parent
     list(library_models(str(own)))
     shutil.copytree(small_model, home / ".lmstudio/models/someone/another")
-    read: list[Path] = []
-
-    def noted(path: Path) -> FolderFacts:
-        read.append(path)
-        return read_facts(path)
-
-    assert len(installed_models(noted)) == 2
-    assert [path.name for path in read] == ["another"]
-    list(library_models(str(own), noted))
-    assert [path.name for path in read] == ["another"]
+    read = Mock(side_effect=read_facts)
+    assert len(installed_models(read)) == 2
+    assert [call.args[0].name for call in read.mock_calls] == ["another"]
+    list(library_models(str(own), read))
+    assert len(read.mock_calls) == 1
 
 
 def test_what_cannot_be_loaded_says_why_and_what_is_no_language_model_is_left_out(
@@ -186,22 +171,17 @@ def test_an_unfinished_download_is_listed_with_what_is_here_of_it(hub_cache: Pat
 
 
 def test_folders_are_read_once_and_again_when_they_change(small_model: Path, hub_cache: Path) -> None:
-    read: list[Path] = []
-
-    def noted(path: Path) -> FolderFacts:
-        read.append(path)
-        return read_facts(path)
-
+    read = Mock(side_effect=read_facts)
     folder = into_hub_cache(small_model, hub_cache, "some-org/small")
-    first = list(library_models("", noted))
-    assert list(library_models("", noted)) == first
-    assert read == [folder]
+    first = list(library_models("", read))
+    assert list(library_models("", read)) == first
+    read.assert_called_once_with(folder)
     status = (folder / "config.json").stat()
     os.utime(folder / "config.json", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     (folder / "tokenizer.json").unlink()
-    (changed,) = library_models("", noted)
+    (changed,) = library_models("", read)
     assert "no tokenizer" in changed.problem
-    assert len(read) == 2
+    assert len(read.mock_calls) == 2
 
 
 def test_a_damaged_cache_file_is_made_anew(small_model: Path, hub_cache: Path) -> None:
@@ -211,18 +191,6 @@ def test_a_damaged_cache_file_is_made_anew(small_model: Path, hub_cache: Path) -
     for damage in ("{", "[]", file.read_text().replace('"sizes"', '"size"'), ""):
         file.write_text(damage)
         assert list(library_models()) == first
-
-
-def test_what_a_model_can_verify_is_kept_until_it_changes(small_model: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(small_model, tmp_path / "model"))
-    assert stored_capability(folder, stamp_of(folder)) is None
-    tried = Capability(DraftKind.CHAIN, "its layers keep state")
-    store_capability(folder, stamp_of(folder), tried, "float32")
-    assert stored_capability(folder, stamp_of(folder)) == tried
-    assert stored_capability(folder, stamp_of(folder), "float32") == tried
-    assert stored_capability(folder, stamp_of(folder), "float16") is None
-    os.utime(folder / "model.safetensors", ns=(1, 2))
-    assert stored_capability(folder, stamp_of(folder)) is None
 
 
 def test_what_is_dropped_is_judged_in_plain_words(small_model: Path, tmp_path: Path) -> None:

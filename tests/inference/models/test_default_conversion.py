@@ -49,16 +49,6 @@ def test_weights_are_those_of_the_file(tmp_path: Path, kind: GgmlType) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-4, err_msg=tensor.name)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_packing_equals_that_of_mlx_itself(tmp_path: Path, kind: GgmlType) -> None:
-    source = write_gguf(tmp_path / "model.gguf", kind)
-    ours = mx.load(str(converted(source) / "model.safetensors"))
-    theirs = mx.load(str(source))
-    for name in ("token_embd", "blk.1.attn_v", "blk.0.ffn_down"):
-        for part in ("weight", "scales", "biases"):
-            assert mx.array_equal(ours[f"{mlx_name(name)}.{part}"], theirs[f"{name}.{part}"]), (name, part)
-
-
 @pytest.mark.across_rows
 def test_reordered_heads_with_plain_rope_equal_interleaved_ones_with_traditional_rope(tmp_path: Path) -> None:
     source = write_gguf(tmp_path / "model.gguf", GgmlType.Q8_0)

@@ -178,17 +178,6 @@ def test_what_the_system_would_have_to_give_back_is_worth_a_warning(
     assert ("close some" in load_model(small_model).info.warning) == warns
 
 
-def test_nearly_all_of_what_a_model_may_take_is_worth_a_warning(
-    small_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = loading.check_model_folder(small_model)
-    room_of(10**12, 10**12, monkeypatch)
-    assert not load_model(small_model, "float32").info.warning
-    need = files.sizes.parameters * 4 + files.sizes.kv_values_per_token * 4 * min(4096, files.sizes.context_length)
-    room_of(need + 1000, 10**12, monkeypatch)
-    assert load_model(small_model, "float32").info.warning
-
-
 def test_memory_that_is_not_enough_for_the_weights_is_said_plainly(
     small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,13 +42,6 @@ def test_marks_are_characters_that_no_text_has() -> None:
 
 
 @pytest.mark.slow
-def test_a_typed_turn_is_text(real: ModelPrompts, tokenizer: PreTrainedTokenizerBase) -> None:
-    assert control_ids(real, user(INJECTED)) == control_ids(real, user("Hi"))
-    ids = real.encode([user(INJECTED)], None, 8192)
-    assert INJECTED in tokenizer.decode(ids)  # every character of it reaches the model
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("role", [Role.SYSTEM, Role.USER, Role.ASSISTANT])
 def test_whoever_wrote_it(real: ModelPrompts, role: Role) -> None:
     def turns(text: str) -> list[ChatMessage]:

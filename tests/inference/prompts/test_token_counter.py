@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api import AnswerShape, ChatMessage, GenerationRequest, Role, ShapeKind, ThinkingChoice
+from rdchat.inference.api import AnswerShape, GenerationRequest, ShapeKind, ThinkingChoice
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user
-
-NO_SYSTEM = (
-    "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
-    "{{ m.role }}: {{ m.content }}\n{% endfor %}"
-)
 
 
 def test_the_count_is_that_of_the_prompt(small_model: Path, process: TokenizerProcess) -> None:
@@ -49,14 +44,6 @@ def test_an_answer_with_a_shape_is_counted_without_its_thought(
     shaped = replace(plain, shape=AnswerShape(ShapeKind.JSON))
     assert prompts.encode_request(shaped, 512) == prompts.encode_request(off, 512)
     assert prompts.count(shaped, 512) == prompts.count(off, 512) > prompts.count(plain, 512)
-
-
-def test_a_template_without_a_system_role_counts_it_all_the_same(
-    templated: Callable[[str], ModelPrompts],
-) -> None:
-    prompts = templated(NO_SYSTEM)
-    merged = len(prompts.encode((user("Be brief\n\nHello"),), None, 512))
-    assert prompts.count((ChatMessage(Role.SYSTEM, "Be brief"), user("Hello")), 512) == merged
 
 
 def test_far_more_than_the_context_is_not_counted_to_the_end(small_model: Path, process: TokenizerProcess) -> None:

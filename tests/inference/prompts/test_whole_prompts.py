@@ -155,37 +155,31 @@ def test_no_text_of_many_chats_is_lost(prompts: ModelPrompts, tokenizer: Any, me
 
 @pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
 @settings(max_examples=8)
-@given(messages=some.lists(_MESSAGE, max_size=4), question=_TEXT, has_system=some.booleans())
-@example(messages=[], question="@", has_system=True)
+@given(
+    messages=some.lists(_MESSAGE, max_size=4), notes=some.lists(_TEXT, max_size=3), question=_TEXT,
+    has_system=some.booleans(),
+)  # fmt: skip
+@example(messages=[], notes=[], question="@", has_system=True)
+@example(messages=[], notes=["@", "@"], question="@", has_system=True)
 def test_the_chats_of_a_project_share_its_files_and_nothing_of_their_own(
-    prompts: ModelPrompts, tokenizer: Any, messages: list[ChatMessage], question: str, has_system: bool
+    prompts: ModelPrompts,
+    tokenizer: Any,
+    messages: list[ChatMessage],
+    notes: list[str],
+    question: str,
+    has_system: bool,
 ) -> None:
-    """What a prompt has in common with that of the instructions and files alone is kept for all chats."""
+    """What a prompt has in common with that of the instructions and files alone is kept for all chats: no note is."""
     shared = [*([ChatMessage(Role.SYSTEM, "@")] if has_system else []), user("<file>@ and @</file>")]
-    numbered = _numbered([*shared, user(question), *messages])
+    numbered = _numbered([*shared, *(user(f"- {note} @") for note in notes), user(question), *messages])
     beginning = numbered[: len(shared)]
     chat = join_neighbours(numbered)
+    _check(prompts, tokenizer, chat)
     alone, prompt = (prompts.encode(each, None, 100_000) for each in (beginning, chat))
     common = _words(tokenizer.decode(prompt[: shared_prefix(alone, prompt)]))
     assert common == [word for each in beginning for word in _words(each.content) if word in common]
     if not any(each.role is Role.SYSTEM for each in messages):
         assert set(_words(beginning[-1].content)) <= set(common)
-
-
-@pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
-@settings(max_examples=8)
-@given(notes=some.lists(_TEXT, min_size=1, max_size=3), question=_TEXT, has_system=some.booleans())
-def test_notes_stand_behind_what_the_chats_of_a_project_share(
-    prompts: ModelPrompts, tokenizer: Any, notes: list[str], question: str, has_system: bool
-) -> None:
-    """None is lost, and none is in what is kept for all chats."""
-    shared = [*([ChatMessage(Role.SYSTEM, "@")] if has_system else []), user("<file>@</file>")]
-    numbered = _numbered([*shared, *(user(f"- {note} @") for note in notes), user(question)])
-    chat = join_neighbours(numbered)
-    _check(prompts, tokenizer, chat)
-    alone, prompt = (prompts.encode(each, None, 100_000) for each in (numbered[: len(shared)], chat))
-    common = set(_words(tokenizer.decode(prompt[: shared_prefix(alone, prompt)])))
-    assert not common & {word for each in numbered[len(shared) :] for word in _words(each.content)}
 
 
 def _encoded(prompts: ModelPrompts, tokenizer: Any, *messages: ChatMessage) -> str:
@@ -208,20 +202,6 @@ def test_a_template_of_a_model_that_sees_gets_parts(prompts: ModelPrompts, token
     turns = [("system", "Be brief."), ("user", "Hi."), ("assistant", "A fox."), ("user", " And? ")]
     chat = [ChatMessage(Role(role), text) for role, text in turns]
     assert _encoded(prompts, tokenizer, *chat) == _chatml(*turns)
-
-
-@pytest.mark.parametrize("prompts", [TWO_ROLES], indirect=True)
-def test_a_system_message_that_has_no_role_is_the_user_s(prompts: ModelPrompts, tokenizer: Any) -> None:
-    """It once was left out without a word."""
-    text = _encoded(prompts, tokenizer, ChatMessage(Role.SYSTEM, "Be brief."), QUESTION)
-    assert text == _chatml(("user", "Be brief.\n\nHi."))
-
-
-@pytest.mark.parametrize("prompts", [TEMPLATES["no role for results"]], indirect=True)
-def test_a_result_that_has_no_role_is_the_user_s(prompts: ModelPrompts, tokenizer: Any) -> None:
-    """It once was left out, and the model answered without it."""
-    text = _encoded(prompts, tokenizer, QUESTION, CALL, RESULT)
-    assert "<|im_start|>user\n<tool_response>\nrain\n</tool_response><|im_end|>" in text
 
 
 @pytest.mark.parametrize("prompts", [QWEN], indirect=True)

@@ -1,7 +1,7 @@
 """Small models that see, with what transformers computes; `scripts/golden_vision.py` writes the files."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.vision.families import image_token, vision_of
 from rdchat.inference.vision.image_process import Layout, Prepared
 from rdchat.inference.vision.image_prompts import with_images
-from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks, ImageRows, SeenPrompt
+from rdchat.inference.vision.image_rows import ImageRowHooks, ImageRows, SeenPrompt
 from scripts.families.drawn_weights import drawn
 from tests.inference.model_folders import folder_of
 
@@ -24,6 +24,9 @@ HERE = Path(__file__).parent / "golden"
 # Numbers of a patch, where images are no tiles.
 _PATCHES = {"qwen": 96, "gemma4": 48, "lfm2": 48, "mistral": 48, "ministral": 48, "pixtral": 48}
 GOLDEN: dict[str, dict[str, Any]] = json.loads((HERE / "models.json").read_text())
+KINDS = sorted(kind for kind in GOLDEN if "moe" not in kind)
+ONE_OF_EACH = ("qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl", "mistral3")
+"""One golden model of each tower."""
 
 
 def tensors_of(kind: str) -> dict[str, np.ndarray]:
@@ -87,37 +90,22 @@ class SeeingModel:
         cache.images = self.spans
         return cache
 
-    def read(
-        self,
-        cache: KVCache,
-        ends: Sequence[int] = (),
-        change: Callable[[CallRows], CallRows] = lambda rows: rows,
-        prompt: SeenPrompt | None = None,
-        pixels: int = 0,
-        *,
-        windows_only: bool | None = None,
-    ) -> np.ndarray:
-        """Feed the rest of the prompt in chunks that end there, and at its end; return the logits of all rows.
-
-        `pixels` and `windows_only` are what a network gets with images: the id beside their rows, and who sees blocks.
-        """
+    def read(self, cache: KVCache, ends: Sequence[int] = ()) -> np.ndarray:
+        """Feed the rest of the prompt in chunks that end there, and at its end; return the logits of all rows."""
         assert self.family is not None
-        windows_only = self.family.windows_only if windows_only is None else windows_only
-        prompt = prompt or self.prompt
+        windows_only = self.family.windows_only
         logits = []
-        for start, end in pairwise([len(cache.tokens), *ends, len(prompt.ids)]):
-            rows = prompt.rows_for_call(start, end, self.embed)
-            own = np.array(prompt.ids[start:end])
-            ids = mx.array(np.where(own < 0, pixels, own))[None]
+        for start, end in pairwise([len(cache.tokens), *ends, len(self.ids)]):
+            rows = self.prompt.rows_for_call(start, end, self.embed)
+            ids = mx.maximum(mx.array(self.ids[start:end])[None], 0)
             if rows is None:
                 logits.append(self.model.network(ids, cache=cache.layers)[0])
             else:
-                rows = change(rows)
                 alone = nullcontext() if rows.blocks is None else cache.seeing(rows.blocks, windows_only=windows_only)
                 with self.hooks.rows_for_call(rows), alone:
                     logits.append(self.model.network(ids, cache=cache.layers, input_embeddings=rows.embeddings)[0])
             cache.evaluate()
-            cache.extend(prompt.ids[start:end])
+            cache.extend(self.ids[start:end])
         return np.array(mx.concatenate(logits))
 
     def feed(self, cache: KVCache, tokens: Sequence[int]) -> np.ndarray:

@@ -14,9 +14,8 @@ from rdchat.inference.models.model_config import text_config
 from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.vision.families import FAMILIES, image_token, vision_of
 from rdchat.inference.vision.image_process import Layout
-from rdchat.inference.vision.image_rows import TOWERS
-from rdchat.inference.vision.processors import PROCESSORS
 from tests.inference.model_folders import change_config
+from tests.inference.vision.fetched_towers import is_tower, without_tower
 from tests.inference.vision.golden_models import GOLDEN, golden_folder
 
 NAMES = {
@@ -33,14 +32,6 @@ NAMES = {
     "pixtral": "Mistral 3",
 }
 QWEN, SMOL, GEMMA, GEMMA4, LFM, *_ = FAMILIES
-TOWER = ("visual", "vision", "connector", "multi_modal")
-
-
-def without_tower(folder: Path) -> Path:
-    """Drop the tower of a folder, as mlx_lm.convert does, and keep its configuration."""
-    file = folder / "model.safetensors"
-    save_file({name: each for name, each in load_file(file).items() if not any(word in name for word in TOWER)}, file)
-    return folder
 
 
 @pytest.mark.parametrize("kind", sorted(GOLDEN))
@@ -54,7 +45,7 @@ def test_a_folder_with_a_tower_has_a_family(tmp_path: Path, kind: str) -> None:
     assert vision.width == text_config(config)["hidden_size"]
     assert vision.deep == (3 if "qwen3_vl" in kind else 0)
     assert read_facts(folder).sees
-    tower = [name for name in load_file(folder / "model.safetensors") if any(word in name for word in TOWER)]
+    tower = [name for name in load_file(folder / "model.safetensors") if is_tower(name)]
     assert sorted(vision.tensors.values()) == sorted(tower)
     assert image_token(config) == 90
     assert len(vision.family.sections(config)) == (3 if vision.family.by_axis else 0)
@@ -112,11 +103,6 @@ def test_a_model_for_text_has_nothing_to_say(tmp_path: Path) -> None:
     change_config(folder, vision_config=None, image_token_id=None)
     assert vision_of(folder)[:2] == (None, {})
     assert vision_of(folder).reason == ""
-
-
-def test_entries_name_what_there_is() -> None:
-    assert all(family.tower in TOWERS for family in FAMILIES)
-    assert all(family.processor in PROCESSORS for family in FAMILIES)
 
 
 def test_settings_of_either_file_are_read(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ from tests.inference.vision.fetched_towers import (
     put_original,
     without_tower,
 )
-from tests.inference.vision.golden_models import SeeingModel, apart, expected, prepared
+from tests.inference.vision.golden_models import KINDS, SeeingModel, apart, expected, prepared
 from tests.inference.vision.seeing_chats import picture, seeing_folder
 
 
@@ -64,22 +64,7 @@ def copy(tmp_path: Path) -> Path:
     return without_tower(seeing_folder(tmp_path / "copy", "qwen3_vl"))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "qwen2_vl",
-        "qwen2_5_vl",
-        "qwen3_vl",
-        "smolvlm",
-        "gemma3",
-        "qwen3_5",
-        "gemma4",
-        "gemma4_e",
-        "lfm2_vl",
-        "mistral3",
-        "pixtral",
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_copy_with_a_fetched_tower_has_the_logits_of_its_original(hub: HubServer, tmp_path: Path, kind: str) -> None:
     original, copy = (seeing_folder(tmp_path / name, kind) for name in ("whole", "copy"))
     put_original(hub, tmp_path / "original", kind)

@@ -19,11 +19,10 @@ from rdchat.inference.vision.families import vision_of
 from rdchat.inference.vision.image_prompts import ImagePrompts
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.inference.vision.processors import PROCESSORS
-from tests.inference.vision.golden_models import prepared
+from tests.inference.vision.golden_models import ONE_OF_EACH, prepared
 from tests.inference.vision.pictures import drawn
 from tests.inference.vision.seeing_chats import seeing_folder
 
-KINDS = ("qwen3_vl", "qwen2_5_vl", "smolvlm", "gemma3", "gemma4", "lfm2_vl", "mistral3")
 NUMBERS = (0, -1, 2**28, 2**39, 2**63)
 # Settings of processors that the small folders leave to their usual values.
 ALSO = {
@@ -96,7 +95,7 @@ def peak_of(work: Callable[[], object]) -> int:
     return peak
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
 def test_no_number_of_a_folder_decides_the_text_of_an_image(tmp_path: Path, kind: str) -> None:
     folder = seeing_folder(tmp_path / "model", kind)
     wrong = list[str]()
@@ -113,7 +112,7 @@ def test_no_number_of_a_folder_decides_the_text_of_an_image(tmp_path: Path, kind
     assert wrong == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
 def test_no_number_of_a_folder_decides_the_memory_of_pixels(tmp_path: Path, kind: str) -> None:
     folder = seeing_folder(tmp_path / "model", kind)
     pixels = drawn(64, 48)
@@ -136,7 +135,7 @@ def test_no_number_of_a_folder_decides_the_memory_of_pixels(tmp_path: Path, kind
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
 def test_no_number_of_a_folder_decides_the_memory_of_a_tower(tmp_path: Path, kind: str) -> None:
     folder = seeing_folder(tmp_path / "model", kind)
     image = prepared(kind)[0]

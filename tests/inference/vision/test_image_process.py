@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -243,14 +242,6 @@ def test_no_process_starts_to_forget_images() -> None:
     assert process._child.starts == 0
 
 
-def test_process_goes_on_after_it_forgot_its_images(images: ImageProcess, tmp_path: Path) -> None:
-    path = stored(tmp_path, photo())
-    first = images.check_image(path)
-    assert images._child.submit("forget", {}).result() == {}
-    images.forget_images()
-    assert images.check_image(path) == first
-
-
 def test_a_film_is_no_image_and_an_image_whose_own_brand_is_unknown_is_one() -> None:
     assert not begins_as_image(b"\0\0\0\x18ftypisom\0\0\0\0mp42avc1" + b"heic")
     assert begins_as_image(b"\0\0\0\x18ftypMiHE\0\0\0\0miafheic")
@@ -331,22 +322,6 @@ def test_waiting_ends_when_the_person_cancels(images: ImageProcess, tmp_path: Pa
     with pytest.raises(CancelledByPersonError):
         images.check_image(path, waiting=cancel)
     assert images.check_image(path).width == 6_000
-
-
-def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None:
-    paths = []
-    found = {}
-    for number in range(1, 9):
-        paths.append(tmp_path / f"{number}.png")
-        paths[-1].write_bytes(encoded(photo(number, 3), "PNG"))
-    threads = [
-        threading.Thread(target=lambda path=path: found.setdefault(path, images.check_image(path))) for path in paths
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert [found[path].width for path in paths] == list(range(1, 9))
 
 
 @given(kind=some.sampled_from(KINDS), changes=some.lists(some.tuples(some.floats(0, 1), some.binary(max_size=4))))

@@ -54,11 +54,6 @@ def test_positions_of_any_part_are_those_of_the_whole(
         assert shift_before(spans, length - 1) == wanted[0, -1] - (length - 1)
 
 
-def test_an_image_takes_as_many_positions_as_its_longer_side() -> None:
-    """640 x 480 pixels: 300 tokens take 20 positions."""
-    assert shift_before([ImageSpan(3, 300, 20 - 300, columns=20)], 303) == -280
-
-
 @given(some.lists(some.lists(GRIDS, min_size=1, max_size=3), min_size=1, max_size=3))
 def test_tokens_of_images_get_ids_of_their_own(images: list[list[tuple[int, int]]]) -> None:
     layouts = [(f"image {number}", Layout(tuple(grids), (1, 1))) for number, grids in enumerate(images)]
@@ -89,11 +84,3 @@ def test_another_image_has_other_ids() -> None:
 def test_other_tokens_than_those_of_the_images_are_refused(ids: list[int]) -> None:
     with pytest.raises(ModelError, match="tokenizer"):
         with_images(ids, TOKEN, [("a", Layout(((2, 2),), (1, 1)))], QWEN)
-
-
-def test_families_decide_shift_and_blocks() -> None:
-    layouts = [("a", Layout(((2, 3),), (1, 1)))]
-    ids = [1, *[TOKEN] * 6, 2]
-    found = [with_images(ids, TOKEN, layouts, family)[1][0] for family in (QWEN, SMOL, GEMMA)]
-    assert [(span.shift, span.bidirectional) for span in found] == [(-3, False), (0, False), (0, True)]
-    assert {span.columns for span in found} == {3}

@@ -53,26 +53,6 @@ def test_every_size_has_tokens_within_the_cap(width: int, height: int, cap: Imag
             assert layout.pixel_tokens <= PROCESSORS[name].layout(width, height, settings, None).pixel_tokens
 
 
-@given(width=some.integers(1, 300), height=some.integers(1, 300))
-def test_patches_are_those_of_the_layout(width: int, height: int) -> None:
-    small = {
-        "qwen": SETTINGS["qwen"] | {"size": {"shortest_edge": 4096, "longest_edge": 65536}},
-        "pixtral": {"patch_size": 2, "merge_size": 2, "size": {"longest_edge": 64}},
-        "idefics3": {"token_side": 2, "size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 16}},
-        "gemma3": {"token_side": 2, "size": 28},
-        "gemma4": {"patch_size": 2, "pooling_kernel_size": 2, "max_soft_tokens": 20},
-        "lfm2": {"encoder_patch_size": 2, "min_image_tokens": 4, "max_image_tokens": 30, "tile_size": 16},
-    }
-    for name, settings in small.items():
-        prepared = PROCESSORS[name].prepare(drawn(width, height), settings, 1024)
-        count = (
-            prepared.layout.pixel_tokens * 4
-            if name in {"qwen", "pixtral", "gemma4", "lfm2"}
-            else len(prepared.layout.grids)
-        )
-        assert len(prepared.patches) == count
-
-
 def test_a_line_of_pixels_is_seen_whole() -> None:
     for width, height in ((20_000, 1), (1, 20_000)):
         for name, settings in SETTINGS.items():

@@ -27,22 +27,8 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision import image_rows
 from tests.inference.drafting.heads.assistant_targets import assistant_folder
 from tests.inference.ready_drafters import ready_session, settings_of
+from tests.inference.vision.golden_models import KINDS
 from tests.inference.vision.seeing_chats import picture, seeing_folder
-
-KINDS = (
-    "smolvlm",
-    "qwen3_5",
-    "qwen3_vl",
-    "qwen2_vl",
-    "qwen2_5_vl",
-    "gemma3",
-    "gemma4",
-    "gemma4_e",
-    "lfm2_vl",
-    "mistral3",
-    "ministral3",
-    "pixtral",
-)
 
 HEADER = "\n<|im_start|>assistant\n"
 """Stands between the end token of a question and its reply."""

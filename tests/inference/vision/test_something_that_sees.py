@@ -22,7 +22,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from scripts.seeing.drawings import drawing
-from scripts.seeing.make_folder import TOWER, make_folder
+from scripts.seeing.make_folder import make_folder
 from tests.inference.ready_drafters import ready_session, settings_of
 
 QUESTION = "Describe the picture in one sentence."
@@ -85,7 +85,3 @@ def test_no_mode_changes_what_it_says(model: LoadedModel, tmp_path: Path, temper
             drafted = answer(ready_session(model, model), image, QUESTION, mode, temperature)
             assert drafted.mode is mode, drafted.mode_reason
             assert drafted.token_ids == plain.token_ids, mode
-
-
-def test_it_is_a_small_file() -> None:
-    assert TOWER.stat().st_size < 4_000_000

@@ -16,12 +16,11 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.vision.families import ANY_TOWER, vision_of
 from rdchat.inference.vision.image_rows import ImageRows, seeing
 from rdchat.inference.vision.processors import PROCESSORS
-from tests.inference.vision.golden_models import GOLDEN, golden_folder, prepared, tensors_of
+from tests.inference.vision.golden_models import KINDS, golden_folder, prepared, tensors_of
 from tests.inference.vision.seeing_chats import seeing_folder
 
 UNKNOWN = "rdchat does not know how this model sees."
 UNFIT = "Its vision is of a kind that rdchat does not know, or does not fit its settings."
-KINDS = sorted(GOLDEN)
 
 
 def harmed(tensors: dict[str, np.ndarray], name: str, harm: str) -> dict[str, np.ndarray]:
