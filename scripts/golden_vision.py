@@ -5,7 +5,7 @@
 It runs with a Python that has torch (a CPU is enough) and transformers 5.23; neither is needed by rdchat or its tests.
 OUT is tests/inference/vision/golden. models.json has, for each family, the config.json that transformers writes, the
 shapes of the checkpoint's tensors by name, a prompt with two images, and the grids of tokens of their tiles. Tensors
-are drawn by `scripts/families/drawn_weights.py`, pixels as in `tests.inference.vision.golden_models`. NAME.npz has what
+are drawn by `scripts/families/drawn_weights.py`, pixels as in `tests.inference.vision.seeing_models`. NAME.npz has what
 the whole model computes:
 
     rows (tokens, width)        the rows of both images

@@ -10,7 +10,7 @@ from rdchat.commands.bench import bench_table
 from rdchat.inference.benchmark.runs_file import read_runs
 from tests.commands.running import check_refused, printed_json
 from tests.inference.vision.pictures import photo, stored
-from tests.inference.vision.seeing_chats import seeing_folder
+from tests.inference.vision.seeing_models import seeing_folder
 
 ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
 

@@ -37,7 +37,7 @@ from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, small_block
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
-from tests.inference.vision.seeing_chats import picture, seeing_folder
+from tests.inference.vision.seeing_models import picture, seeing_folder
 
 __all__ = ["chat_folder", "small_blocks"]
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]

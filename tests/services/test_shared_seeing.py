@@ -20,7 +20,7 @@ from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.server_control import SharedEngine
 from tests.inference.vision.pictures import encoded, photo
-from tests.inference.vision.seeing_chats import seeing_folder
+from tests.inference.vision.seeing_models import seeing_folder
 from tests.server.conftest import openai_client
 from tests.server.fakes import KEY
 

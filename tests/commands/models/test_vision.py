@@ -10,9 +10,8 @@ from rdchat.commands import terminal
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.commands.running import check_refused, printed_json
 from tests.hub.hub_server import HubServer
-from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
 from tests.inference.vision.pictures import photo, stored
-from tests.inference.vision.seeing_chats import seeing_folder
+from tests.inference.vision.seeing_models import ORIGINAL, put_original, seeing_folder, without_tower
 
 ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
 

@@ -1,3 +1,5 @@
+"""A reply is split into thought and answer by the markers of every family, complete or while it grows."""
+
 import pytest
 
 from rdchat.inference.api import PAIRS, PartsReader, Thoughts, end_of_begun, grown, split_thoughts

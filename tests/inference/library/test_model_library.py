@@ -1,8 +1,10 @@
-"""Everything that can be run is listed, wherever it is, with facts from headers; nothing else is."""
+"""Everything that can be run is listed, with facts from headers as before the download; nothing else is."""
 
 import json
 import os
 import shutil
+import struct
+from collections import Counter
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,7 +13,10 @@ import pytest
 from rdchat import paths
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import write_record
+from rdchat.hub.hub_model import parse_model
 from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.inference.api import Dtype, HeadKind, MachineMemory, MemoryRoom, ModelSizes
+from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
 from rdchat.inference.library.model_library import (
     facts_reader,
     installed_models,
@@ -20,7 +25,12 @@ from rdchat.inference.library.model_library import (
     read_facts,
 )
 from rdchat.inference.models.model_files import check_model_folder
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
 from rdchat.work.child_process import ChildProcess, Limits
+from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
+from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder, sizes_of
+from tests.inference.fakes import tiny_llama
 from tests.inference.library.conftest import into_hub_cache
 from tests.processes import kill_while_asked
 
@@ -225,3 +235,166 @@ def test_a_header_that_takes_too_much_memory_is_the_models_problem(small_model: 
     with facts_reader(Limits(memory_bytes=-(1 << 40))) as read:  # any memory is too much
         facts = read(small_model)
     assert "of memory, so it was ended" in facts.problem
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> LoadedModel:
+    """A target with files, and a configuration as its family has it."""
+    (tmp_path / "models").mkdir()
+    target = with_files(tiny_llama(), tmp_path / "models" / "target", "{}")
+    width, vocabulary, depth = sizes_of(target)
+    config = {"model_type": "llama", "hidden_size": width, "vocab_size": vocabulary, "num_hidden_layers": depth}
+    (target.info.path / "config.json").write_text(json.dumps(config))
+    return target
+
+
+def names(folder: Path) -> dict[str, tuple[HeadKind | None, bool]]:
+    found = [each for each in fitting_drafters(folder) if each.origin != "Comes with rdchat"]
+    return {each.name: (each.kind, each.match.sure) for each in found}
+
+
+def test_heads_are_told_by_hash_or_by_sizes(target: LoadedModel, tmp_path: Path, hub_cache: Path) -> None:
+    own = paths.drafters_dir()
+    own.mkdir(parents=True)
+    saved_random_drafter(target, own / "mine", 32)
+    into_hub_cache(eagle3_folder(tmp_path / "eagle", target), hub_cache, "some-org/eagle")
+    apple_checkpoint(own / "apples", sizes_of(target)[0], 64, 1, True, sizes_of(target)[1])
+    told = names(target.info.path)
+    assert next(iter(told)) == "mine"  # the sure ones first
+    assert told == {
+        "mine": (HeadKind.RECURRENT, True),
+        "apples": (HeadKind.RECURRENT, False),
+        "some-org/eagle": (HeadKind.EAGLE3, False),
+    }
+    eagle = next(each for each in fitting_drafters(target.info.path) if each.name == "some-org/eagle")
+    assert eagle.weights_bytes == (tmp_path / "eagle" / "model.safetensors").stat().st_size
+    assert "when the model is loaded" in eagle.match.text
+
+
+def test_heads_of_other_models_are_left_out(
+    target: LoadedModel, small_model: Path, tmp_path: Path, hub_cache: Path
+) -> None:
+    own = paths.drafters_dir()
+    own.mkdir(parents=True)
+    saved_random_drafter(target, own / "mine", 32)
+    into_hub_cache(eagle3_folder(tmp_path / "eagle", target), hub_cache, "some-org/eagle")
+    assert names(small_model) == {}
+    deeper = json.loads((target.info.path / "config.json").read_text())
+    other = Path(shutil.copytree(target.info.path, tmp_path / "other"))
+    (other / "config.json").write_text(json.dumps(deeper | {"hidden_size": deeper["hidden_size"] * 2}))
+    assert names(other) == {"mine": (HeadKind.RECURRENT, True)}  # the weights are the same
+    (other / "model.safetensors").unlink()
+    assert names(other) == {}
+
+
+def test_all_drafters_are_listed_beside_the_models(target: LoadedModel, tmp_path: Path, hub_cache: Path) -> None:
+    own = saved_random_drafter(target, paths.drafters_dir() / "mine", 32)
+    cached = into_hub_cache(eagle3_folder(tmp_path / "eagle", target), hub_cache, "some-org/eagle")
+    for _ in range(2):  # the second time from the cache of facts
+        found = {model.name: model for model in library_models()}
+        assert {name: (each.family, each.path, each.is_drafter) for name, each in found.items()} == {
+            "mine": ("Recurrent", own, True),
+            "some-org/eagle": ("EAGLE-3", cached, True),
+        }
+        assert found["some-org/eagle"].repository == "some-org/eagle"
+        assert not any(each.problem or each.can_be_loaded for each in found.values())
+        assert found["mine"].disk_bytes == sum(path.stat().st_size for path in own.iterdir())
+
+
+def test_a_file_or_nothing_has_none(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").touch()
+    assert fitting_drafters(tmp_path / "model.gguf") == fitting_drafters(tmp_path / "nothing") == ()
+    with pytest.raises(Exception, match="no folder"):
+        check_model_folder(tmp_path / "nothing")
+
+
+GB = 2**30
+LAYERS = 36  # Qwen3 8B
+HIDDEN = 4096
+INNER = 12288
+KV = 1024
+VOCABULARY = 151936
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "intermediate_size": INNER,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "rms_norm_eps": 1e-6,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 40960,
+}
+PARTS = {
+    "self_attn.q_proj": (HIDDEN, HIDDEN),
+    "self_attn.k_proj": (KV, HIDDEN),
+    "self_attn.v_proj": (KV, HIDDEN),
+    "self_attn.o_proj": (HIDDEN, HIDDEN),
+    "mlp.gate_proj": (INNER, HIDDEN),
+    "mlp.up_proj": (INNER, HIDDEN),
+    "mlp.down_proj": (HIDDEN, INNER),
+}
+MATRICES = {"model.embed_tokens": (VOCABULARY, HIDDEN), "lm_head": (VOCABULARY, HIDDEN)} | {
+    f"model.layers.{layer}.{name}": shape for layer in range(LAYERS) for name, shape in PARTS.items()
+}
+WIDTHS = {"F32": 4, "BF16": 2, "F16": 2, "U32": 4}
+
+
+def write_folder(folder: Path, bits: int | None, floats: str) -> tuple[Path, dict[str, int]]:
+    """Write a model's headers with nothing behind them but a hole, and return how many numbers of each type it has."""
+    shapes: dict[str, tuple[str, list[int]]] = {}
+    for name, (rows, columns) in MATRICES.items():
+        if bits is None:
+            shapes[f"{name}.weight"] = floats, [rows, columns]
+        else:
+            shapes[f"{name}.weight"] = "U32", [rows, columns * bits // 32]
+            shapes |= {f"{name}.{part}": (floats, [rows, columns // 64]) for part in ("scales", "biases")}
+    header: dict[str, object] = {}
+    counts = Counter[str]()
+    end = 0
+    for name, (kind, (rows, columns)) in shapes.items():
+        size = rows * columns * WIDTHS[kind]
+        header[name] = {"dtype": kind, "shape": [rows, columns], "data_offsets": [end, end + size]}
+        counts[kind] += rows * columns
+        end += size
+    folder.mkdir()
+    written = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(written)) + written)
+        file.truncate(8 + len(written) + end)
+    quantized = {} if bits is None else {"quantization": {"group_size": 64, "bits": bits}}
+    (folder / "config.json").write_text(json.dumps(CONFIG | quantized))
+    (folder / "tokenizer.json").write_text("{}")
+    return folder / "model.safetensors", dict(counts)
+
+
+def agree(before: ModelSizes | None, here: ModelSizes | None) -> None:
+    """The needs differ by little in every precision, on both devices; so do Macs' verdicts not at all."""
+    assert before is not None
+    assert here is not None
+    for on_gpu in (True, False):
+        for dtype in (Dtype.AUTO, Dtype.FLOAT16, Dtype.EIGHT_BIT, Dtype.FOUR_BIT):
+            for memory in (8, 16, 24, 36, 64, 128):
+                room = MemoryRoom(int(memory * GB * 0.7), memory * GB // 2)
+                machine = Machine(MachineMemory(on_gpu, memory * GB, room, 0), dtype)
+                told = machine.need(before)
+                needed = machine.need(here)
+                assert told.total_bytes == pytest.approx(needed.total_bytes, rel=0.03), (on_gpu, dtype)
+                assert machine.fit(before) is machine.fit(here), (on_gpu, dtype, memory)
+
+
+@pytest.mark.parametrize(("bits", "floats"), [(None, "BF16"), (None, "F32"), (4, "BF16"), (8, "F16")])
+def test_safetensors(tmp_path: Path, bits: int | None, floats: str) -> None:
+    weights, counts = write_folder(tmp_path / "model", bits, floats)
+    told = {
+        "id": f"org/model-{bits}bit" if bits else "org/model",
+        "config": {"model_type": "llama"},
+        "safetensors": {"parameters": counts},
+    }
+    found = parse_model(told["id"], told)
+    here = read_facts(tmp_path / "model")
+    assert not here.problem
+    agree(sizes_read(found), here.sizes)
+    files = (HubFile("model.safetensors", weights.stat().st_size, "a" * 64), HubFile("config.json", 400, "b" * 40))
+    agree(sizes_of_files(found, RepositoryFiles("org/model", "main", "c" * 40, files, ())), here.sizes)

@@ -1,7 +1,8 @@
-"""The default model is downloaded, checked and converted once, whatever happens meanwhile."""
+"""The default model is downloaded, checked and converted once, whatever happens meanwhile, and computes the same."""
 
 import contextlib
 import hashlib
+import json
 import os
 import socket
 import subprocess
@@ -10,13 +11,23 @@ import time
 import venv
 from pathlib import Path
 
+import gguf
+import mlx.core as mx
+import numpy as np
 import pytest
+from gguf import GGMLQuantizationType as GgmlType
+from mlx.utils import tree_flatten
+from mlx_lm import generate, load
+from mlx_lm import utils as mlx_lm_utils
 
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.inference.api import LoadProgress
+from rdchat.inference.models.default_conversion import convert
 from rdchat.inference.models.default_model import WHEEL_VARIABLE, ensure_default_model, is_default_model_ready
+from rdchat.inference.models.model_files import check_model_folder
 from tests.disks import small_disk
+from tests.inference.gguf_samples import HEADS, KV_HEADS, mlx_name, permute, write_gguf
 
 SHA256 = {
     "LICENSE": "c71d239df91726fc519c6eb72d318ec65820627232b2f796219e87dcf35d0ab4",
@@ -178,3 +189,67 @@ def test_giving_up_ends_the_download(tmp_path: Path, clean_pip: pytest.MonkeyPat
     with pytest.raises(KeyboardInterrupt):
         ensure_default_model(give_up)
     assert leftovers() == []
+
+
+KINDS = [GgmlType.Q4_1, GgmlType.Q8_0]
+
+
+def converted(source: Path) -> Path:
+    folder = source.with_suffix(".mlx")
+    folder.mkdir()
+    convert(source, folder, lambda _progress: None)
+    return folder
+
+
+def logits(folder: Path, **config: object) -> np.ndarray:
+    model, _ = mlx_lm_utils.load_model(folder, model_config=config)
+    model = mlx_lm_utils.dequantize_model(model)
+    model.set_dtype(mx.float32)
+    return np.array(model(mx.array([[5, 99, 7, 42, 200, 13]])))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_weights_are_those_of_the_file(tmp_path: Path, kind: GgmlType) -> None:
+    source = write_gguf(tmp_path / "model.gguf", kind)
+    model, _ = mlx_lm_utils.load_model(converted(source))
+    weights = dict(tree_flatten(mlx_lm_utils.dequantize_model(model).parameters()))
+    for tensor in gguf.GGUFReader(source).tensors:
+        expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        found = np.array(weights[f"{mlx_name(tensor.name)}.weight"].astype(mx.float32))
+        heads = {"attn_q": HEADS, "attn_k": KV_HEADS}.get(tensor.name.split(".")[-2])
+        found = permute(found, heads) if heads else found
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-4, err_msg=tensor.name)
+
+
+def test_config_says_what_the_metadata_says(tmp_path: Path) -> None:
+    folder = converted(write_gguf(tmp_path / "model.gguf", kinds={"token_embd.weight": GgmlType.Q8_0}))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "llama"
+    assert (config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]) == (4, 2, 64)
+    assert (config["rms_norm_eps"], config["rope_theta"], config["max_position_embeddings"]) == (1e-5, 1e4, 512)
+    assert config["tie_word_embeddings"] is True
+    assert config["torch_dtype"] == "float16"
+    assert config["quantization"] == {
+        "group_size": 32,
+        "bits": 4,
+        "mode": "affine",
+        "model.embed_tokens": {"group_size": 32, "bits": 8, "mode": "affine"},
+    }
+    assert json.loads((folder / "generation_config.json").read_text()) == {"eos_token_id": [2, 0]}
+    check_model_folder(folder)
+    logits(folder)  # mlx-lm takes the mixture
+
+
+@pytest.mark.slow
+def test_stock_mlx_lm_answers_sensibly(default_model_folder: Path) -> None:
+    model, tokenizer = load(str(default_model_folder))
+    model = mlx_lm_utils.dequantize_model(model)
+    model.set_dtype(mx.float32)
+
+    def answer(question: str) -> str:
+        messages = [{"role": "user", "content": question}]
+        prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        return generate(model, tokenizer, prompt, max_tokens=24)
+
+    assert answer("What is the capital of France?") == "The capital of France is Paris."
+    assert "def " in answer("Write a Python function that adds two numbers.")

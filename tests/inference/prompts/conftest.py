@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
@@ -17,6 +18,12 @@ def process() -> TokenizerProcess:
     It is the one that models share, since starting it takes three seconds of CPU.
     """
     return shared_tokenizers()
+
+
+@pytest.fixture(scope="session")
+def tokenizer(small_model: Path) -> PreTrainedTokenizerBase:
+    """That of the small model, as transformers has it."""
+    return AutoTokenizer.from_pretrained(small_model, trust_remote_code=False)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Copies of the small model with another tokenizer, template or configuration."""
+"""Copies of the small model with another tokenizer, template or configuration, and templates without thoughts."""
 
 import json
 import shutil
@@ -37,3 +37,17 @@ def user(text: str) -> ChatMessage:
 
 def assistant(text: str, own_control: tuple[int, ...] = ()) -> ChatMessage:
     return ChatMessage(Role.ASSISTANT, text, own_control)
+
+
+LOOP = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ TEXT }}<|im_end|>\n{% endfor %}"
+OPEN = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+QWEN = (
+    LOOP.replace("TEXT", "message.content.split('</think>')[-1].lstrip('\\n')")
+    + OPEN
+    + "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+)
+DEEPSEEK = (
+    LOOP.replace("TEXT", "message.content.split('</think>')[-1]")
+    + OPEN
+    + "{% if thinking %}<think>{% else %}</think>{% endif %}"
+)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
-from transformers import AutoTokenizer
 
 from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.messages import UNSEEN, ChatImage, ChatMessage, ImageCap, Role, without_images
@@ -92,11 +91,6 @@ def prompts(request: pytest.FixtureRequest, templated: Callable[[str], ModelProm
     prompts = templated(request.param)
     prompts.sight = Sight()
     return prompts
-
-
-@pytest.fixture(scope="module")
-def tokenizer(small_model: Path) -> Any:
-    return AutoTokenizer.from_pretrained(small_model, trust_remote_code=False)
 
 
 def chat_of(*turns: tuple[Role, str]) -> list[ChatMessage]:

@@ -1,6 +1,10 @@
-"""Schemas as other programs write them: moved into a call, written out for a template, and followed by a grammar."""
+"""Schemas as other programs write them are followed by a grammar; hostile shapes end in the watched child process."""
 
 import json
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from time import perf_counter
 from typing import Any
 
 import llguidance
@@ -11,6 +15,7 @@ from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded, reject_unfit
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.shapes import call_shape
 from tests.grids import share
@@ -341,3 +346,73 @@ def test_an_answer_that_only_looks_like_a_call_is_checked() -> None:
     reject_unfit(answer, json.dumps({"": {"required": ["name"]}}))
     with pytest.raises(ModelError):
         reject_unfit(answer, json.dumps({"": {"required": ["age"]}}))
+
+
+_LONGEST_S = 60  # far above the limit of a check, since other programs may hold the machine up
+_DOUBLING = {f"d{n}": {"allOf": [{"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2}] * 2} for n in range(30)}
+_CHAIN = {f"d{n}": {"type": "object", "properties": {"a": {"$ref": f"#/$defs/d{n + 1}"}}} for n in range(2000)}
+REFUSED = {
+    "a loop of references": (
+        ShapeKind.SCHEMA,
+        json.dumps({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+    ),
+    "references that double": (
+        ShapeKind.SCHEMA,
+        json.dumps({"$ref": "#/$defs/d0", "$defs": {**_DOUBLING, "d30": {"type": "string"}}}),
+    ),
+    "a chain of references": (  # deeper than the child's stack
+        ShapeKind.SCHEMA,
+        json.dumps({"$ref": "#/$defs/d0", "$defs": {**_CHAIN, "d2000": {"type": "string"}}}),
+    ),
+    "digits without end": (ShapeKind.SCHEMA, json.dumps({"type": "number", "multipleOf": 1e-300})),
+    "deep brackets": (ShapeKind.REGEX, "(" * 100_000 + "a" + ")" * 100_000),
+    "an unclosed bracket": (ShapeKind.REGEX, "("),
+    "a deep grammar": (ShapeKind.GRAMMAR, "start: " + "(" * 50_000 + '"a"' + ")" * 50_000),
+    "a grammar without text": (ShapeKind.GRAMMAR, "start: x\nx: x"),
+}
+BOUNDED = {
+    "a huge list": (ShapeKind.SCHEMA, json.dumps({"enum": [f"xxx{n}" for n in range(15_000)]})),
+    "many items": (ShapeKind.SCHEMA, json.dumps({"type": "array", "items": {}, "minItems": 10**9})),
+    "a late letter": (ShapeKind.REGEX, "(a|b)*a(a|b){60}"),
+    "nested counts": (ShapeKind.REGEX, "((a{1,100}){1,100}){1,100}"),
+    "all signs": (ShapeKind.REGEX, "".join(random.Random(0).choices("()[]{}|*+?ab.\\", k=5000))),
+}
+
+
+@pytest.fixture(scope="module")
+def own_process() -> Iterator[TokenizerProcess]:
+    process = TokenizerProcess()
+    yield process
+    process.child.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_hostile_shape_is_refused_in_a_line(own_process: TokenizerProcess, name: str) -> None:
+    began = perf_counter()
+    with pytest.raises(ModelError) as refusal:
+        own_process.check_shape(AnswerShape(*REFUSED[name]))
+    assert perf_counter() - began < _LONGEST_S
+    assert "\n" not in refusal.value.message
+    assert len(refusal.value.message) < 400
+    assert refusal.value.hint not in ("", "Try again.")
+    own_process.check_shape(AnswerShape(ShapeKind.REGEX, "yes|no"))  # the child goes on
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_large_shape_is_checked_in_bounded_time(own_process: TokenizerProcess, name: str) -> None:
+    began = perf_counter()
+    with suppress(ModelError):
+        own_process.check_shape(AnswerShape(*BOUNDED[name]))
+    assert perf_counter() - began < _LONGEST_S
+
+
+@pytest.mark.slow
+def test_a_pattern_without_end_is_stopped(own_process: TokenizerProcess) -> None:
+    shape = AnswerShape(ShapeKind.SCHEMA, "{}", json.dumps({"": {"pattern": "^(a+)+$"}}))
+    with pytest.raises(ShapeRefusedError, match="The JSON schema"):
+        own_process.check_answer(shape, json.dumps("a" * 60 + "b"))
+    own_process.check_answer(shape, json.dumps("aaa"))  # the child goes on
+    with pytest.raises(ModelError, match="does not fit the JSON schema"):
+        own_process.check_answer(shape, json.dumps("b"))

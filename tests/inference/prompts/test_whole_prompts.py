@@ -3,20 +3,17 @@
 import json
 import re
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
-from transformers import AutoTokenizer
 
 from rdchat.inference.api import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.kv_cache import shared_prefix
 from tests.cases.outcomes import INPUTS
-from tests.inference.prompts.folders import assistant, user
-from tests.inference.prompts.thinking_templates import DEEPSEEK, QWEN
+from tests.inference.prompts.folders import DEEPSEEK, QWEN, assistant, user
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\nTEXT<|im_end|>\n{% endfor %}<|im_start|>assistant"
 CALLS = "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} ARGUMENTS</call>{% endfor %}"
@@ -118,11 +115,6 @@ def _words(text: str) -> list[str]:
     return re.findall(r"w\d+\.", text)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(small_model: Path) -> Any:
-    return AutoTokenizer.from_pretrained(small_model, trust_remote_code=False)
-
-
 def _check(prompts: ModelPrompts, tokenizer: Any, messages: list[ChatMessage]) -> None:
     chat = _numbered(messages)
     text = tokenizer.decode(prompts.encode(chat, None, 100_000))
@@ -194,14 +186,6 @@ QUESTION = user("Hi.")
 RESULT = ChatMessage(Role.TOOL, "rain", tool_call_id="c", name="now")
 CALL = ChatMessage(Role.ASSISTANT, "I look.", tool_calls=(ToolCall("now", '{"in": "Bonn"}', "c"),))
 NAMES_THE_MARK = assistant(" The </think> tag ends a thought.")
-
-
-@pytest.mark.parametrize("prompts", [PARTS], indirect=True)
-def test_a_template_of_a_model_that_sees_gets_parts(prompts: ModelPrompts, tokenizer: Any) -> None:
-    """It once wrote roles without words."""
-    turns = [("system", "Be brief."), ("user", "Hi."), ("assistant", "A fox."), ("user", " And? ")]
-    chat = [ChatMessage(Role(role), text) for role, text in turns]
-    assert _encoded(prompts, tokenizer, *chat) == _chatml(*turns)
 
 
 @pytest.mark.parametrize("prompts", [QWEN], indirect=True)

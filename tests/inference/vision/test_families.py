@@ -1,22 +1,51 @@
-"""Which family a folder is, and whether it has a tower, is decided by the names of its tensors."""
+"""The names of a folder's tensors decide its family, and each setting is followed, assumed, or nothing is seen.
 
+The settings are those of transformers' classes, so that a new one of a later version fails here until it is looked at.
+"""
+
+import ast
+import importlib
 import json
+import re
 from pathlib import Path
+from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from mlx_lm.models.cache import make_prompt_cache
 from safetensors.numpy import load_file, save_file
+from transformers.image_processing_base import ImageProcessingMixin
 
 from rdchat.errors import ModelError
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.model_files import check_model_folder
+from rdchat.inference.models.model_settings import model_settings
 from rdchat.inference.prompts.encoding import filled
-from rdchat.inference.vision.families import FAMILIES, image_token, vision_of
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
+from rdchat.inference.sharding.model_split import Split, split_of
+from rdchat.inference.vision import families
+from rdchat.inference.vision.families import FAMILIES, Family, image_token, vision_of
 from rdchat.inference.vision.image_process import Layout
 from tests.inference.model_folders import change_config
-from tests.inference.vision.fetched_towers import is_tower, without_tower
-from tests.inference.vision.golden_models import GOLDEN, golden_folder
+from tests.inference.vision.seeing_models import (
+    GOLDEN,
+    KINDS,
+    ONE_OF_EACH,
+    apart,
+    copied,
+    expected,
+    golden_folder,
+    is_tower,
+    seeing_folder,
+    tensors_of,
+    without_tower,
+)
 
 NAMES = {
     "qwen2_vl": "Qwen2-VL",
@@ -142,3 +171,275 @@ def test_a_typed_placeholder_stays_text() -> None:
     assert filled(prompt, QWEN.placeholder, texts, "\ue000") == "a<|image_pad|><|image_pad|>b\ue000<|image_pad|>\ue001"
     with pytest.raises(ModelError, match="has a place for 1 of its 2"):
         filled(prompt, QWEN.placeholder, texts * 2, "\ue000")
+
+
+_HERE = Path(transformers.__file__).parent
+# For each family: the kind of a golden model, the classes of its towers, and the module of its processor.
+_SOURCES = {
+    "Qwen": ("qwen3_vl", ("qwen3_vl.Qwen3VLVisionConfig", "qwen3_5.Qwen3_5VisionConfig"), "qwen2_vl"),
+    "Qwen2-VL": ("qwen2_vl", ("qwen2_vl.Qwen2VLVisionConfig",), "qwen2_vl"),
+    "Qwen2.5-VL": ("qwen2_5_vl", ("qwen2_5_vl.Qwen2_5_VLVisionConfig",), "qwen2_vl"),
+    "Mistral 3": ("mistral3", ("pixtral.PixtralVisionConfig", "mistral3.Mistral3Config"), "pixtral"),
+    "SmolVLM": ("smolvlm", ("smolvlm.SmolVLMVisionConfig", "idefics3.Idefics3VisionConfig"), "idefics3"),
+    "Gemma 3": ("gemma3", ("siglip.SiglipVisionConfig",), "gemma3"),
+    "Gemma 4": ("gemma4", ("gemma4.Gemma4VisionConfig",), "gemma4"),
+    "LFM2-VL": ("lfm2_vl", ("siglip2.Siglip2VisionConfig", "lfm2_vl.Lfm2VlConfig"), "lfm2_vl"),
+}
+_NAMES = [family.name for family in FAMILIES]
+_BY_NAME = {family.name: family for family in FAMILIES}
+_CHANGES_NOTHING = {
+    "weights have these sizes": r"hidden_size|intermediate_size|out_hidden_size|head_dim|num_position_embeddings|"
+    r"num_(key_value|attention)_heads|embed_dim|mlp_ratio|position_embedding_size|num_patches|image_size|projector_hidden_size|in_channels|num_channels",
+    "files have these tensors only where it is set": r"use_clipped_linears|standardize|(multimodal_)?projector_bias",
+    "the processor's has to be the same": r"patch_size|temporal_patch_size|pooling_kernel_size|downsample_factor|"
+    r"image_seq_length",
+    "of training, or of a part that rows do not come from": r"initializer_range|attention_dropout|vision_use_head|"
+    r"max_position_embeddings|attention_bias",
+    "of the model around the tower": r"(text|vision)_config|image_token_id|tie_word_embeddings",
+    "of the answer's form": r"(input_)?data_format|device|return_tensors|disable_grouping|return_row_col_info",
+    "all pictures are made RGB": r"do_convert_rgb",
+    "read by no processor of these families": r"crop_size|pad_size|do_center_crop",
+    "pads a batch, with a mask": r"do_pad",
+    "for a size without names, which counts as a square": r"default_to_square",
+    "of videos": r"tokens_per_second",
+    "of what is not done": r"pan_and_scan_\w+",
+}
+
+
+def _annotated(source: Path, end: str) -> set[str]:
+    """Return the fields of a class of a module, whose name ends so."""
+    classes = [each for each in ast.parse(source.read_text()).body if isinstance(each, ast.ClassDef)]
+    fields = [line for each in classes if each.name.endswith(end) for line in each.body]
+    return {each.target.id for each in fields if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
+
+
+def _settings_of(name: str) -> set[str]:
+    """Return the settings of a family's towers and processor."""
+    _, classes, processor = _SOURCES[name]
+    found = _annotated(_HERE / "processing_utils.py", "ImagesKwargs")
+    found |= _annotated(_HERE / "models" / processor / f"image_processing_{processor}.py", "Kwargs")
+    for each in classes:
+        module, kind = each.split(".")
+        found |= _annotated(_HERE / "models" / module / f"configuration_{module}.py", kind)
+    return found
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_each_setting_is_followed_or_assumed_or_changes_nothing(name: str) -> None:
+    family = _BY_NAME[name]
+    room = Path(families.__file__).parent
+    sources = [room / f"{module}.py" for module in ("families", "processors", "towers")]
+    read = set(re.findall(r'"(\w+)"', "".join(path.read_text() for path in sources)))
+    exempt = re.compile("|".join(f"(?:{each})" for each in _CHANGES_NOTHING.values()))
+    # Some names are read for other families.
+    known = (read - {each for other in FAMILIES for each in other.assumed}) | family.assumed.keys() | family.size.keys()
+    unknown = {each for each in _settings_of(name) - known if not exempt.fullmatch(each)}
+    ignored = {"LFM2-VL": {"do_resize", "size"}, "Gemma 4": {"size"}}
+    assert unknown <= ignored.get(name, set())
+
+
+def _write(folder: Path, **changed: Any) -> None:
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def _other(family: Family, name: str) -> Any:
+    usual = family.assumed[name][0]
+    return (not usual) if isinstance(usual, bool) else usual * 2
+
+
+@pytest.mark.parametrize(("name", "setting"), [(each.name, key) for each in FAMILIES for key in each.assumed])
+def test_a_model_with_a_setting_that_is_not_followed_does_not_see(tmp_path: Path, name: str, setting: str) -> None:
+    """It once gave other rows than transformers' without a word."""
+    folder = seeing_folder(tmp_path / "model", _SOURCES[name][0])
+    family = _BY_NAME[name]
+    tower = json.loads((folder / "config.json").read_text())["vision_config"]
+    for value in (family.assumed[setting][0], None, _other(family, setting)):
+        if setting.startswith("do_"):
+            _write(folder, **{setting: value})
+        elif setting.startswith(("projector_", "vision_")):
+            change_config(folder, **{setting: value})
+        elif setting.startswith("rope_"):
+            change_config(folder, vision_config=tower | {"rope_parameters": {setting: value} if value else None})
+        else:
+            change_config(folder, vision_config=tower | {setting: value})
+        assert (vision_of(folder).family is None) is (value == _other(family, setting)), value
+    assert vision_of(folder).reason == f"rdchat does not follow {setting} of its settings for images."
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "sees"),
+    [
+        ("qwen3_vl", {"size": {"height": 64, "width": 64}}, False),
+        ("qwen3_vl", {"size": 64}, False),
+        ("qwen3_vl", {"size": {"longest_edge": 640}}, False),
+        ("qwen3_vl", {"size": {"longest_edge": 640}, "min_pixels": 64}, True),
+        ("qwen3_vl", {"size": {"min_pixels": 64, "max_pixels": 640}, "min_pixels": 64, "max_pixels": 640}, True),
+        ("qwen3_vl", {"size": None}, True),
+        ("smolvlm", {"size": {"height": 64, "width": 64}}, False),
+        ("smolvlm", {"size": {"longest_edge": 64, "shortest_edge": 32}}, True),
+        ("gemma3", {"size": {"shortest_edge": 32}}, False),
+        ("gemma3", {"size": {"longest_edge": 32}}, False),
+        ("gemma3", {"size": 32}, True),
+        ("gemma4", {"size": {"shortest_edge": 32}}, True),
+        ("lfm2_vl", {"size": {"shortest_edge": 32}, "do_resize": False}, True),
+    ],
+)
+def test_a_size_by_other_names_is_not_guessed(tmp_path: Path, kind: str, changed: dict[str, Any], sees: bool) -> None:
+    """Gemma 3 once took 224 pixels for them."""
+    folder = seeing_folder(tmp_path / "model", kind)
+    _write(folder, **changed)
+    vision = vision_of(folder)
+    assert (vision.family is not None) is sees
+    assert vision.reason == ("" if sees else "rdchat does not follow size of its settings for images.")
+
+
+_ENTRIES = some.dictionaries(some.sampled_from(("resample", "merge_size", "patch_size")), some.integers(1, 4))
+_NEWER = some.fixed_dictionaries(
+    {}, optional={"image_processor": some.none() | _ENTRIES, "image_seq_len": some.just(9)}
+)
+
+
+@settings(max_examples=40)
+@given(newer=some.none() | _NEWER, older=some.none() | _ENTRIES)
+def test_of_two_files_those_settings_count_that_transformers_takes(
+    tmp_path_factory: pytest.TempPathFactory, newer: dict[str, Any] | None, older: dict[str, Any] | None
+) -> None:
+    """The older file once won, entry by entry."""
+    folder = tmp_path_factory.mktemp("settings")
+    for name, content in (("processor_config.json", newer), ("preprocessor_config.json", older)):
+        if content is not None:
+            (folder / name).write_text(json.dumps(content))
+    try:
+        expected, _ = ImageProcessingMixin.get_image_processor_dict(folder)
+    except OSError:
+        # Without settings it refuses; here they are those of its class.
+        expected = {}
+    assert _BY_NAME["Qwen"].image_settings(folder) == expected
+
+
+@pytest.mark.parametrize("kind", [*ONE_OF_EACH, "qwen3_5"])
+def test_no_warning_names_what_is_for_images(tmp_path: Path, kind: str) -> None:
+    """Gemma 4 that sees was said not to follow what rdchat follows."""
+    folder = seeing_folder(tmp_path / "model", kind)
+    module = GOLDEN[kind]["config"]["model_type"]
+    source = importlib.import_module(f"transformers.models.{module}.configuration_{module}").__file__
+    config = json.loads((folder / "config.json").read_text())
+    values: dict[str, Any] = {
+        "mm_tokens_per_image": 4, "scale_factor": 4, "downsample_factor": 3, "projector_hidden_act": "silu",
+        "projector_hidden_size": 8, "projector_bias": False, "projector_use_layernorm": False,
+    }  # fmt: skip
+    fields = {each for each in _annotated(Path(source or ""), "Config") if each in values}
+    assert kind.startswith(("qwen", "gemma4")) or fields
+    change_config(folder, **{each: values[each] for each in fields})
+    assert model_settings(folder, shared_tokenizers()).warning == ""
+    if kind == "gemma4":
+        text = config["text_config"]
+        change_config(folder, text_config=text | {"use_bidirectional_attention": "vision"})
+        assert model_settings(folder, shared_tokenizers()).warning == ""
+        change_config(folder, text_config=text | {"use_bidirectional_attention": "all"})
+        assert "use_bidirectional_attention" in model_settings(folder, shared_tokenizers()).warning
+
+
+IDS = GOLDEN["smolvlm"]["ids"]
+# Rows of text before the first image.
+TEXT = IDS.index(90)
+
+
+def text_logits(folder: Path, dtype: str = "float32") -> np.ndarray:
+    network = load_model(folder, dtype).network
+    return np.array(network(mx.array([IDS[:TEXT]]), cache=make_prompt_cache(network))[0].astype(mx.float32))
+
+
+@pytest.mark.parametrize("model_type", ["smolvlm", "idefics3", "lfm2_vl"])
+def test_text_is_that_of_the_whole_model(tmp_path: Path, model_type: str) -> None:
+    """They were refused: mlx-lm has no such module."""
+    kind = "lfm2_vl" if model_type == "lfm2_vl" else "smolvlm"
+    folder = golden_folder(tmp_path / "model", kind)
+    change_config(folder, model_type=model_type)
+    assert check_model_folder(folder).architecture == model_type
+    model = load_model(folder, "float32")
+    assert (model.info.architecture, model.info.warning) == (model_type, "")
+    assert apart(text_logits(folder), expected(kind)["logits"][:TEXT]) < 1e-5
+
+
+# Settings of published files: SmolVLM's text_config has those of a resampler that it does not use.
+FURTHER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "smolvlm": (
+        {
+            "_flash_attn_2_enabled": True, "is_llama_config": True, "use_resampler": False, "pixel_shuffle_factor": 4,
+            "qk_layer_norms": False, "rope_interleaved": False, "neftune_noise_alpha": 0.0,
+            "perceiver_config": {
+                "model_type": "vllama3", "num_key_value_heads": 1, "resampler_n_latents": 64, "resampler_depth": 6,
+            },
+        },
+        {"max_image_size": {"longest_edge": 512}, "size": {"longest_edge": 2048}},
+        {"vocab_size": 96},
+    ),
+    "lfm2_vl": (
+        {"block_norm_eps": 1e-5, "block_use_swiglu": True, "conv_dim": 64, "num_heads": 4, "use_pos_enc": True},
+        {},
+        {
+            "do_image_splitting": True, "encoder_patch_size": 4, "max_image_tokens": 256, "max_pixels_tolerance": 2.0,
+            "max_tiles": 10, "tile_size": 512, "use_image_special_tokens": True, "vision_feature_layer": -1,
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FURTHER)
+def test_further_settings_of_published_files_do_no_harm(tmp_path: Path, kind: str) -> None:
+    folder = golden_folder(tmp_path / "model", kind)
+    config = GOLDEN[kind]["config"]
+    text, tower, outer = FURTHER[kind]
+    change_config(
+        folder, text_config=config["text_config"] | text, vision_config=config["vision_config"] | tower, **outer
+    )
+    assert load_model(folder, "float32").info.warning == ""
+    assert apart(text_logits(folder), expected(kind)["logits"][:TEXT]) < 1e-5
+    assert vision_of(folder).family is not None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "gemma3"])
+def test_copies_by_mlx_vlm_load(tmp_path: Path, kind: str) -> None:
+    folder = golden_folder(tmp_path / "model", kind)
+    save_file(copied(kind, tensors_of(kind)), folder / "model.safetensors", {"format": "mlx"})
+    assert apart(text_logits(folder), expected(kind)["logits"][:TEXT]) < 1e-5
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("smolvlm", 4), ("smolvlm", 8), ("lfm2_vl", 4)])
+def test_quantised_copies_load(tmp_path: Path, kind: str, bits: int) -> None:
+    folder = golden_folder(tmp_path / "model", kind)
+    found = []
+    arrays = copied(kind, tensors_of(kind))
+    floats = dict[str, mx.array]()
+    packed = {name: mx.array(array) for name, array in arrays.items()}
+    for name, array in list(packed.items()):
+        if name.startswith("language_model") and array.ndim == 2:
+            words, scales, biases = mx.quantize(array, 32, bits)
+            floats[name] = mx.dequantize(words, scales, biases, 32, bits)
+            packed |= {name: words, f"{name[:-6]}scales": scales, f"{name[:-6]}biases": biases}
+    plain = {name: each for name, each in (packed | floats).items() if not name.endswith(("scales", "biases"))}
+    for tensors, quantization in ((packed, {"group_size": 32, "bits": bits}), (plain, None)):
+        mx.save_safetensors(str(folder / "model.safetensors"), tensors, {"format": "mlx"})
+        change_config(folder, quantization=quantization)
+        found.append(text_logits(folder))
+    assert apart(*found) < 1e-5
+    assert apart(found[0], expected(kind)["logits"][:TEXT]) > 1e-4
+
+
+@pytest.mark.parametrize("said", [True, False, None])
+def test_rows_in_the_file_decide_whether_they_are_tied(tmp_path: Path, said: bool | None) -> None:
+    """The class of transformers has the setting at the top of the configuration, and not beside the text model's."""
+    folder = golden_folder(tmp_path / "model", "smolvlm")
+    change_config(folder, tie_word_embeddings=said)
+    assert apart(text_logits(folder), expected("smolvlm")["logits"][:TEXT]) < 1e-5
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    if said:
+        assert "lm_head" not in load_model(folder, "float32").network
+
+
+def test_they_can_be_split(tmp_path: Path) -> None:
+    assert split_of(golden_folder(tmp_path / "model", "smolvlm"), 2) is Split.TENSOR

@@ -40,18 +40,23 @@ from tests.hub.downloads.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.mtp_samples import run
 from tests.inference.model_folders import change_config
-from tests.inference.vision.fetched_towers import (
+from tests.inference.vision.seeing_models import (
+    KINDS,
     ORIGINAL,
     SETTINGS,
+    SeeingModel,
+    apart,
     bytes_of,
+    expected,
     fetched,
     is_tower,
+    picture,
     planned,
+    prepared,
     put_original,
+    seeing_folder,
     without_tower,
 )
-from tests.inference.vision.golden_models import KINDS, SeeingModel, apart, expected, prepared
-from tests.inference.vision.seeing_chats import picture, seeing_folder
 
 
 @pytest.fixture

@@ -1,9 +1,15 @@
-"""Replies to images: the same text in every mode, and only what is new is read and seen."""
+"""Replies to images: the same text in every mode, also if interrupted, and only what is new is read and seen."""
 
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from rdchat.errors import ImageRefusedError
 from rdchat.inference.api import (
@@ -14,21 +20,23 @@ from rdchat.inference.api import (
     FinishReason,
     GenerationRequest,
     Mode,
+    PrefillProgress,
     ReplyEnd,
     Role,
     SamplingParams,
     ToolCall,
     without_images,
 )
-from rdchat.inference.caches_on_disk import disk_caches
+from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision import image_rows
+from scripts.seeing.drawings import drawing
+from scripts.seeing.make_folder import make_folder
 from tests.inference.drafting.heads.assistant_targets import assistant_folder
 from tests.inference.ready_drafters import ready_session, settings_of
-from tests.inference.vision.golden_models import KINDS
-from tests.inference.vision.seeing_chats import picture, seeing_folder
+from tests.inference.vision.seeing_models import KINDS, picture, seeing_folder
 
 HEADER = "\n<|im_start|>assistant\n"
 """Stands between the end token of a question and its reply."""
@@ -247,3 +255,153 @@ def test_an_image_that_fails_becomes_a_note(
     kept = (images[1],) if harm == "file" else ()
     noted = without_images(request.messages, lambda image: image not in kept)
     assert written == answer(ChatSession(model), asked(*noted)).text
+
+
+LONG = pytest.mark.slow
+# Writes the caches of one reply after another, until it is killed.
+_WRITER = """
+import itertools, sys
+from pathlib import Path
+from tests.inference.vision.test_replies import ChatSession, about, disk_caches, load_model, segments
+disk_caches.ROWS = segments.ROWS = 16
+disk_caches._MIN_TOKENS = disk_caches._MIN_GAIN = 8
+folder, place = map(Path, sys.argv[1:])
+session = ChatSession(load_model(folder, "float32"))
+for count in itertools.count(1):
+    list(session.generate(about(place, count % 3 + 1, keep=True)))
+    session.disk.finish_writing(10.0)
+    print("stored", flush=True)
+"""
+
+
+def about(place: Path, images: int, mode: Mode = Mode.OFF, *, keep: bool = False) -> GenerationRequest:
+    """Return a question about some images, which are stored in a folder."""
+    seen = tuple(picture(place / str(number), 40 - 8 * number, 24 + 8 * number) for number in range(images))
+    chat = place / "chat"
+    chat.mkdir(exist_ok=True)
+    sampling = SamplingParams(temperature=0.9, max_tokens=12)
+    message = ChatMessage(Role.USER, "one two " * 8, images=seen)
+    kept = CacheFolder(chat, 2**30) if keep else None
+    return GenerationRequest((message,), sampling, 7, draft=settings_of(mode), keep=kept)
+
+
+def ids_of(model: LoadedModel, request: GenerationRequest) -> list[int]:
+    *_, end = ChatSession(model).generate(replace(request, draft=settings_of(Mode.OFF), keep=None))
+    assert isinstance(end, ReplyEnd)
+    return list(end.token_ids)
+
+
+@pytest.mark.parametrize(
+    "kind", ["smolvlm", *(pytest.param(each, marks=LONG) for each in ("qwen3_vl", "gemma3", "lfm2_vl"))]
+)
+@pytest.mark.parametrize("mode", [Mode.LOOKUP, Mode.DRAFTER])
+def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: Mode, tmp_path: Path) -> None:
+    model = load_model(seeing_folder(tmp_path / "model", kind), "float32")
+    asked = about(tmp_path, 2, mode)
+    other = replace(about(tmp_path, 1, mode), partition="person")
+    expected = ids_of(model, asked)
+    between = ids_of(model, other)
+    session = ready_session(model, model)
+    end = None
+    starts = 0
+    running = session.generate(asked)
+    for event in running:
+        starts += isinstance(event, PrefillProgress) and event.images > 0
+        if isinstance(event, ReplyEnd):
+            end = event
+            continue
+        with running.paused():
+            *_, inner = session.generate(other)
+        assert isinstance(inner, ReplyEnd)
+        assert list(inner.token_ids) == between
+    assert end is not None
+    assert list(end.token_ids) == expected
+    assert starts == 2, "another chat comes before each image"
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_caches_that_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (disk_caches, segments):
+        monkeypatch.setattr(module, "ROWS", 16)
+    for name in ("_MIN_TOKENS", "_MIN_GAIN"):
+        monkeypatch.setattr(disk_caches, name, 8)
+    folder = seeing_folder(tmp_path / "model", "qwen3_vl")
+    model = load_model(folder, "float32")
+    found = 0
+    for kills in range(1, 4):
+        with subprocess.Popen(
+            [sys.executable, "-c", _WRITER, str(folder), str(tmp_path)], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            assert writer.stdout is not None
+            for _ in range(kills):
+                assert writer.stdout.readline() == "stored\n"
+            writer.kill()
+        for count in (1, 3):
+            asked = about(tmp_path, count, keep=True)
+            *_, end = ChatSession(model).generate(asked)
+            assert isinstance(end, ReplyEnd)
+            assert list(end.token_ids) == ids_of(model, asked)
+            found += end.statistics.disk_prompt_tokens
+    assert found > 0
+
+
+QUESTION = "Describe the picture in one sentence."
+# Not one that training draws with.
+SEED = 20261
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, default_model_folder: Path) -> LoadedModel:
+    folder = tmp_path_factory.mktemp("seeing") / "model"
+    make_folder(folder, default_model_folder)
+    return load_model(folder, "float32")
+
+
+def drawings(place: Path, count: int) -> Iterator[tuple[ChatImage, str]]:
+    """Store drawings of several sizes as PNG and JPEG, and return each with its sentence."""
+    random = np.random.default_rng(SEED)
+    for number in range(count):
+        side = (64, 100, 256)[number % 3]
+        pixels, caption = drawing(random, side)
+        path = place / f"drawing {number}.{('png', 'jpg')[number % 2]}"
+        Image.fromarray(pixels).save(path, quality=90)
+        yield ChatImage(path, hashlib.sha256(path.read_bytes()).hexdigest(), side, side, path.name), caption
+
+
+def described(
+    session: ChatSession, image: ChatImage, words: str, mode: Mode = Mode.OFF, temperature: float = 0
+) -> ReplyEnd:
+    sampling = SamplingParams(temperature=temperature, max_tokens=20)
+    message = ChatMessage(Role.USER, words, images=(image,))
+    *_, end = session.generate(GenerationRequest((message,), sampling, 7, draft=settings_of(mode)))
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def test_it_says_what_a_drawing_shows(model: LoadedModel, tmp_path: Path) -> None:
+    ((image, caption),) = drawings(tmp_path, 1)
+    assert described(ChatSession(model), image, QUESTION).text == caption
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # a drawing takes ten seconds and more
+def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
+    session = ChatSession(model)
+    wrong = list[str]()
+    count = 40
+    for image, caption in drawings(tmp_path, count):
+        said = described(session, image, QUESTION).text
+        if said != caption:
+            wrong.append(f"{said} | {caption}")
+    assert len(wrong) < 0.1 * count, wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_no_mode_changes_what_it_says(model: LoadedModel, tmp_path: Path, temperature: float) -> None:
+    for image, _ in drawings(tmp_path, 1):
+        plain = described(ChatSession(model), image, QUESTION, temperature=temperature)
+        for mode in (*DRAFTERS, Mode.AUTO):
+            drafted = described(ready_session(model, model), image, QUESTION, mode, temperature)
+            assert drafted.mode is mode, drafted.mode_reason
+            assert drafted.token_ids == plain.token_ids, mode

@@ -14,7 +14,7 @@ from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from tests.inference.vision.pictures import encoded, photo
-from tests.inference.vision.seeing_chats import seeing_folder
+from tests.inference.vision.seeing_models import seeing_folder
 from tests.server.conftest import anthropic_client, openai_client
 from tests.server.echoing_engine import EchoingEngine, Running
 from tests.server.fakes import KEY

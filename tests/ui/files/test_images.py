@@ -25,7 +25,7 @@ from rdchat.ui.style import DEFAULT_TEXT, ElidedLabel
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.window.main_window import MainWindow
-from tests.inference.vision.seeing_chats import seeing_folder
+from tests.inference.vision.seeing_models import seeing_folder
 from tests.services import fakes
 from tests.ui.conftest import Chat
 from tests.ui.files.dropping import drop

@@ -21,8 +21,7 @@ from rdchat.ui.models.entries import verdict_text
 from rdchat.ui.models.installed_page import InstalledPage
 from tests.hub.downloads.downloading import NAME, cached, download, small_files
 from tests.hub.hub_server import HubServer
-from tests.inference.vision.fetched_towers import without_tower
-from tests.inference.vision.seeing_chats import seeing_folder
+from tests.inference.vision.seeing_models import seeing_folder, without_tower
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine

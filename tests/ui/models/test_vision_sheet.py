@@ -18,8 +18,7 @@ from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style import Theme
 from tests.hub.hub_server import HubServer
-from tests.inference.vision.fetched_towers import ORIGINAL, put_original, without_tower
-from tests.inference.vision.seeing_chats import seeing_folder
+from tests.inference.vision.seeing_models import ORIGINAL, put_original, seeing_folder, without_tower
 from tests.ui.conftest import Chat
 from tests.ui.models.page_steps import WAIT_MS, until
 

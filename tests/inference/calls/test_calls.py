@@ -1,7 +1,8 @@
-"""Law: a call that is written in a family's form is read back as it was, or it stays text."""
+"""Laws: a call is read back as it was written, also without a mark, or it stays text; a stream says the same."""
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from rdchat.inference.decoding.tool_calls import READERS, find_tool_calls
+from rdchat.inference.api import PartsReader
+from rdchat.inference.decoding.tool_calls import READERS, call_marks, find_tool_calls
+from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS
 from tests.inference.calls.tools import TOOLS
 
 
@@ -220,3 +223,140 @@ def test_gemmas_values_in_other_quotes_are_read_whole_or_the_call_is_text(
 def test_of_two_values_with_one_name_none_is_chosen(form: str, text: str) -> None:
     whole = FORMS[form]("look", {}).replace("{}", text)
     assert _read(form, whole)[0] == []
+
+
+OPEN = "<tool_call>"
+CLOSE = "</tool_call>"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A call in a reply, and the words before it."""
+
+    words: str
+    opened: bool
+    closed: bool
+    blank: str
+    tool: str = "look"
+
+    def text(self, number: int) -> str:
+        blank = self.blank
+        name = f'"name"{blank}: {blank}"{self.tool}"'
+        call = f'{{{blank}{name}, "arguments": {{"path": "p{number} {OPEN} {CLOSE}"}}{blank}}}'
+        return f"{self.words}{OPEN * self.opened}{call}{blank}{CLOSE * self.closed}{blank}"
+
+
+_BLOCKS = some.lists(
+    some.builds(
+        Block,
+        some.sampled_from(("", "", "\n", "So. ", "{ ", '{"name": "', "``` ")),
+        some.booleans(),
+        some.booleans(),
+        some.sampled_from(("", " ", "\n  ")),
+        some.sampled_from(("look", "look", "erase")),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def read_marked(text: str, form: str, step: int) -> tuple[list[str], str, str]:
+    """Return the paths of the calls, the answer without them, and what a client has of it before the end."""
+    module = import_module(f"mlx_lm.tool_parsers.{form}")
+    marks = (OPEN, CLOSE)
+    tools = json.dumps(TOOLS)
+    reader = PartsReader(call_marks=call_marks(module.parse_tool_call, marks, tools))
+    pieces = [piece for at in range(0, len(text), step) for piece in reader.add_text(text[at : at + step])]
+    told = reader.finish_reply(ended=True)
+    calls, left = find_tool_calls(text, marks, module.parse_tool_call, tools, answers=told.spans, ended=True)
+    sent = "".join(piece.text for piece in pieces)
+    assert text.startswith(sent)
+    return [json.loads(call.arguments).get("path", "") for call in calls], "".join(text[a:b] for a, b in left), sent
+
+
+@pytest.mark.parametrize("form", ["json_tools", "qwen3_coder", "glm47"])
+@settings(max_examples=100)
+@given(blocks=_BLOCKS, step=some.sampled_from((1, 7, 10_000)))
+@example(blocks=[Block("", True, False, "\n"), Block("", True, True, "\n")], step=1)
+@example(blocks=[Block("", False, True, "")], step=10_000)
+@example(blocks=[Block("", False, True, " "), Block("", True, True, "")], step=10_000)
+def test_a_whole_call_is_read_once_whatever_mark_is_missing(form: str, blocks: list[Block], step: int) -> None:
+    text = "".join(block.text(number) for number, block in enumerate(blocks))
+    paths, left, sent = read_marked(text, form, step)
+    order = [int(path.split()[0][1:]) for path in paths]
+    assert order == sorted(set(order))
+    for number in range(len(blocks)):
+        assert (f'"p{number} ' in left) is (number not in order), "it is a call, or it is text"
+    # In code it is text, and so is what may belong to other JSON.
+    if not any("```" in block.words or "{" in block.words for block in blocks):
+        for number, (block, following) in enumerate(zip(blocks, [*blocks[1:], None], strict=True)):
+            is_next = following is not None and following.opened and not following.words.strip()
+            marked = block.closed if not block.opened else block.closed or is_next or following is None
+            assert (number in order) >= (marked and block.tool == "look"), text
+    # What a client has is never taken back.
+    assert "".join(left.split()).startswith("".join(sent.split()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "look", "arguments": {"path": "a"}}',
+        f'{{"name": "erase", "arguments": {{"path": "a"}}}}{CLOSE}',
+        f'{{"name": "look", "arguments": {{"path": "a"}}{CLOSE}',
+        f'{{"name": "look", "arguments": {{"path": "a"}}}} and so on{CLOSE}',
+        f'The call `{{"name": "look", "arguments": {{"path": "a"}}}}{CLOSE}` is an example.',
+        f'```json\n{{"name": "look", "arguments": {{"path": "a"}}}}\n{CLOSE}\n```',
+        f'{OPEN}{{"name": "look", "arguments": {{"path": "a {OPEN}',
+        f'{OPEN}{{"name": "look", "arguments": {{"path": "a"}}}} or not {OPEN}x',
+    ],
+)  # fmt: skip
+def test_what_is_less_than_a_call_is_text(text: str) -> None:
+    assert read_marked(text, "json_tools", 1)[:2] == ([], text)
+
+
+_THOUGHT = "<|channel|>analysis<|message|>I look.<|end|><|start|>assistant"
+HEADERS = (
+    f"{_THOUGHT}<|channel|>commentary to=functions.{{}} <|constrain|>json<|message|>",
+    f"{_THOUGHT} to=functions.{{}}<|channel|>commentary json<|message|>",
+    "<|channel|>commentary to=functions.{}<|message|>",
+    " to=functions.{}<|channel|>commentary <|constrain|>json<|message|>",
+    "<|start|>assistant to=functions.{}<|channel|>commentary <|constrain|>json<|message|>",
+    "<|start|>assistant to=functions.{}<|channel|>analysis code<|message|>\n",
+)
+
+
+def _read_channel(text: str) -> tuple[list[tuple[str, Any]], str, str]:
+    """Return the calls, the answer, and what a client has of it before the end."""
+    reader = PartsReader(call_marks=call_marks(None, CHANNEL_MARKERS, json.dumps(TOOLS)))
+    pieces = [piece for letter in text for piece in reader.add_text(letter)]
+    told = reader.finish_reply(ended=True)
+    calls, left = find_tool_calls(text, CHANNEL_MARKERS, None, json.dumps(TOOLS), answers=told.spans, ended=True)
+    sent = "".join(piece.text for piece in pieces if not (piece.is_thought or piece.is_mark))
+    return [(each.name, json.loads(each.arguments)) for each in calls], told.within(left).answer, sent
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("end", ["<|call|>", ""])
+@given(
+    path=some.text('ab {}"\\<|>é漢\n', max_size=12)
+    | some.sampled_from(("<|call|>", "<|message|>", "to=functions.look"))
+)
+def test_a_call_in_a_channel_is_a_call_and_no_answer(header: str, end: str, path: str) -> None:
+    calls, answer, sent = _read_channel(header.format("look") + json.dumps({"path": path}) + end)
+    assert (calls, answer.strip(), sent) == ([("look", {"path": path})], "", "")
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_call_of_a_tool_that_is_not_offered_is_text(header: str) -> None:
+    calls, answer, _ = _read_channel(header.format("erase") + '{"path": "a"}<|call|>')
+    assert not calls
+    assert "erase" in answer
+    assert '{"path": "a"}' in answer
+
+
+def test_words_before_a_call_are_the_answer_and_a_call_in_code_is_text() -> None:
+    words = "<|channel|>commentary<|message|>I look it up.<|end|><|start|>assistant"
+    calls, answer, sent = _read_channel(words + HEADERS[2].format("look") + '{"path": "a"}')
+    assert (calls, answer, sent) == ([("look", {"path": "a"})], "I look it up.", "I look it up.")
+    shown = "<|channel|>final<|message|>```\n" + HEADERS[2].format("look") + '{"path": "a"}\n```'
+    assert _read_channel(shown)[:1] == ([],)

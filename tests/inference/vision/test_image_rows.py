@@ -1,0 +1,430 @@
+"""A text model of mlx-lm with image rows computes what transformers' model does; a tower runs once for an image."""
+
+import gc
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from mlx_lm.models.cache import make_prompt_cache
+
+from rdchat.files.cache_folders import used_bytes
+from rdchat.inference.api import (
+    CacheFolder,
+    ChatImage,
+    ChatMessage,
+    Dtype,
+    GenerationRequest,
+    ImageCap,
+    ImageSpan,
+    ReplyEnd,
+    Role,
+    SamplingParams,
+)
+from rdchat.inference.loading import load_model
+from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.mlx_lm_fixes.network_fixes import rope_of
+from rdchat.inference.prompts.encoding import filled
+from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree, Verifier
+from rdchat.inference.vision.families import Family, image_token, vision_of
+from rdchat.inference.vision.image_prompts import with_images
+from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks, ImageRows, SeenImage, SeenPrompt
+from rdchat.inference.vision.processors import PROCESSORS
+from tests.inference.caches_on_disk.kept import PLENTY
+from tests.inference.model_folders import change_config
+from tests.inference.vision.seeing_models import (
+    GOLDEN,
+    SeeingModel,
+    apart,
+    expected,
+    golden_folder,
+    picture,
+    seeing_folder,
+)
+
+# Parts of the span of the logits.
+EQUAL = 3e-5
+BLOCKS = ["gemma3", "gemma4"]
+AXES = [kind for kind in GOLDEN if kind.startswith("qwen")]
+TREE = PrefixTree(
+    np.array([5, 9, 12, 7, 30, 41, 8], np.int32),
+    np.array([-1, 0, 0, 1, 1, 2, 5], np.int32),
+    np.array([0, 1, 1, 2, 2, 2, 3], np.int32),
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    @cache
+    def made(kind: str) -> SeeingModel:
+        return SeeingModel(golden_folder(tmp_path_factory.mktemp(kind) / "model", kind), kind)
+
+    yield made
+    made.cache_clear()
+
+
+@pytest.fixture(params=sorted(GOLDEN))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def model(models: object, kind: str) -> SeeingModel:
+    return models(kind)  # type: ignore[operator]
+
+
+def test_logits_and_text_are_those_of_the_whole_model(model: SeeingModel, kind: str) -> None:
+    held = model.cache()
+    wanted = expected(kind)
+    logits = model.read(held)
+    assert apart(logits, wanted["logits"]) < EQUAL
+    written = []
+    last = logits[-1]
+    for _ in wanted["written"]:
+        written.append(int(last.argmax()))
+        last = model.feed(held, written[-1:])
+    assert written == wanted["written"].tolist()
+
+
+def test_chunks_may_end_anywhere_but_in_a_block(model: SeeingModel, kind: str) -> None:
+    wanted = expected(kind)["logits"]
+    for end in range(1, len(model.ids)):
+        held = model.cache()
+        if not held.cuts_image(end):
+            assert apart(model.read(held, [end]), wanted) < EQUAL, end
+    fives = [end for end in range(5, len(model.ids), 5) if not model.cache().cuts_image(end)]
+    assert apart(model.read(model.cache(), fives), wanted) < EQUAL
+
+
+def test_a_tree_behind_images_is_its_paths_one_by_one(model: SeeingModel) -> None:
+    held = model.cache()
+    model.read(held)
+    verifier = Verifier(model.model, held)
+    nodes = np.array(verifier.verify(PackedTree.pack(TREE)).logits)
+    paths = [np.flatnonzero(ancestors).tolist() for ancestors in TREE.ancestors()]
+    for node, path in enumerate(paths):
+        other = model.cache()
+        model.read(other)
+        assert apart(nodes[node], model.feed(other, TREE.tokens[path].tolist())) < EQUAL
+    # `other` holds the last path.
+    verifier.commit(TREE.tokens[paths[-1]].tolist(), paths[-1])
+    verifier.catch_up()
+    assert held.tokens == other.tokens
+    assert apart(model.feed(held, [11]), model.feed(other, [11])) < EQUAL
+
+
+def test_a_chat_goes_on_from_before_inside_and_behind_images(model: SeeingModel) -> None:
+    whole = model.read(model.cache())
+    for length in (3, model.spans[0].start + 2, model.spans[0].end + 1, model.spans[-1].end, len(model.ids) - 2):
+        held = model.cache()
+        model.read(held)
+        model.feed(held, [4, 5, 6])
+        held.trim_to(length)
+        kept = len(held.tokens)
+        assert apart(model.read(held), whole[kept:]) < EQUAL
+
+
+def test_text_alone_is_computed_as_without_the_seam(model: SeeingModel) -> None:
+    ids = mx.array([[3, 4, 5, 6, 7]])
+    held = make_prompt_cache(model.model.network)
+    before = np.array(model.model.network(ids, cache=held))
+    text = model.rows.prompt([3, 4, 5, 6, 7], [], model.seen)
+    assert text.rows_for_call(0, 5, model.embed) is None
+    with model.hooks.rows_for_call(None):
+        again = np.array(model.model.network(ids, cache=make_prompt_cache(model.model.network)))
+    assert np.array_equal(before, again)
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32])
+def test_rows_are_divided_by_the_scale_that_the_network_multiplies_by(dtype: mx.Dtype) -> None:
+    """A number is rounded to the type of the rows, which shifts all of them: 39.19 is 39.25 in bfloat16."""
+    rows = mx.random.normal((99, 64), key=mx.random.key(1))
+    scale = 1536**0.5
+    call = SeenPrompt([-2] * 99, [ImageSpan(0, 99)], SeenImage(rows), scale=scale).rows_for_call(
+        0, 99, lambda ids: mx.zeros((len(ids), 64), dtype)
+    )
+    assert call is not None
+    multiplied = (call.embeddings[0] * scale).astype(mx.float32)
+    assert abs((multiplied / rows).mean().item() - 1) < 2e-4
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_cache_does_not_end_in_a_block(model: SeeingModel) -> None:
+    held = model.cache()
+    inside = model.spans[0].start + 3
+    model.read(held)
+    held.trim_to(inside)
+    assert len(held.tokens) == 0
+
+
+def test_pixtral_may_have_the_name_of_its_tower(tmp_path: Path) -> None:
+    """So do copies by mlx-vlm; they could not be loaded."""
+    folder = golden_folder(tmp_path / "model", "pixtral")
+    change_config(folder, model_type="pixtral")
+    model = SeeingModel(folder, "pixtral")
+    assert apart(model.read(model.cache()), expected("pixtral")["logits"]) < EQUAL
+
+
+def test_a_network_is_freed_with_its_model(tmp_path: Path) -> None:
+    """The hooks do not refer to it."""
+    model = SeeingModel(golden_folder(tmp_path / "model", "qwen3_vl"), "qwen3_vl")
+    model.read(model.cache())
+    held = ref(model.model.network)
+    hooks = model.hooks
+    gc.disable()
+    try:
+        del model
+        assert held() is None
+        assert hooks is not None
+    finally:
+        gc.enable()
+
+
+LONG = {"rope_theta": 1e4, "original_max_position_embeddings": 64, "factor": 4.0}
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {"rope_theta": 1e4},
+    "linear": {**LONG, "rope_type": "linear"},
+    "yarn": {**LONG, "rope_type": "yarn"},
+    "llama3": {**LONG, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+}
+SIZE = 24
+DIMS = 16
+
+
+class Layer(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.rope: Any = rope_of(KINDS[kind], DIMS, False, 256)
+
+
+class Network(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layers = [Layer(kind)]
+
+    def turned(self, heads: np.ndarray, offset: int) -> np.ndarray:
+        return np.array(self.layers[0].rope(mx.array(heads), offset=offset))
+
+
+def heads(rows: int) -> np.ndarray:
+    return np.random.default_rng(rows).standard_normal((1, 3, rows, SIZE)).astype(np.float32)
+
+
+def call_of(positions: np.ndarray) -> CallRows:
+    return CallRows(mx.zeros((1, positions.shape[1], 8)), mx.array(positions.astype(np.int32)))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@given(rows=some.integers(1, 9), offset=some.integers(0, 200))
+@settings(max_examples=20)
+def test_one_number_for_all_axes_is_the_plain_position(kind: str, rows: int, offset: int) -> None:
+    """YaRN also scales what it turns, once."""
+    network = Network(kind)
+    x = heads(rows)
+    plain = network.turned(x, offset)
+    hooks = ImageRowHooks(network, (3, 3, 2))
+    with hooks.rows_for_call(call_of(np.tile(np.arange(offset, offset + rows), (3, 1)))):
+        assert np.allclose(network.turned(x, 0), plain, atol=1e-5)
+    assert np.array_equal(network.turned(x, offset), plain)
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@given(some.lists(some.tuples(*[some.integers(0, 99)] * 3), min_size=1, max_size=6))
+@settings(max_examples=20)
+def test_each_frequency_turns_by_its_axis(kind: str, interleaved: bool, positions: list[tuple[int, int, int]]) -> None:
+    """Frequencies 1, 4 and 7 by the row, 2 and 5 by the column, for three of the row and two of the column.
+
+    Qwen2-VL and Qwen2.5-VL: the first three by the time, the next three by the row, two by the column.
+    """
+    network = Network(kind)
+    x = heads(len(positions))
+    by_axis = np.array(positions).T
+    alone = [
+        np.concatenate([network.turned(x[:, :, [row]], int(at)) for row, at in enumerate(axis)], 2) for axis in by_axis
+    ]
+    axis_of = ([0, 1, 2, 0, 1, 2, 0, 1] if interleaved else [0, 0, 0, 1, 1, 1, 2, 2]) * 2 + [0] * (SIZE - DIMS)
+    wanted = np.stack([alone[axis][..., feature] for feature, axis in enumerate(axis_of)], axis=-1)
+    with ImageRowHooks(network, (3, 3, 2), interleaved=interleaved).rows_for_call(call_of(by_axis)):
+        assert np.allclose(network.turned(x, 0), wanted, atol=1e-5)
+
+
+def test_an_error_ends_the_call() -> None:
+    network = Network("default")
+    x = heads(2)
+    plain = network.turned(x, 7)
+    hooks = ImageRowHooks(network, (3, 3, 2))
+    with pytest.raises(InterruptedError), hooks.rows_for_call(call_of(np.ones((3, 2)))):
+        raise InterruptedError
+    assert np.array_equal(network.turned(x, 7), plain)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "qwen2_5_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
+    "qwen3_vl": {"patch_size": 4, "merge_size": 2, "min_pixels": 64, "max_pixels": 64 * 20},
+    "mistral3": {"size": {"longest_edge": 64}},
+    "pixtral": {"size": {"longest_edge": 40}},
+    "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}},
+    "gemma3": {"size": {"height": 32, "width": 32}},
+    "gemma4": {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 20},
+    "lfm2_vl": {"encoder_patch_size": 4, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 16},
+}
+PIXELS = {"pixtral": "[IMG]", "qwen": "<|image_pad|>", "gemma3": "<image_soft_token>", "gemma4": "<|image|>"}
+SIDES = some.integers(1, 120)
+
+
+@pytest.fixture(scope="module")
+def towers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    @cache
+    def made(kind: str) -> tuple[ImageRows, Family, dict[str, Any]]:
+        folder = golden_folder(tmp_path_factory.mktemp(kind) / "model", kind)
+        (folder / "preprocessor_config.json").write_text(json.dumps(SETTINGS[kind]))
+        vision = vision_of(folder)
+        assert vision.family is not None
+        return ImageRows(folder, vision), vision.family, vision.family.image_settings(Path(folder))
+
+    yield made
+    made.cache_clear()
+
+
+@pytest.mark.parametrize("kind", sorted(SETTINGS))
+@given(sizes=some.lists(some.tuples(SIDES, SIDES), min_size=1, max_size=3), cap=some.sampled_from([None, 4, 64]))
+@settings(max_examples=12, deadline=None)
+def test_images_of_any_size_become_the_rows_of_their_tokens(
+    towers: object, kind: str, sizes: list[tuple[int, int]], cap: int | None
+) -> None:
+    rows, family, own = towers(kind)  # type: ignore[operator]
+    # Gemma 4 takes 1,120 tokens then, more than this tower has positions for.
+    cap = 64 if kind == "gemma4" and cap is None else cap
+    token = image_token(GOLDEN[kind]["config"])
+    images = []
+    seen = []
+    text = "a"
+    for width, height in sizes:
+        rgb = np.random.default_rng(width * height).integers(0, 256, (height, width, 3), np.uint8)
+        image = PROCESSORS[family.processor].prepare(rgb, own, cap)
+        seen.append(rows.see(f"{kind} {width} {height} {cap}", image))
+        assert seen[-1].rows.shape == (image.layout.pixel_tokens, 64)
+        images.append((f"{width} {height}", image.layout))
+        text += family.placeholder + "b"
+    # Each token for pixels is one word of the expanded text.
+    pixels = PIXELS.get(family.processor, "<image>")
+    prompt = filled(text, family.placeholder, [family.expanded(layout) for _, layout in images], "\ue000")
+    ids = [token if word == "\1" else 5 for word in prompt.replace(pixels, "\0\1\0").split("\0") if word]
+    changed, spans = with_images(ids, token, images, family)
+    prompt = rows.prompt(changed, spans, seen)
+    call = prompt.rows_for_call(0, len(changed), lambda tokens: mx.zeros((len(tokens), 64)))
+    assert call is not None
+    at = [index for index, each in enumerate(changed) if each < 0]
+    found = np.array(call.embeddings[0])[at] * prompt.scale
+    assert np.allclose(found, np.concatenate([image.rows for image in seen]), atol=1e-5)
+
+
+OF_EACH_POSITION = ["qwen3_vl", "qwen3_5", "smolvlm", "gemma3"]
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the runs of towers."""
+    counted = Counter[str]()
+    compute = ImageRows._compute
+
+    def counting(rows: ImageRows, *arguments: object) -> object:
+        counted["runs"] += 1
+        return compute(rows, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ImageRows, "_compute", counting)
+    return counted
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    folder = tmp_path / "chats" / "chat"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def asked(chat: Path | None, text: str, *images: ChatImage, limit: int = PLENTY) -> GenerationRequest:
+    message = ChatMessage(Role.USER, text, images=images)
+    keep = chat and CacheFolder(chat, limit)
+    return GenerationRequest((message,), SamplingParams(max_tokens=4), keep=keep)
+
+
+def reply(folder: Path, request: GenerationRequest) -> ReplyEnd:
+    """Return a reply after a restart."""
+    *_, end = ChatSession(load_model(folder, "float32")).generate(request)
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+@pytest.mark.parametrize("kind", OF_EACH_POSITION)
+def test_the_tower_runs_once(kind: str, tmp_path: Path, chat: Path, runs: Counter[str]) -> None:
+    folder = seeing_folder(tmp_path / "model", kind)
+    image = picture(tmp_path, 40, 24)
+    found = []
+    for text in ("what?", "what?", "and now?"):
+        expected = reply(folder, asked(None, text, image)).token_ids
+        before = runs.total()
+        end = reply(folder, asked(chat, text, image))
+        assert end.token_ids == expected
+        found.append(runs.total() - before)
+        names = {entry.name for entry in end.statistics.ledger}
+        assert ("tower" in names, "prepare an image" in names) == (bool(found[-1]),) * 2
+    assert found == [1, 0, 0]
+    assert used_bytes(chat.parent) > 0, "they count"
+
+
+def test_other_settings_other_pixels_and_damage_are_seen_anew(tmp_path: Path, chat: Path, runs: Counter[str]) -> None:
+    folder = seeing_folder(tmp_path / "model", "qwen3_vl")
+    image = picture(tmp_path, 40, 24)
+    request = asked(chat, "what?", image)
+    expected = reply(folder, request).token_ids
+    for other in (
+        replace(request, image_cap=next(cap for cap in ImageCap if cap is not request.image_cap)),
+        asked(chat, "what?", picture(tmp_path / "other", 40, 24, mirrored=True)),
+    ):
+        reply(folder, other)
+    assert runs.total() == 3
+    for path in chat.glob("*/*"):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    assert reply(folder, request).token_ids == expected
+    assert runs.total() == 4
+
+
+@pytest.mark.parametrize("why", ["no folder", "limit", "deleted"])
+def test_nothing_is_kept(why: str, tmp_path: Path, chat: Path, runs: Counter[str]) -> None:
+    folder = seeing_folder(tmp_path / "model", "qwen3_vl")
+    image = picture(tmp_path, 40, 24)
+    if why == "deleted":
+        chat.rmdir()
+    request = asked(None if why == "no folder" else chat, "what?", image, limit=0 if why == "limit" else PLENTY)
+    reply(folder, request)
+    reply(folder, request)
+    assert runs.total() == 2
+    assert not [path for path in chat.parent.rglob("*") if path.is_file()]
+
+
+def test_an_engine_that_keeps_nothing_forgets_them(tmp_path: Path, runs: Counter[str]) -> None:
+    engine = LocalEngine()
+    engine.load(str(seeing_folder(tmp_path / "model", "qwen3_vl")), Dtype.AUTO, lambda _: None)
+    request = asked(None, "what?", picture(tmp_path, 40, 24))
+    list(engine.generate(request))
+    engine.prefix_caches(1)
+    list(engine.generate(request))
+    assert runs.total() == 1
+    assert engine.prefix_caches(0).count == 0
+    list(engine.generate(request))
+    assert runs.total() == 2
