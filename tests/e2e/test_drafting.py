@@ -14,8 +14,8 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, request
+from tests.inference.fakes import tree_of_beams
 from tests.inference.plain_replies import plain
-from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
 

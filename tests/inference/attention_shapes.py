@@ -19,8 +19,8 @@ import mlx.core as mx
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import PackedTree
+from tests.inference.fakes import tree_of_beams
 from tests.inference.families import CHAINS, COMMON, TREES
-from tests.inference.prefix_trees import tree_of_beams
 
 MAX_VECTOR_ROWS = 8
 ROWS = range(1, MAX_VECTOR_ROWS + 2)

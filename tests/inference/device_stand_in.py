@@ -21,6 +21,7 @@ from unittest.mock import patch
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.api import GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.drafting import head_drafter
 from rdchat.inference.drafting.beam_search import search
 
@@ -224,3 +225,25 @@ def _is_lazy(array: mx.array) -> bool:
     text = io.StringIO()
     mx.export_to_dot(text, array)
     return "shape=rectangle" in text.getvalue()
+
+
+def decoding(device: DeviceStandIn, iterator: Iterator[GenerationEvent]) -> tuple[ReplyEnd, list[Event]]:
+    """Return the end of a reply, and what happened behind its first token."""
+    begun: int | None = None
+    with device.working():
+        for event in iterator:
+            if isinstance(event, TokenEvent) and begun is None:
+                begun = len(device.events)
+            last = event
+    assert isinstance(last, ReplyEnd)
+    return last, device.events[begun:]
+
+
+def waits(events: list[Event]) -> int:
+    """Return how often the host waited."""
+    return sum(event.what == "wait" for event in events)
+
+
+def order(events: list[Event]) -> list[str]:
+    """Return what was built, queued and waited for: `build beams`, `queue target`, `wait`."""
+    return [f"{event.what} {'+'.join(event.of)}".strip() for event in events if event.of != ("other",)]

@@ -32,9 +32,9 @@ from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.auto.automatic_replies import RandomPlanner
 from tests.inference.drafting.heads.eagle3_heads import bound
-from tests.inference.failing_reads import Failure, failing_array, let_fail
 from tests.inference.fakes import ALPHABET, ask, positions, random_drafter, tiny_llama
 from tests.inference.harmed_drafters import HarmedHead
+from tests.inference.test_failing_reads import Failure, failing_array, let_fail
 
 _SAID = "Unable to read from file"
 _TRIES = 9  # of a case; see `test_failing_reads`

@@ -1,7 +1,7 @@
 """Small real networks and drafters with random weights, and tokenizers of one character a token, for quick tests."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,21 @@ from rdchat.inference.api import (
     SamplingParams,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import BoundRecurrentHead, published
 from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.block_head import BoundBlockHead
+from rdchat.inference.drafting.heads.block_network import BlockConfig
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, PrefillPace, TargetEmbeddings
-from rdchat.inference.verification.verifier import PackedTree, Verified
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree, Verified
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
-from tests.inference.prefix_trees import tree_of_beams
-from tests.inference.stored_heads import StoredDrafter
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
@@ -226,3 +229,47 @@ def random_drafter(model: LoadedModel, size: int = len(ALPHABET), **changes: obj
     with mx.stream(mx.cpu):
         head = RecurrentHead(HeadConfig(**(config | changes)))  # type: ignore[arg-type]
     return HeadModel(model, StoredDrafter(head, mx.arange(5, size, dtype=mx.int32)).bind(model))
+
+
+def tree_of_beams(beams: Sequence[Sequence[int]]) -> PrefixTree:
+    """Merge beams of token ids, which all begin with the root's; nodes are numbered beam by beam."""
+    # Nodes by parent and token.
+    numbers: dict[tuple[int, int], int] = {}
+    columns = list[tuple[int, int, int]]()
+    for beam in beams:
+        parent = -1
+        for depth, token in enumerate(beam):
+            node = numbers.setdefault((parent, token), len(columns))
+            if node == len(columns):
+                columns.append((token, parent, depth))
+            parent = node
+    return PrefixTree(*np.array(columns, np.int32).T)
+
+
+@dataclass(frozen=True)
+class StoredDrafter:
+    """A recurrent drafter; its target is None where nobody writes it."""
+
+    head: RecurrentHead
+    vocabulary: mx.array
+    target: TargetBinding | None = None
+
+    def bind(self, model: LoadedModel) -> BoundRecurrentHead:
+        embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+        return BoundRecurrentHead(self.head, self.vocabulary, embeddings)
+
+    def written(self) -> PublishedDrafter:
+        assert self.target is not None
+        return published(self.head, self.vocabulary, self.target)
+
+
+@dataclass(frozen=True)
+class StoredBlockHead:
+    """A block drafter."""
+
+    config: BlockConfig
+    weights: Callable[[], Mapping[str, mx.array]]
+    vocabulary: mx.array | None = None
+
+    def bind(self, model: LoadedModel, bits: int | None = None) -> BoundBlockHead:
+        return BoundBlockHead(self.config, self.weights, self.vocabulary, model, bits)

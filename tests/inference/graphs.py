@@ -1,5 +1,7 @@
 """The graphs that MLX is asked to compute: their primitives with dtypes, held against what Metal lacks."""
 
+import io
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -80,3 +82,15 @@ def noted_graphs() -> Iterator[list[Node]]:
         for name, plain in reads.items():
             setattr(mx.array, name, plain)
         mx.enable_compile()
+
+
+# Primitives that compute nothing.
+_VIEWS = {"Broadcast", "BroadcastAxes", "Depends", "ExpandDims", "Flatten", "Reshape", "Slice", "Split", "Squeeze",
+          "Transpose", "Unflatten"}  # fmt: skip
+
+
+def launches(*lazy: mx.array) -> list[str]:
+    """Return the primitives of a graph that cost a launch."""
+    text = io.StringIO()
+    mx.export_to_dot(text, *lazy)
+    return [name for name in re.findall(r'label ="(\w+)", shape=rectangle', text.getvalue()) if name not in _VIEWS]

@@ -16,8 +16,7 @@ from rdchat.inference.api import DraftKind, ReplyEnd
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession
-from tests.inference.device_stand_in import DeviceStandIn, Event
-from tests.inference.device_timelines import decoding
+from tests.inference.device_stand_in import DeviceStandIn, Event, decoding
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
 from tests.inference.families import HYBRIDS, network_of
 

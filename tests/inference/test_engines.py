@@ -1,11 +1,35 @@
 """Which engine runs a model, by the model's address."""
 
+import gc
+import shutil
+import subprocess
+import sys
+import weakref
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
-from rdchat.inference.api import Dtype, PrefixCacheFacts, ranked_address, ranked_model, remote_address, remote_model
+from rdchat.errors import ModelError
+from rdchat.inference import local_engine
+from rdchat.inference.api import (
+    DraftSettings,
+    Dtype,
+    Mode,
+    PrefixCacheFacts,
+    ReplyEnd,
+    ranked_address,
+    ranked_model,
+    remote_address,
+    remote_model,
+)
 from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.verification import device
+from tests.inference.fakes import ask
+from tests.inference.threads import on_a_thread
 
 
 @pytest.mark.parametrize("model", ["qwen", "mlx-community/Qwen3-8B-4bit", "a:b/c"])
@@ -71,3 +95,170 @@ def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[
         *("local unloads", "ranks loads ranks:a,b:m"),
         *("ranks closes", "remote closes", "local closes"),
     ]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Label(str):
+    """Part of what a compiled function returns, so kept by MLX for its thread; unlike `str` it can be referred to."""
+
+
+def first_words(engine: LocalEngine, model: Path) -> tuple[int, ...]:
+    engine.load(str(model), Dtype.AUTO, lambda _: None)
+    *_, end = engine.generate(ask("Hello", max_tokens=4))
+    assert isinstance(end, ReplyEnd)
+    return end.token_ids
+
+
+@pytest.mark.skipif("config.getoption('round_by_rows')", reason="nothing is compiled on that device")
+def test_a_closed_engine_leaves_nothing_compiled_on_its_thread(small_model: Path) -> None:
+    labels = [Label("label")]
+    compiled = mx.compile(lambda x: {"label": labels.pop(), "twice": 2 * x})  # outlives the thread, as a module's does
+
+    def work() -> tuple[bool, bool, mx.array]:
+        engine = LocalEngine()
+        first_words(engine, small_model)
+        label = weakref.ref(labels[0])
+        twice = compiled(mx.ones(3))["twice"]
+        mx.async_eval(twice)  # may be under way as its stream goes
+        kept = label() is not None
+        engine.close()
+        return kept, label() is not None, twice
+
+    kept, still_kept, twice = on_a_thread(work)
+    assert kept
+    assert not still_kept
+    assert (twice + 1).tolist() == [3, 3, 3]  # what was computed there is of use everywhere
+
+
+@pytest.mark.slow
+def test_an_engine_works_after_another_was_closed_on_its_thread(small_model: Path) -> None:
+    def work() -> tuple[int, ...]:
+        engine = LocalEngine()
+        try:
+            return first_words(engine, small_model)
+        finally:
+            engine.close()
+
+    first = on_a_thread(work)
+    assert len(first) == 4
+    assert on_a_thread(work) == first
+    assert first_words(LocalEngine(), small_model) == first
+
+
+TWO_THREADS = """
+import ctypes, threading
+
+def compile_for_good():
+    import rdchat.inference.blas
+    import mlx.core as mx
+    compiled = mx.compile(lambda x: {f"times {n}": n * x for n in range(3)})
+    compiled(mx.ones(1))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(compiled))
+
+def test_mlx_is_imported_on_another_thread_and_used_on_this_one():
+    worker = threading.Thread(target=compile_for_good)
+    worker.start()
+    worker.join()
+    compile_for_good()
+"""
+
+
+@pytest.mark.slow
+def test_a_test_run_ends_in_good_order_where_another_thread_imported_mlx(tmp_path: Path) -> None:
+    (tmp_path / "test_two_threads.py").write_text(TWO_THREADS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "1 passed" in done.stdout
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_model_that_is_let_go_of_needs_no_collector(small_model: Path) -> None:
+    """In the app the collector runs on another thread, and the next model may not fit beside the last."""
+    engine = LocalEngine()
+    gc.collect()
+    before = mx.get_active_memory()
+    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+    for mode in Mode:
+        *_, end = engine.generate(replace(ask("Hello hello hello", max_tokens=8), draft=DraftSettings(mode=mode)))
+        assert isinstance(end, ReplyEnd)
+    del end
+    loaded = mx.get_active_memory()
+    with pytest.raises(ModelError):
+        engine.load("/nowhere", Dtype.AUTO, lambda _: None)
+    assert mx.get_active_memory() - before < 0.1 * (loaded - before)
+
+
+def test_a_resting_engine_is_wired_again_for_the_next_reply(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wired memory is kept from other programs, so not while nobody asks for anything."""
+    done: list[str] = []
+    for module in (local_engine, device):  # `free_memory` unwires too
+        monkeypatch.setattr(module, "unwire_memory", lambda: done.append("unwire"))
+    monkeypatch.setattr(local_engine, "wire_memory", lambda: done.append("wire"))
+
+    def work() -> None:
+        engine = LocalEngine()
+        engine.rest()  # nothing is loaded
+        expected = first_words(engine, small_model)
+        done.clear()
+        engine.rest()
+        engine.rest()
+        assert not engine.idle()
+        *_, end = engine.generate(ask("Hello", max_tokens=4))
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == expected
+        engine.rest()
+        engine.unload()
+        first_words(engine, small_model)
+        engine.close()
+
+    on_a_thread(work)
+    assert done == ["unwire", "wire", "unwire", "unwire", "unwire", "unwire"]
+
+
+def test_a_model_that_sleeps_takes_no_memory_and_is_loaded_again_by_whatever_needs_it(small_model: Path) -> None:
+    weights = sum(file.stat().st_size for file in small_model.glob("*.safetensors")) // 2
+
+    def work() -> None:
+        engine = LocalEngine()
+        engine.sleep()  # nothing is loaded
+        engine.wake()
+        expected = first_words(engine, small_model)
+        question = ask("Hello", max_tokens=4)
+        tokens = engine.count_tokens(question)
+        loaded = mx.get_active_memory()
+        engine.sleep()
+        asleep = mx.get_active_memory()
+        assert asleep < loaded - weights
+        assert engine.count_tokens(question) == tokens, "counting needs no weights"
+        assert not engine.idle()
+        *_, end = engine.generate(question)
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == expected
+        engine.sleep()
+        engine.wake()
+        assert mx.get_active_memory() > asleep + weights
+        engine.sleep()
+        engine.unload()
+        with pytest.raises(ModelError, match="No model is loaded"):
+            engine.generate(question)
+        engine.close()
+
+    on_a_thread(work)
+
+
+def test_a_model_that_was_deleted_while_it_slept_is_an_error(small_model: Path, tmp_path: Path) -> None:
+    def work() -> None:
+        folder = shutil.copytree(small_model, tmp_path / "model")
+        engine = LocalEngine()
+        first_words(engine, folder)
+        engine.sleep()
+        shutil.rmtree(folder)
+        for _ in range(2):
+            with pytest.raises(ModelError, match="model"):
+                engine.generate(ask("Hello", max_tokens=4))
+        engine.close()
+
+    on_a_thread(work)

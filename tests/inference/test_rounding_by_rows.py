@@ -23,10 +23,9 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import share
-from tests.inference.fakes import lenient, shared_family, shared_llama
+from tests.inference.fakes import lenient, shared_family, shared_llama, tree_of_beams
 from tests.inference.families import TREES, network_of
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
-from tests.inference.prefix_trees import tree_of_beams
 from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
 
 ROWS = (1, 2, 5, 6, 16)

@@ -3,27 +3,43 @@
 import json
 from dataclasses import replace
 from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import jsonschema
+import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import (
+    THINK,
     AnswerShape,
     ChatMessage,
+    Dtype,
     FinishReason,
+    GenerationEvent,
     GenerationRequest,
     Mode,
+    PrefillProgress,
     ReplyEnd,
     Role,
+    SamplingParams,
     ShapeKind,
+    TokenEvent,
     openings,
+    own_markers,
     split_thoughts,
 )
 from rdchat.inference.decoding.reply_matcher import ThoughtLimit
+from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import ALPHABET, ask, shared_llama
+from tests.grids import share
+from tests.inference.fakes import ALPHABET, END, ask, shared_family, shared_llama
+from tests.inference.prompts.folders import changed, with_template
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.shape_models import JsonPrompts, ThinkingTokenizer, json_model, thinking_model
 
@@ -157,3 +173,193 @@ def test_a_marker_after_a_backtick_would_be_quoted() -> None:
 def test_a_limit_below_0_is_refused() -> None:
     with pytest.raises(InvalidSettingError, match="thinking-tokens"):
         limited(-1)
+
+
+PROMPT = "abcabcabc"
+FILTERS = {"temperature": 0.9, "top_p": 0.9, "top_k": 6, "min_p": 0.01, "repetition_penalty": 1.2}
+
+
+def model_of(name: str) -> LoadedModel:
+    return shared_llama() if name == "llama" else shared_family(name)
+
+
+def end_of(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(request)
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]) -> list[int]:
+    """Return what the network writes most likely, of all but some tokens: mlx-lm's own cache, no code of ours."""
+    cache = make_prompt_cache(model.network)
+    tokens = model.encode_chat(request.messages, False)
+    written = list[int]()
+    while len(written) < request.sampling.max_tokens and END not in written:
+        logits = model.network(mx.array([tokens]), cache=cache)[0, -1].tolist()
+        allowed = [-float("inf") if token in suppressed else each for token, each in enumerate(logits)]
+        tokens = [max(range(len(allowed)), key=allowed.__getitem__)]
+        written += tokens
+    return written
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_next", "gpt_oss"])
+def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None:
+    model = model_of(name)
+    request = ask(PROMPT, temperature=0, max_tokens=16)
+    usual = end_of(ChatSession(model), request).token_ids
+    suppressed = {*usual[:3], usual[-1]} | {-1, len(ALPHABET), 10**30}
+    kept = replace(model, suppressed=frozenset(suppressed))
+    expected = tuple(without(model, request, suppressed))
+    assert expected != usual
+    for mode in Mode:
+        end = end_of(ready_session(kept), replace(request, draft=settings_of(mode)))
+        assert end.token_ids == expected, mode
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_next"])
+@pytest.mark.parametrize("sampling", [{"temperature": 0.9, "top_p": 1.0}, FILTERS])
+def test_a_sampled_reply_has_none_of_them_in_any_mode(name: str, sampling: dict[str, float]) -> None:
+    model = model_of(name)
+    request = ask(PROMPT, max_tokens=20, **sampling)
+    suppressed = frozenset(end_of(ChatSession(model), request).token_ids)
+    kept = replace(model, suppressed=suppressed)
+    replies = {mode: end_of(ready_session(kept), replace(request, draft=settings_of(mode))).token_ids for mode in Mode}
+    assert len({*replies.values()}) == 1, replies
+    assert not suppressed & {*replies[Mode.OFF]}
+
+
+def test_all_tokens_suppressed_is_as_none_and_a_format_may_need_one() -> None:
+    logits = mx.array([[0.0, 3.0, 1.0], [0.0, 3.0, -mx.inf], [-mx.inf, 1.0, -mx.inf]])
+    request = ask(temperature=0)
+    for suppressed, expected in (({0, 1, 2}, [0, 0, 1]), ({1}, [2, 0, 1]), (set[int](), [1, 1, 1])):
+        for dtype in (mx.float32, mx.float16, mx.bfloat16):
+            chooser = TokenChooser(request.sampling, 1, 3, masked=True, suppressed=suppressed)
+            rows = logits.astype(dtype)
+            assert chooser.choose(rows, [1, 2, 3]).tolist() == expected
+            assert chooser.choose_quickly(rows, 1, mx.array([0, 1, 2]), 2)[0].tolist() == expected
+
+
+def test_a_format_is_kept_with_its_tokens_suppressed() -> None:
+    model = json_model()
+    request = replace(ask("list", max_tokens=60), shape=AnswerShape(ShapeKind.REGEX, '"aa"'))
+    model = replace(model, suppressed=frozenset(model.tokenizer.encode('"a')))
+    assert end_of(ChatSession(model), request).text.strip() == '"aa"'
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_models_own_stop_string_ends_a_reply_as_its_end_token_does(mode: Mode) -> None:
+    model = shared_llama()
+    request = replace(ask(PROMPT, temperature=0.9, max_tokens=20), draft=settings_of(mode))
+    whole = end_of(ready_session(model), request).text
+    stop = whole[5:8]
+    kept = replace(model, stop=(stop, "never there"))
+    events: list[GenerationEvent] = list(ready_session(kept).generate(request))
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert (end.text, end.finish_reason, end.stop) == (whole[: whole.index(stop)], FinishReason.EOS, "")
+    assert "".join(each.text for each in events if isinstance(each, TokenEvent)) + end.trailing_text == end.text
+    own = end_of(ready_session(kept), replace(request, sampling=replace(request.sampling, stop=(stop,))))
+    assert (own.token_ids, own.finish_reason, own.stop) == (end.token_ids, FinishReason.STOP_STRING, stop)
+
+
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}ENDING"
+
+
+@pytest.mark.parametrize(
+    ("ending", "in_thought"),
+    share([("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("[THINK]", True), ("a <think> b", False)], 4),
+)
+def test_the_first_event_tells_that_the_reply_begins_in_a_thought(
+    small_model: Path, tmp_path: Path, ending: str, in_thought: bool
+) -> None:
+    folder = with_template(small_model, tmp_path / "model", TEMPLATE.replace("ENDING", ending))
+    session = ChatSession(load_model(str(folder), Dtype.AUTO, lambda _: None))
+    asked = GenerationRequest((ChatMessage(Role.USER, "Hi"),), SamplingParams(temperature=0, max_tokens=1))
+    first, *_ = session.generate(asked)
+    assert isinstance(first, PrefillProgress)
+    assert first.in_thought is in_thought
+
+
+def thinks_with_tokens(tokenizer: dict[str, Any]) -> None:
+    """Make the markers of thoughts tokens in place of two words."""
+    vocabulary = tokenizer["model"]["vocab"]
+    merges = tokenizer["model"]["merges"]
+    for word, marker, parts in (("hello", "<think>", ["hell", "o"]), ("12", "</think>", ["1", "2"])):
+        merges.remove(parts)
+        number = vocabulary[marker] = vocabulary.pop(word)
+        usual = tokenizer["added_tokens"][0]
+        tokenizer["added_tokens"].append(usual | {"id": number, "content": marker})
+
+
+@pytest.fixture(scope="module")
+def thinkers(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, LoadedModel]:
+    """Models that think, by what their chat template writes before a reply."""
+    models = {}
+    for ending in ENDINGS:
+        place = tmp_path_factory.mktemp("thinker") / "model"
+        folder = with_template(small_model, place, TEMPLATE.replace("ENDING", f"|{ending}"))
+        models[ending] = load_model(changed(small_model, folder, "tokenizer.json", thinks_with_tokens), "float32")
+    return models
+
+
+ENDINGS = ("<think>\n", "<think>", "<think>\n\n</think>\n\n", "")
+HM = "<think>\nhm\n</think>\n\nThe dog"
+DOG = "The dog"
+# The beginning of a reply, its thought and answer, and whether that is known.
+BEGUN = (
+    (DOG, "", DOG, None),
+    ("The <think> dog", "", "The <think> dog", None),
+    (HM, "hm", DOG, None),
+    (f" \n{HM}", "hm", DOG, None),
+    ("<think></think>The dog", "", DOG, None),
+    ("<think>\nhm", "hm", "", None),
+    ("<think>\nhm", "hm", "", ()),
+    (HM, "hm", DOG, ((22, 29),)),
+)
+# As a template wrote the beginning.
+BEGUN_BY_TEMPLATE = (
+    ("hm", "hm", "", ()),
+    ("hm\n</think>\n\nThe dog", "hm", DOG, None),
+    ("hm</think>The dog", "hm", DOG, ((10, 17),)),
+)
+SWITCHED_OFF = [(ENDINGS[2], BEGUN_BY_TEMPLATE[0]), (ENDINGS[2], BEGUN_BY_TEMPLATE[2])]
+
+
+@pytest.mark.parametrize(
+    ("ending", "begun"), [*product(ENDINGS, BEGUN), *product(ENDINGS[:2], BEGUN_BY_TEMPLATE), *SWITCHED_OFF]
+)
+def test_a_reply_goes_on_in_its_own_thought_or_in_none(
+    thinkers: dict[str, LoadedModel], ending: str, begun: tuple[str, str, str, Any]
+) -> None:
+    text, thought, answer, spans = begun
+    model = thinkers[ending]
+    # Markers that the model wrote are known; a client's are not.
+    own = () if spans is None else own_markers(text, begun="<think>" not in text)
+    message = ChatMessage(Role.ASSISTANT, text, own, spans)
+    params = SamplingParams(temperature=1.0, max_tokens=4)
+    asked = GenerationRequest((ChatMessage(Role.USER, "Hi"), message), params, seed=2, continue_last=True)
+    ids = model.encode_request(asked)
+    written = model.decode(ids).partition("|")[2]
+    assert written.endswith(text)
+    assert written.removesuffix(text).count("<think>") + text.lstrip().startswith("<think>") <= 1
+    told = split_thoughts(written)
+    assert (told.thought, told.answer, told.open) == (thought, answer, not answer)
+    markers = [token for token in ids if token in model.prompts.control and "think" in model.prompts.control[token]]
+    typed = text.count("The <think>")
+    assert len(markers) == written.count("<think>") + written.count("</think>") - typed
+    events = [event for event in ChatSession(model).generate(asked) if isinstance(event, TokenEvent)]
+    assert {piece.is_thought for event in events for piece in event.pieces} == {not answer}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_thought_that_is_sent_beside_the_answer_stands_before_it(
+    thinkers: dict[str, LoadedModel], ending: str
+) -> None:
+    message = ChatMessage(Role.ASSISTANT, "The dog", thought="hm </think>")
+    asked = GenerationRequest((ChatMessage(Role.USER, "Hi"), message), SamplingParams(max_tokens=2), continue_last=True)
+    model = thinkers[ending]
+    ids = model.encode_request(asked)
+    assert model.decode(ids).partition("|")[2] == "<think>\nhm </think>\n</think>\n\nThe dog"
+    assert [model.prompts.control[each] for each in ids if each in model.prompts.control] == list(THINK)
+    events = [event for event in ChatSession(model).generate(asked) if isinstance(event, TokenEvent)]
+    assert not any(piece.is_thought for event in events for piece in event.pieces)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, CostModel, Part
+from rdchat.inference.auto.measuring import Measured, Measurement
 
 # Time of a plain step; only ratios matter.
 STEP_MS = 20.0
@@ -77,3 +78,11 @@ STEEP = Chip("24 % a row", {1: 1.02, 9: 2.94, MAX_ROWS: 3.1}, bubble=BUBBLE)
 # measured as calls are: what the host does is in it
 CPU = Chip("2-core CPU", {1: 1.1, 2: 1.26, 4: 1.64, 8: 1.87, 12: 2.4, 16: 1.87, MAX_ROWS: 2.87}, 0.06)
 CHIPS = (M1_MAX, M1_MAX_4_BIT, M2_ULTRA, M3_MAX, M4_PRO, M2, CLIFF, STEEP, CPU)
+
+
+def finished(measurement: Measurement) -> Measured:
+    try:
+        while True:
+            next(measurement)
+    except StopIteration as end:
+        return end.value

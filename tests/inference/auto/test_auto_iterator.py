@@ -24,9 +24,16 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
-from tests.inference.auto.automatic_replies import RandomPlanner, automatic, iterator_of, state_of
+from tests.inference.auto.automatic_replies import (
+    Known,
+    RandomPlanner,
+    automatic,
+    iterator_of,
+    reply_of,
+    reply_with_drafts,
+    state_of,
+)
 from tests.inference.auto.chips import Chip
-from tests.inference.auto.known_drafts import Known, reply_of, reply_with_drafts
 from tests.inference.auto.simulation import Drafting, Simulation
 from tests.inference.fakes import (
     ALPHABET,

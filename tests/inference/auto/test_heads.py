@@ -16,7 +16,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.machine import OtherPrograms
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
-from tests.inference.auto.measurements import finished
+from tests.inference.auto.chips import finished
 from tests.inference.fake_heads import fake_head
 from tests.inference.fakes import ask, random_drafter, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain

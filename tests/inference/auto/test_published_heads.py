@@ -12,7 +12,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic
-from tests.inference.auto.measurements import finished
+from tests.inference.auto.chips import finished
 from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
 from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.fakes import ask, shared_llama, tiny_llama

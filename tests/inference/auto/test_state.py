@@ -33,7 +33,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import share
-from tests.inference.auto.measurements import finished
+from tests.inference.auto.chips import finished
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
 from tests.inference.families import CHAINS, network_of
 

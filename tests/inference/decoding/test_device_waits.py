@@ -24,8 +24,7 @@ from rdchat.inference.verification import round_cache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
-from tests.inference.device_stand_in import MAX_BUFFERS, DeviceStandIn, DeviceTimes
-from tests.inference.device_timelines import decoding, order, waits
+from tests.inference.device_stand_in import MAX_BUFFERS, DeviceStandIn, DeviceTimes, decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near
 from tests.inference.fake_heads import fake_head
 from tests.inference.fakes import (
@@ -35,10 +34,10 @@ from tests.inference.fakes import (
     random_drafter,
     shared_family,
     shared_llama,
+    tree_of_beams,
     with_beams,
 )
 from tests.inference.plain_replies import plain
-from tests.inference.prefix_trees import tree_of_beams
 
 SLOW = DeviceTimes().scaled(100)  # so that the host is always ahead of the device
 SAMPLINGS = [{"temperature": 0}, {"temperature": 1.0}, {"temperature": 0.7, "repetition_penalty": 1.3}]

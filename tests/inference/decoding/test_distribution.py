@@ -20,7 +20,7 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.stored_heads import StoredDrafter
+from tests.inference.fakes import StoredDrafter
 
 pytestmark = pytest.mark.across_rows
 

@@ -1,12 +1,21 @@
 """The counters of a reply: one baseline, and its speed over time."""
 
+import codecs
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from tokenizers import Tokenizer, decoders, models
 
 import rdchat.inference.decoding.reply as reply_module
+from rdchat.inference.api import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding.reply import Reply, ReplyJob
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ask, tiny_llama
+from tests.inference.tokenizer_kinds import Kind, kinds
 
 _SECOND = 1_000_000_000
 
@@ -66,3 +75,117 @@ def test_the_newest_speeds_are_kept(ticks: Ticks) -> None:
         reply.add_token(3)
     speeds = reply.statistics().speeds
     assert (len(speeds), speeds[-1], speeds[-2]) == (120, 2.0, 1.0)
+
+
+NAMES = tuple(kinds())
+QUESTION = ChatMessage(Role.USER, "hm")
+# Asked, continued, and a raw text.
+ASKED = ("fresh", "continued", "raw")
+
+
+def model_of(name: str) -> LoadedModel:
+    return replace(tiny_llama(context_length=10_000), tokenizer=kinds()[name].loaded)
+
+
+MODELS = {name: model_of(name) for name in NAMES}
+TOKENS = {name: kinds()[name].tokens for name in NAMES}
+
+
+def request_of(asked: str, stop: tuple[str, ...]) -> GenerationRequest:
+    params = SamplingParams(max_tokens=5000, stop=stop)
+    if asked == "raw":
+        return GenerationRequest((), params, text="so")
+    messages = (QUESTION, ChatMessage(Role.ASSISTANT, "so")) if asked == "continued" else (QUESTION,)
+    return GenerationRequest(messages, params, continue_last=asked == "continued")
+
+
+def written(name: str, tokens: Sequence[int], asked: str, stop: tuple[str, ...] = ()) -> tuple[str, str, Reply]:
+    """Return the text of a reply of some tokens, streamed and whole."""
+    model = MODELS[name]
+    prompt = model.tokenizer.encode("so", add_special_tokens=False)
+    reply = Reply(ReplyJob.fresh(model, prompt, request_of(asked, stop)))
+    streamed = ""
+    for token in tokens:
+        streamed += reply.add_token(token).text
+        if reply.finish_reason:
+            break
+    reply.finish_reason = reply.finish_reason or FinishReason.LENGTH
+    end = reply.closing_event()
+    return streamed + end.trailing_text, end.text, reply
+
+
+def text_of(data: bytes, asked: str) -> str:
+    """Return what bytes say, but for a character at the end that is not finished and a chat's first blank."""
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
+    return text.removeprefix(" ") if asked == "fresh" else text
+
+
+def any_tokens(name: str) -> some.SearchStrategy[list[int]]:
+    """Draw tokens, of which many are parts of characters, and some the bytes of whole ones."""
+    tokens = TOKENS[name]
+    single = {data[0]: number for number, data in enumerate(tokens) if len(data) == 1}
+    assert len(single) == 256
+    partial = [number for number, data in enumerate(tokens) if data.decode("utf-8", "ignore").encode() != data]
+    whole = some.sampled_from("é€😀\n ").map(lambda character: [single[byte] for byte in character.encode()])
+    one = some.sampled_from(partial) | some.integers(0, len(tokens) - 1)
+    return some.lists(whole | one.map(lambda number: [number]), max_size=12).map(
+        lambda parts: [*chain.from_iterable(parts)]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=150, deadline=None)
+@given(data=some.data())
+def test_a_replys_text_is_that_of_its_tokens_bytes(name: str, data: some.DataObject) -> None:
+    tokens = data.draw(any_tokens(name))
+    asked = data.draw(some.sampled_from(ASKED))
+    streamed, whole, _ = written(name, tokens, asked)
+    assert streamed == whole == text_of(b"".join(TOKENS[name][token] for token in tokens), asked)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("asked", ASKED)
+def test_one_odd_byte_takes_no_other_text_with_it(name: str, asked: str) -> None:
+    """All behind it had no text, and a stop string there was not found."""
+    data = " é\n€".encode() + b"\xc3" + b" the fox" + b"\xf0\x9f" + " 漢".encode() + b"\x80\n"
+    tokens = [TOKENS[name].index(bytes([byte])) for byte in data]
+    said = " é\n€\ufffd the fox\ufffd 漢\ufffd\n".removeprefix(" " if asked == "fresh" else "")
+    streamed, whole, _ = written(name, tokens, asked)
+    assert streamed == whole == said
+    streamed, whole, _ = written(name, tokens, asked, ("ox\ufffd 漢",))
+    assert streamed == whole == said.partition("ox")[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=100, deadline=None)
+@given(data=some.data())
+def test_a_stop_string_is_found_behind_any_bytes(name: str, data: some.DataObject) -> None:
+    tokens = data.draw(any_tokens(name))
+    stop = data.draw(some.sampled_from([" ", "the", "\ufffd", "é\n", "€"]))
+    streamed, whole, reply = written(name, tokens, "continued", (stop,))
+    said = text_of(b"".join(TOKENS[name][token] for token in tokens), "continued")
+    assert streamed == whole == said.split(stop)[0]
+    kept = b"".join(TOKENS[name][token] for token in reply.token_ids)
+    assert said.startswith(text_of(kept, "continued"))
+    assert (reply.finish_reason is FinishReason.STOP_STRING) == (stop in said)
+
+
+# Decoders whose blanks depend on the tokens beside.
+NEIGHBOURS = {
+    "words": (decoders.WordPiece("##"), ["the", "fox", "##es", ".", "n't"]),
+    "ends of words": (decoders.BPEDecoder("</w>"), ["the</w>", "f", "ox</w>", ".</w>", "a</w>"]),
+}
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+@settings(max_examples=50, deadline=None)
+@given(tokens=some.lists(some.integers(0, 4), max_size=8).map(lambda rest: [0, *rest]))
+def test_blanks_that_depend_on_the_token_before_are_the_tokenizers(name: str, tokens: list[int]) -> None:
+    decoder, spelled = NEIGHBOURS[name]
+    vocabulary = {text: number for number, text in enumerate([*spelled, "[UNK]"])}
+    own = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    own.decoder = decoder
+    model = replace(tiny_llama(), tokenizer=Kind(own, str.encode).loaded)
+    reply = Reply(ReplyJob.fresh(model, [1], request_of("fresh", ())))
+    streamed = "".join(reply.add_token(token).text for token in tokens)
+    assert streamed == own.decode(tokens).removeprefix(" ")

@@ -17,10 +17,9 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import pairs, share
-from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
+from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama, tree_of_beams
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, cancelling, check_same, drafted, plain
-from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = pytest.mark.across_rows
 

@@ -19,8 +19,7 @@ from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
-from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes
-from tests.inference.device_timelines import decoding, order, waits
+from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes, decoding, order, waits
 from tests.inference.drafting.heads.block_drafters import KINDS, stored_block
 from tests.inference.drafting.heads.eagle3_heads import bound
 from tests.inference.drafting.heads.mtp_targets import GOLDEN, golden_folder, golden_target

@@ -19,8 +19,8 @@ from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Out
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
+from tests.inference.fakes import StoredDrafter
 from tests.inference.plain_replies import plain
-from tests.inference.stored_heads import StoredDrafter
 
 pytestmark = pytest.mark.across_rows
 

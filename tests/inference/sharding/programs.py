@@ -1,8 +1,5 @@
 """Programs of ranks in tests, and how they are started: `python -m tests.inference.sharding.programs`."""
 
-import rdchat.inference.blas  # noqa: F401  before MLX
-
-# isort: split
 import json
 import os
 import socket
@@ -14,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 import psutil
 
+import rdchat.inference.blas  # noqa: F401  before MLX
 from rdchat.errors import ModelError
 from rdchat.inference.api import (
     ChatMessage,
@@ -47,6 +45,9 @@ from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
 from tests.inference.families import HYBRIDS, TREES, network_of
 from tests.inference.plain_replies import drafted
 from tests.inference.ready_drafters import ready_session, settings_of
+
+# isort: split
+
 
 ROOT = Path(__file__).parents[3]
 # Of processes that should have ended long before.
@@ -318,3 +319,15 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
 if __name__ == "__main__":
     result = globals()[sys.argv[1]](*json.loads(sys.argv[2]))
     sys.stdout.write(json.dumps(result))
+
+
+class StandIn(NamedTuple):
+    """The first rank of so many."""
+
+    ranks: int
+
+    def size(self) -> int:
+        return self.ranks
+
+    def rank(self) -> int:
+        return 0

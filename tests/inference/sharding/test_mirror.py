@@ -17,8 +17,7 @@ from tests.grids import share
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
 from tests.inference.plain_replies import drafted, plain
-from tests.inference.sharding.programs import conversation, difference
-from tests.inference.sharding.stand_ins import StandIn
+from tests.inference.sharding.programs import StandIn, conversation, difference
 
 FAMILIES = TREES | CHAINS | HYBRIDS | FED_AGAIN
 

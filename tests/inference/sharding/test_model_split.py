@@ -14,7 +14,7 @@ from rdchat.inference.api import Dtype, MemoryNeed, MemoryRoom, each_need, macs_
 from rdchat.inference.sharding.model_split import Split, part_of, shard, split_of
 from rdchat.inference.sharding.rank_messages import join
 from tests.inference.families import COMMON, HYBRIDS, TREES, network_of
-from tests.inference.sharding.stand_ins import StandIn
+from tests.inference.sharding.programs import StandIn
 
 GIGABYTE = 2**30
 

@@ -10,8 +10,7 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.training_run import evaluate, pooled
 from tests.clocks import ManualClock
-from tests.inference.fakes import ALPHABET, tiny_llama
-from tests.inference.stored_heads import StoredDrafter
+from tests.inference.fakes import ALPHABET, StoredDrafter, tiny_llama
 
 PROMPTS = [Prompt("hello there"), Prompt("abc abc abc")]
 

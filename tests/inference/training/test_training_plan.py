@@ -29,9 +29,8 @@ from rdchat.inference.verification.device import MemoryRoom
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share
-from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, StoredDrafter, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
-from tests.inference.stored_heads import StoredDrafter
 from tests.time_limits import at_most
 
 LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 1408  # keys and values of two layers, of two heads of 8 numbers, of 4 bytes each

@@ -17,9 +17,8 @@ from rdchat.inference.verification.prefix_caches import PrefixCaches
 from rdchat.inference.verification.round_cache import RoundKVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
-from tests.inference.fakes import shared_family, shared_llama
+from tests.inference.fakes import shared_family, shared_llama, tree_of_beams
 from tests.inference.image_prompts import Image, ImagePrompt, alone, fresh, prompts, read
-from tests.inference.prefix_trees import tree_of_beams
 
 pytestmark = pytest.mark.across_rows
 

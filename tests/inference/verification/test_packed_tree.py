@@ -2,9 +2,12 @@
 
 import mlx.core as mx
 import numpy as np
+import pytest
 
 from rdchat.inference.decoding.draft import accepted_path
-from rdchat.inference.verification.verifier import PackedTree, PrefixTree
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.verifier import PackedTree, PrefixTree, Verifier
+from tests.inference.fakes import tiny_llama, tree_of_beams
 
 
 def test_the_worked_example_of_from_parents() -> None:
@@ -80,3 +83,92 @@ def test_nodes_behind_the_last_leaf_repeat_it() -> None:
         assert (after.parents[same:] == before.parents[last]).all()
         chosen = before.tokens[np.minimum(np.arange(size) + 1, size - 1)]  # the likeliest path
         assert accepted_path(after, chosen) == [node for node in accepted_path(before, chosen) if node < same]
+
+
+def test_the_worked_example_of_the_docstring() -> None:
+    tree = tree_of_beams([[5, 7, 8], [5, 7, 9]])
+    assert tree.tokens.tolist() == [5, 7, 8, 9]
+    assert tree.parents.tolist() == [-1, 0, 1, 1]
+    assert tree.depths.tolist() == [0, 1, 2, 2]
+    assert tree.ancestors().astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
+
+
+def test_equal_tokens_below_different_parents_stay_apart() -> None:
+    tree = tree_of_beams([[1, 2, 9], [1, 3, 9], [1, 2, 9]])
+    assert tree.tokens.tolist() == [1, 2, 9, 3, 9]
+    assert tree.parents.tolist() == [-1, 0, 1, 0, 3]
+
+
+def test_random_beams_are_paths_of_the_tree_and_no_two_siblings_are_alike() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        beams = rng.integers(0, 4, size=(rng.integers(1, 9), rng.integers(1, 9)))
+        beams[:, 0] = 3
+        tree = tree_of_beams(beams.tolist())
+        leaves = set(range(len(tree))) - set(tree.parents.tolist())
+        paths = {tuple(tree.tokens[tree.ancestors()[leaf]].tolist()) for leaf in leaves}
+        assert paths == set(map(tuple, beams.tolist()))
+        assert (tree.parents[1:] < np.arange(1, len(tree))).all()
+        assert (tree.depths[1:] == tree.depths[tree.parents[1:]] + 1).all()
+        assert len(set(zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True))) == len(tree)
+        assert tree.is_chain == (len(tree) == beams.shape[1])
+
+
+PROMPT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+TREES = {"tree": [[3, 4, 5], [3, 4, 6], [3, 7, 8]], "chain": [[3, 4, 5, 6]]}
+
+
+@pytest.mark.across_rows
+def test_the_worked_example_of_padded() -> None:
+    padded = PackedTree.pack(tree_of_beams([[5, 7], [5, 8]])).padded(5)
+    assert padded.tokens.tolist() == [5, 7, 8, 5, 5]
+    assert padded.parents.tolist() == [-1, 0, 0, -1, -1]
+    assert padded.depths.tolist() == [0, 1, 1, 0, 0]
+    assert padded.ancestors is not None
+    assert np.array(padded.ancestors).astype(int).tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 0, 1, 0, 0],
+        [0, 0, 0, 1, 0],
+        [0, 0, 0, 0, 1],
+    ]
+    chain = PackedTree.chain(mx.array([5, 7])).padded(4)
+    assert (chain.ancestors, chain.depths.tolist()) == (None, [0, 1, 2, 3])
+
+
+@pytest.mark.across_rows
+@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize("beams", TREES.values(), ids=TREES.keys())
+def test_logits_and_cache_are_those_of_the_tree_alone(beams: list[list[int]], window: int | None) -> None:
+    model = tiny_llama(sliding_window=window)
+    tree = tree_of_beams(beams)
+    found = []
+    for rows in (0, len(tree), 16):
+        cache = KVCache(model.network)
+        mx.eval(model.network(mx.array([PROMPT]), cache=cache.layers))
+        cache.tokens = list(PROMPT)
+        verifier = Verifier(model, cache)
+        first = verifier.verify(PackedTree.pack(tree), rows)
+        path = [0, 1 if tree.is_chain else 4]
+        verifier.commit(tree.tokens[path].tolist(), path)
+        assert cache.tokens == [*PROMPT, *tree.tokens[path].tolist()]
+        assert {layer.offset for layer in cache.layers} == {len(PROMPT) + 2}
+        second = verifier.verify(PackedTree.pack(tree), rows)
+        found.append([np.array(array) for v in (first, second) for array in (v.logits, v.hidden)])
+    assert [array.shape[0] for array in found[2]] == [len(tree)] * 4
+    for padded in found[1:]:
+        for one, other in zip(found[0], padded, strict=True):
+            assert np.abs(one - other).max() < 1e-5
+
+
+@pytest.mark.across_rows
+def test_no_padding_row_is_ever_accepted() -> None:
+    """It holds the root's token and stands at the root's depth, as a child of nothing."""
+    packed = PackedTree.pack(tree_of_beams(TREES["tree"])).padded(12)
+    host = packed.fetch()
+    assert len(host) == 12
+    for token in range(20):
+        assert max(accepted_path(host, np.full(12, token))) < 6
+    assert np.array(packed.ancestors)[:6, 6:].sum() == 0
+    assert (np.array(packed.ancestors)[6:] == np.eye(12, dtype=bool)[6:]).all()
+    assert packed.padded(4) is packed

@@ -23,7 +23,7 @@ from rdchat.inference.verification.round_cache import (
 )
 from rdchat.inference.verification.verifier import PrefixTree
 from tests.grids import share
-from tests.inference.prefix_trees import tree_of_beams
+from tests.inference.fakes import tree_of_beams
 
 HEADS = 2
 WIDTH = 64

@@ -22,9 +22,9 @@ from rdchat.inference.verification.state_round import TreePaths
 from rdchat.inference.verification.tree_recurrences import MAX_DEPTH, decayed_state
 from rdchat.inference.verification.verifier import PackedTree, PrefixTree
 from tests.grids import grid, share
+from tests.inference.fakes import tree_of_beams
 from tests.inference.families import HYBRIDS, VOCABULARY, network_of
-from tests.inference.launches import launches
-from tests.inference.prefix_trees import tree_of_beams
+from tests.inference.graphs import launches
 
 PROMPT = [5, 9, 17, 3, 8, 21, 2]
 BEAMS = [[4, 7, 9, 11], [4, 7, 12, 6], [4, 8, 13, 14], [4, 8, 13, 15]]

@@ -13,7 +13,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.stored_heads import StoredDrafter
+from tests.inference.fakes import StoredDrafter
 
 CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
 

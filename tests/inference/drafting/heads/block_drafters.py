@@ -20,8 +20,7 @@ from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
-from tests.inference.fakes import tiny_llama, with_beams
-from tests.inference.stored_heads import StoredBlockHead
+from tests.inference.fakes import StoredBlockHead, tiny_llama, with_beams
 
 KINDS: list[dict[str, Any]] = [
     {},

@@ -23,7 +23,7 @@ from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.automatic_replies import automatic
-from tests.inference.auto.measurements import finished
+from tests.inference.auto.chips import finished
 from tests.inference.drafting.heads.assistant_targets import WINDOW, assistant_folder, shared_gemma, stored
 from tests.inference.fakes import CharacterTokenizer, ask, chains_only, with_beams
 from tests.inference.plain_replies import drafted_by_beams, plain
