@@ -1,5 +1,9 @@
 """Checks the results of a failing device: `python -m tests.inference.failing_child CHECK FOLDER`."""
 
+import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+
+# isort: split
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,10 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
-
-# isort: split
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import DeviceError, ModelError
@@ -34,12 +36,69 @@ from tests.inference.auto.automatic_replies import RandomPlanner
 from tests.inference.drafting.heads.eagle3_heads import bound
 from tests.inference.fakes import ALPHABET, ask, positions, random_drafter, tiny_llama
 from tests.inference.harmed_drafters import HarmedHead
-from tests.inference.test_failing_reads import Failure, failing_array, let_fail
 
 _SAID = "Unable to read from file"
 _TRIES = 9  # of a case; see `test_failing_reads`
 
 # Replies
+
+
+def failing_array(folder: Path, shape: tuple[int, ...] = ()) -> mx.array:
+    """Return a lazy array of zeros; whoever waits for it is told of an error, and finds numbers in it afterwards."""
+    path = folder / "array.safetensors"
+    path.unlink(missing_ok=True)  # another file than that of an array before
+    mx.save_safetensors(str(path), {"zeros": mx.zeros(shape)})
+    held = mx.load(str(path))
+    assert isinstance(held, dict)
+    os.truncate(path, 8)
+    return held["zeros"]
+
+
+class Failure:
+    """Lets one of the arrays that it is given fail.
+
+    Attributes:
+        calls_left: Arrays until that one; None for never again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.calls_left: int | None = None
+        self._folder = folder
+
+    def __call__(self, array: mx.array) -> mx.array:
+        if self.calls_left == 0:
+            self.calls_left = None
+            return array + failing_array(self._folder)
+        if self.calls_left is not None:
+            self.calls_left -= 1
+        return array
+
+
+class _FailingEmbedding(nn.Module):
+    """Embeds tokens; where it fails, so does all that is computed from them, rows of a KV cache included."""
+
+    def __init__(self, embedding: nn.Embedding, failure: Failure) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self._failure = failure
+
+    def __call__(self, tokens: mx.array) -> mx.array:
+        return self._failure(self.embedding(tokens))
+
+    def as_linear(self, hidden: mx.array) -> mx.array:
+        logits: mx.array = self.embedding.as_linear(hidden)
+        return logits
+
+    @property
+    def weight(self) -> mx.array:
+        weight: mx.array = self.embedding.weight
+        return weight
+
+
+def let_fail(model: LoadedModel, failure: Failure) -> None:
+    """Have a small llama's embeddings fail when they are told to."""
+    inner = model.network.model
+    inner.embed_tokens = _FailingEmbedding(inner.embed_tokens, failure)
 
 
 def _session(mode: str, failure: Failure, who: str) -> ChatSession:

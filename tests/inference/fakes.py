@@ -1,6 +1,6 @@
 """Small real networks and drafters with random weights, and tokenizers of one character a token, for quick tests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -19,13 +19,17 @@ from rdchat.inference.api import (
     ChatMessage,
     DraftKind,
     DraftSettings,
+    GenerationEvent,
     GenerationRequest,
     Mode,
     ModelInfo,
+    ReplyEnd,
     Role,
     SamplingParams,
+    TokenEvent,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import BoundRecurrentHead, published
 from rdchat.inference.drafting.head_drafter import HeadModel
@@ -273,3 +277,20 @@ class StoredBlockHead:
 
     def bind(self, model: LoadedModel, bits: int | None = None) -> BoundBlockHead:
         return BoundBlockHead(self.config, self.weights, self.vocabulary, model, bits)
+
+
+def job_of(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
+    """Return the job of a request, with a cache of its own."""
+    return ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+
+
+def reply_end(events: Iterable[GenerationEvent]) -> ReplyEnd:
+    """Return the last event of a reply."""
+    *_, end = events
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def token_events(events: Iterable[GenerationEvent]) -> list[TokenEvent]:
+    """Return the events of a reply's tokens."""
+    return [event for event in events if isinstance(event, TokenEvent)]

@@ -18,7 +18,7 @@ from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic
-from tests.inference.fakes import ALPHABET, ask, random_drafter
+from tests.inference.fakes import ALPHABET, ask, random_drafter, reply_end
 from tests.inference.plain_replies import drafted
 
 
@@ -71,8 +71,7 @@ def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[
 
 def _in_rounds(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> ReplyEnd:
     events, cache = drafted(model, request, drafter)
-    end = events[-1]
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(events)
     assert cache.tokens == [*model.encode_chat(request.messages, False), *end.token_ids][: len(cache.tokens)]
     return end
 
@@ -99,9 +98,7 @@ def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
 
 def _automatically(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
     events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE))
-    end = events[-1]
-    assert isinstance(end, ReplyEnd)
-    return end
+    return reply_end(events)
 
 
 _REPLIES: dict[Mode, Callable[[LoadedModel, GenerationRequest], ReplyEnd]] = {

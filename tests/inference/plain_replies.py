@@ -8,7 +8,6 @@ import mlx.core as mx
 
 from rdchat.inference.api import BeamShape, GenerationEvent, GenerationRequest, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.draft import Drafter
-from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
@@ -16,7 +15,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference import rounding
-from tests.inference.fakes import ScriptedDrafter, with_beams
+from tests.inference.fakes import ScriptedDrafter, job_of, reply_end, with_beams
 
 SAMPLINGS: list[dict[str, float]] = [
     {"temperature": 0},
@@ -42,15 +41,14 @@ def plain(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
     told = _said.setdefault(model.hooks, {})
     key = (request, model.info.context_length, str(mx.default_device()), tuple(rounding.active))
     if key not in told:
-        *_, end = ChatSession(model).generate(request)
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(ChatSession(model).generate(request))
         told[key] = end
     return told[key]
 
 
 def drafted(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> tuple[list[GenerationEvent], KVCache]:
     """Return the events of a new chat's reply, drafted in rounds, and the KV cache that it leaves."""
-    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    job = job_of(model, request)
     return list(ReplyIterator(job, drafter)), job.cache
 
 
@@ -59,8 +57,7 @@ def check_same(model: LoadedModel, request: GenerationRequest, width: int, lengt
     expected = plain(model, request)
     whole = plain(model, unended(request)).token_ids  # what a drafter may well draft beyond the end
     events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length))
-    end = events[-1]
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(events)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
     prompt = model.encode_chat(request.messages, False)
     assert cache.tokens == [*prompt, *end.token_ids][: len(cache.tokens)]

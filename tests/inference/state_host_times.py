@@ -10,9 +10,10 @@ from statistics import median
 from typing import Any
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+from tests.inference.fakes import reply_end
 
 # isort: split
-from rdchat.inference.api import DraftKind, ReplyEnd
+from rdchat.inference.api import DraftKind
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession
@@ -41,8 +42,7 @@ def host_times() -> None:
         model = loaded(network_of(module, {**changed, "vocab_size": len(ALPHABET)}))
         request = ask(seed=5, max_tokens=HOST_TOKENS, temperature=0)
         prompt = model.encode_chat(request.messages, False)
-        *_, plain = ChatSession(model).generate(request)
-        assert isinstance(plain, ReplyEnd)
+        plain = reply_end(ChatSession(model).generate(request))
         reply = list(plain.token_ids)
         for kind, width in ((None, 0), *((way, 3 if way is DraftKind.TREE else 1) for way in WAYS)):
             model.hooks.states.recorded = kind is not DraftKind.FED_AGAIN

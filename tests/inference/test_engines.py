@@ -2,8 +2,6 @@
 
 import gc
 import shutil
-import subprocess
-import sys
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -16,10 +14,8 @@ from rdchat.errors import ModelError
 from rdchat.inference import local_engine
 from rdchat.inference.api import (
     DraftSettings,
-    Dtype,
     Mode,
     PrefixCacheFacts,
-    ReplyEnd,
     ranked_address,
     ranked_model,
     remote_address,
@@ -28,8 +24,8 @@ from rdchat.inference.api import (
 from rdchat.inference.engines import ChosenEngine
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.verification import device
-from tests.inference.fakes import ask
-from tests.inference.threads import on_a_thread
+from tests.inference.fakes import ask, reply_end
+from tests.inference.threads import load_silently, on_a_thread
 
 
 @pytest.mark.parametrize("model", ["qwen", "mlx-community/Qwen3-8B-4bit", "a:b/c"])
@@ -86,7 +82,7 @@ def test_another_kind_of_model_is_loaded_after_the_old_one_is_freed(calls: list[
     engine = ChosenEngine()
     engine.prefix_caches(7)
     for model in ("m", "n", "remote:s/m", None, "ranks:a,b:m"):
-        engine.load(model, Dtype.AUTO, lambda _: None)
+        load_silently(engine, model)
     engine.close()
     assert calls == [
         *("local keeps 7", "local loads m", "local loads n"),
@@ -105,9 +101,8 @@ class Label(str):
 
 
 def first_words(engine: LocalEngine, model: Path) -> tuple[int, ...]:
-    engine.load(str(model), Dtype.AUTO, lambda _: None)
-    *_, end = engine.generate(ask("Hello", max_tokens=4))
-    assert isinstance(end, ReplyEnd)
+    load_silently(engine, model)
+    end = reply_end(engine.generate(ask("Hello", max_tokens=4)))
     return end.token_ids
 
 
@@ -147,47 +142,21 @@ def test_an_engine_works_after_another_was_closed_on_its_thread(small_model: Pat
     assert first_words(LocalEngine(), small_model) == first
 
 
-TWO_THREADS = """
-import ctypes, threading
-
-def compile_for_good():
-    import rdchat.inference.blas
-    import mlx.core as mx
-    compiled = mx.compile(lambda x: {f"times {n}": n * x for n in range(3)})
-    compiled(mx.ones(1))
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(compiled))
-
-def test_mlx_is_imported_on_another_thread_and_used_on_this_one():
-    worker = threading.Thread(target=compile_for_good)
-    worker.start()
-    worker.join()
-    compile_for_good()
-"""
-
-
-@pytest.mark.slow
-def test_a_test_run_ends_in_good_order_where_another_thread_imported_mlx(tmp_path: Path) -> None:
-    (tmp_path / "test_two_threads.py").write_text(TWO_THREADS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "1 passed" in done.stdout
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.slow
 def test_a_model_that_is_let_go_of_needs_no_collector(small_model: Path) -> None:
     """In the app the collector runs on another thread, and the next model may not fit beside the last."""
     engine = LocalEngine()
     gc.collect()
     before = mx.get_active_memory()
-    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+    load_silently(engine, small_model)
     for mode in Mode:
-        *_, end = engine.generate(replace(ask("Hello hello hello", max_tokens=8), draft=DraftSettings(mode=mode)))
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(
+            engine.generate(replace(ask("Hello hello hello", max_tokens=8), draft=DraftSettings(mode=mode)))
+        )
     del end
     loaded = mx.get_active_memory()
     with pytest.raises(ModelError):
-        engine.load("/nowhere", Dtype.AUTO, lambda _: None)
+        load_silently(engine, "/nowhere")
     assert mx.get_active_memory() - before < 0.1 * (loaded - before)
 
 
@@ -206,8 +175,7 @@ def test_a_resting_engine_is_wired_again_for_the_next_reply(small_model: Path, m
         engine.rest()
         engine.rest()
         assert not engine.idle()
-        *_, end = engine.generate(ask("Hello", max_tokens=4))
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(engine.generate(ask("Hello", max_tokens=4)))
         assert end.token_ids == expected
         engine.rest()
         engine.unload()
@@ -234,8 +202,7 @@ def test_a_model_that_sleeps_takes_no_memory_and_is_loaded_again_by_whatever_nee
         assert asleep < loaded - weights
         assert engine.count_tokens(question) == tokens, "counting needs no weights"
         assert not engine.idle()
-        *_, end = engine.generate(question)
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(engine.generate(question))
         assert end.token_ids == expected
         engine.sleep()
         engine.wake()

@@ -20,7 +20,7 @@ from tests.grids import pairs, share
 from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
 from tests.inference.drafting.draft_pairs import shared_near
 from tests.inference.drafting.heads.block_drafters import XPRESS, written_block
-from tests.inference.fakes import ALPHABET, ask, positions, shared_llama, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, positions, reply_end, shared_llama, tiny_llama
 from tests.inference.metal_words import WORDS
 from tests.inference.plain_replies import plain
 
@@ -112,8 +112,7 @@ def test_whichever_evaluation_fails_the_text_is_right_and_the_next_reply_is_a_fr
             assert written == list(whole.token_ids[: len(written)])
             if device.left is not None:  # the reply had no further evaluation
                 break
-            *_, end = session.generate(request)
-            assert isinstance(end, ReplyEnd)
+            end = reply_end(session.generate(request))
             assert (end.token_ids, end.text) == (whole.token_ids, whole.text)
             assert positions(session.cache) == len(session.cache.tokens)
             session.drop_caches()

@@ -12,7 +12,7 @@ from rdchat.inference.drafting.lookup_index import max_nodes
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 from tests.grids import share
-from tests.inference.fakes import ALPHABET, ask, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, reply_end, tiny_llama
 
 CHEAP_16 = {1: 1.0, 2: 3.0, 15: 3.0, 16: 2.0, 17: 4.0, MAX_ROWS: 6.0}
 DEAR = {rows: float(rows) for rows in range(1, MAX_ROWS + 1)}
@@ -41,8 +41,7 @@ def session_with(calls: dict[int, float]) -> ChatSession:
 
 
 def reply(session: ChatSession, settings: DraftSettings) -> ReplyEnd:
-    *_, end = session.generate(replace(ask("abcabcabcabc", temperature=0, max_tokens=30), draft=settings))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(session.generate(replace(ask("abcabcabcabc", temperature=0, max_tokens=30), draft=settings)))
     assert end.mode is settings.mode
     return end
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api import BeamShape, GenerationRequest, Mode, ReplyEnd
+from rdchat.inference.api import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.decoding import reductions
 from rdchat.inference.decoding.reply import ReplyJob
@@ -29,7 +29,17 @@ from tests.inference.drafting.heads.block_drafters import KINDS as BLOCKS
 from tests.inference.drafting.heads.block_drafters import stored_block
 from tests.inference.drafting.heads.eagle3_heads import bound
 from tests.inference.drafting.heads.mtp_targets import CASES, golden_folder, golden_target
-from tests.inference.fakes import ALPHABET, ask, loaded, random_drafter, shared_family, tiny_llama, with_beams
+from tests.inference.fakes import (
+    ALPHABET,
+    ask,
+    job_of,
+    loaded,
+    random_drafter,
+    reply_end,
+    shared_family,
+    tiny_llama,
+    with_beams,
+)
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.graphs import Node, graph_of, noted_graphs
 
@@ -47,7 +57,7 @@ Begin = Callable[[LoadedModel, GenerationRequest], ReplyIterator]
 
 
 def _job(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
-    return ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    return job_of(model, request)
 
 
 def _plain(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
@@ -117,8 +127,7 @@ def test_metal_has_all_that_a_reply_computes(mode: str, sampling: str) -> None:
     request = ask("abcabcabc", seed=5, max_tokens=tokens, **SAMPLINGS[sampling])
     request = replace(request, draft=replace(request.draft, trace=True))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
-        *_, end = MODES[mode][1](model, request)
-    assert isinstance(end, ReplyEnd)
+        end = reply_end(MODES[mode][1](model, request))
     assert len(end.token_ids) == tokens
     assert end.statistics.rounds > 0 or mode == "plain"
     assert "Matmul" in {node.name for node in found}
@@ -134,8 +143,7 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     job = _job(model, ask(max_tokens=5, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
-        *_, end = ReplyIterator(job, drafter)
-    assert isinstance(end, ReplyEnd)
+        end = reply_end(ReplyIterator(job, drafter))
     assert end.statistics.drafted > 0
     _check(found)
 
@@ -148,8 +156,7 @@ def test_metal_has_all_that_gemmas_assistant_computes(clusters: int, tmp_path: P
     job = _job(model, ask(max_tokens=8, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
-        *_, end = ReplyIterator(job, drafter)
-    assert isinstance(end, ReplyEnd)
+        end = reply_end(ReplyIterator(job, drafter))
     assert end.statistics.drafted > 0
     _check(found)
 

@@ -15,7 +15,7 @@ from rdchat.inference.training.data_maker import check_batched_decoding
 from rdchat.inference.verification import capability
 from rdchat.inference.verification.device import is_device_error
 from rdchat.inference.verification.target import PrefillPace
-from tests.grids import grid, share
+from tests.grids import share
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
 from tests.inference.metal_words import FAILED, WORDS
 from tests.inference.plain_replies import plain
@@ -30,6 +30,9 @@ STOPPED = {
     "InnocentVictim": "Discarded (victim of GPU error/recovery) "
     "(00000005:kIOGPUCommandBufferCallbackErrorInnocentVictim)",
 }
+
+
+INTERNAL = FAILED + "Internal Error (0000000e:Internal Error)"
 
 
 class Device:
@@ -69,33 +72,6 @@ def write(session: ChatSession, request: GenerationRequest, text: list[str]) -> 
             text.append(event.trailing_text)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "calls"), grid([Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20], one_in=4)
-)  # while the prompt is read, and while the reply is written
-@pytest.mark.across_rows
-def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
-    device: Device, mode: Mode, calls: int
-) -> None:
-    model = shared_llama()
-    request = ask("abcabcabcabcabcabc", temperature=0.7, max_tokens=40)
-    whole = plain(model, request).text
-    session = ChatSession(model)
-    drafted = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(mode))
-    model.capability  # noqa: B018  tried beforehand, so that calls are those of the reply
-    written = list[str]()
-    again = list[str]()
-    device.calls_left = calls
-    with pytest.raises(OutOfMemoryError, match=r"There was not enough memory for this reply\. Close other apps"):
-        write(session, drafted, written)
-    assert whole.startswith("".join(written))
-    assert bool(written) == (calls == 20)
-    assert session.cache.tokens == []
-    assert positions(session.cache) == 0
-    write(session, drafted, again)
-    assert "".join(again) == whole
-
-
 def test_the_caches_of_other_chats_make_room(device: Device) -> None:
     session = ChatSession(shared_llama(), cache_bytes=2**30)
     for prompt in ("one", "two"):
@@ -105,13 +81,6 @@ def test_the_caches_of_other_chats_make_room(device: Device) -> None:
     with pytest.raises(OutOfMemoryError):
         write(session, ask("three", max_tokens=30), [])
     assert session.caches.facts.count == 0
-
-
-def test_a_model_that_cannot_be_run_for_want_of_memory_is_said_plainly(device: Device) -> None:
-    session = ChatSession(tiny_llama())
-    device.calls_left = 0
-    with pytest.raises(OutOfMemoryError, match="There was not enough memory to run tiny"):
-        session.warm_up()
 
 
 class UntimedPace(PrefillPace):
@@ -153,20 +122,17 @@ def test_work_that_the_system_stopped_can_be_tried_again(device: Device, name: s
 
 @pytest.mark.parametrize(
     ("words", "error"),
-    [("Internal Error (0000000e:Internal Error)", DeviceError), (STOPPED["Hang"], DeviceStoppedError)],
+    [(WORDS, OutOfMemoryError), (INTERNAL, DeviceError), (FAILED + STOPPED["Hang"], DeviceStoppedError)],
 )
 def test_a_model_that_the_device_fails_to_run_is_said_plainly(
     device: Device, words: str, error: type[DeviceError]
 ) -> None:
     session = ChatSession(tiny_llama())
-    device.words = FAILED + words
+    device.words = words
     device.calls_left = 0
     with pytest.raises(error, match="to run tiny") as raised:
         session.warm_up()
     assert type(raised.value) is error
-
-
-INTERNAL = FAILED + "Internal Error (0000000e:Internal Error)"
 
 
 @pytest.mark.parametrize("words", [WORDS, FAILED + STOPPED["Timeout"], INTERNAL])

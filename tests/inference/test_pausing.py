@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rdchat.inference import session
-from rdchat.inference.api import GenerationEvent, GenerationRequest, Mode, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api import GenerationEvent, GenerationRequest, Mode, PrefillProgress, ReplyEnd
 from rdchat.inference.decoding import ledger, reply, reply_iterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
-from tests.inference.fakes import ask, positions, shared_family, shared_llama
+from tests.inference.fakes import ask, positions, reply_end, shared_family, shared_llama, token_events
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
@@ -33,9 +33,8 @@ OTHER = "another chat in between abcabcabc"
 
 def said(events: list[GenerationEvent]) -> tuple[list[tuple[int, int, str]], ReplyEnd]:
     """Return the tokens with their pieces of text, and the end."""
-    end = events[-1]
-    assert isinstance(end, ReplyEnd)
-    return [(e.index, e.token_id, e.text) for e in events if isinstance(e, TokenEvent)], end
+    end = reply_end(events)
+    return [(e.index, e.token_id, e.text) for e in token_events(events)], end
 
 
 def paused_each_time(
@@ -48,8 +47,7 @@ def paused_each_time(
         events.append(event)
         if (other := between(len(events))) is not None and not isinstance(event, ReplyEnd):
             with running.paused():
-                *_, end = chat.generate(other)
-            assert isinstance(end, ReplyEnd)
+                end = reply_end(chat.generate(other))
             assert end.token_ids == plain(chat.model, replace(other, draft=ask().draft, partition="")).token_ids
     return events
 
@@ -70,8 +68,7 @@ def test_paused_at_every_token_it_is_the_same_reply(sampling: dict[str, Any], mo
     assert (counted.prompt_tokens, counted.generated_tokens) == (whole.statistics.prompt_tokens, len(end.token_ids))
     assert positions(chat.cache) == len(chat.cache.tokens), "of the last reply in between"
     following = replace(asked, seed=5)
-    *_, last = chat.generate(following)
-    assert isinstance(last, ReplyEnd)
+    last = reply_end(chat.generate(following))
     assert last.token_ids == plain(model, replace(following, draft=ask().draft)).token_ids
 
 

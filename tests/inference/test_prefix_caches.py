@@ -12,7 +12,6 @@ import pytest
 from rdchat.inference.api import (
     ChatMessage,
     DraftSettings,
-    Dtype,
     FinishReason,
     GenerationRequest,
     Mode,
@@ -26,9 +25,10 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_caches import PrefixCaches, usual_limit
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
-from tests.inference.fakes import ask, positions, shared_family, shared_llama
+from tests.inference.fakes import ask, positions, reply_end, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
+from tests.inference.threads import load_silently
 
 pytestmark = pytest.mark.across_rows
 
@@ -247,8 +247,7 @@ def test_one_is_kept_whatever_its_size_and_the_others_make_room_for_one_that_gro
 
 
 def answer(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(asked)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(session.generate(asked))
     expected = replace(asked, draft=DraftSettings(Mode.OFF), partition="")
     assert end.token_ids == plain(session.model, expected).token_ids
     return end
@@ -312,7 +311,7 @@ def test_the_engine_tells_their_size_and_keeps_the_limit_for_the_next_model(smal
     engine = LocalEngine()
     assert engine.prefix_caches().limit_bytes == usual_limit()
     assert engine.prefix_caches(5000).limit_bytes == 5000
-    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+    load_silently(engine, small_model)
     list(engine.generate(ask(max_tokens=3)))
     facts = engine.prefix_caches()
     assert (facts.count, facts.limit_bytes) == (1, 5000)

@@ -27,14 +27,13 @@ from rdchat.inference.api import (
     Role,
     SamplingParams,
     StoppedError,
-    TokenEvent,
 )
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision.image_rows import TowerInput
 from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, small_blocks
-from tests.inference.fakes import ALPHABET, shared_family, shared_llama
+from tests.inference.fakes import ALPHABET, shared_family, shared_llama, token_events
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_models import picture, seeing_folder
@@ -187,15 +186,15 @@ class Walk:
                 elif len(events) == at and draw.random() < 0.3:
                     running.update(replace(request.draft, draft_tokens=draw.randint(1, 6), profile=True))
         self._compare(events, expected)
-        said = "".join(event.text for event in events if isinstance(event, TokenEvent))
+        said = "".join(event.text for event in token_events(events))
         if request.continue_last:
             chat[-1] = replace(chat[-1], content=chat[-1].content + said)
         elif said.strip():
             chat.append(ChatMessage(Role.ASSISTANT, said))
 
     def _compare(self, events: list[GenerationEvent], expected: ReplyEnd) -> None:
-        tokens = [event.token_id for event in events if isinstance(event, TokenEvent)]
-        said = "".join(event.text for event in events if isinstance(event, TokenEvent))
+        tokens = [event.token_id for event in token_events(events)]
+        said = "".join(event.text for event in token_events(events))
         both = min(len(tokens), len(expected.token_ids))
         assert (tokens[:both], expected.text.startswith(said)) == ([*expected.token_ids[:both]], True), self.told
         if events and isinstance(end := events[-1], ReplyEnd) and end.finish_reason is not FinishReason.CANCELLED:

@@ -43,6 +43,7 @@ from tests.inference.fakes import (
     ask,
     chains_only,
     loaded,
+    reply_end,
     shared_llama,
     tree_of_beams,
     with_beams,
@@ -226,8 +227,7 @@ def test_a_drafter_that_lies_changes_no_token(sampling: dict[str, float]) -> Non
     request = ask(max_tokens=40, **sampling)
     request = replace(request, draft=replace(request.draft, trace=True))
     events, _ = drafted(model, request, _Liar(int(sampling["temperature"])))
-    end = events[-1]
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(events)
     assert end.token_ids == plain(model, request).token_ids
     assert max(end.token_ids) < len(ALPHABET)
 
@@ -319,6 +319,5 @@ def test_a_spoilt_token_that_is_only_drafted_harms_nothing() -> None:
     spoilt = next(token for token in range(len(ALPHABET)) if token not in {*said, *prompt})
     for beams in ([[spoilt, 1]], [[1, spoilt], [spoilt, 2]]):
         job = ReplyJob.fresh(untied(spoilt), prompt, request)
-        *_, end = ReplyIterator(job, _Spoiling(beams))
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(ReplyIterator(job, _Spoiling(beams)))
         assert end.token_ids == said

@@ -17,8 +17,8 @@ from rdchat.inference.api import (
     TokenIterator,
 )
 from rdchat.inference.session import ChatSession
-from tests.grids import grid, share
-from tests.inference.fakes import ask, positions, tiny_llama
+from tests.grids import grid
+from tests.inference.fakes import ask, positions, reply_end, tiny_llama
 
 pytestmark = pytest.mark.across_rows
 
@@ -38,8 +38,7 @@ def request(
 
 
 def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(asked)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(session.generate(asked))
     assert positions(session.cache) == len(session.cache.tokens)
     return end
 
@@ -51,25 +50,6 @@ def test_second_turn_prefills_only_the_new_tokens() -> None:
     second = reply(session, request((USER, "hello"), (ASSISTANT, first.text), (USER, "more"), max_tokens=5))
     assert second.statistics.cached_prompt_tokens == held
     assert second.statistics.prompt_tokens == held + len("\nuser: more\nassistant: ") + 1  # the last token was not fed
-
-
-CONVERSATION = [
-    request((USER, "one two three")),
-    request((USER, "one two three"), (ASSISTANT, "four"), (USER, "five six")),
-    request((USER, "one two edited"), (ASSISTANT, "four"), (USER, "five six")),  # an edit in the first turn
-    request((USER, "one two edited"), (ASSISTANT, "four"), (USER, "five six")),  # regenerated: the same prompt again
-    request((SYSTEM, "be brief"), (USER, "hm"), stop=("e", "a")),
-    request((USER, "one"), (ASSISTANT, "two th"), continue_last=True),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("window", share([None, 10], 2))
-def test_every_reply_is_what_a_fresh_session_says(window: int | None) -> None:
-    model = tiny_llama(sliding_window=window)
-    session = ChatSession(model)
-    for asked in CONVERSATION:
-        assert reply(session, asked).token_ids == reply(ChatSession(model), asked).token_ids
 
 
 def stop_after(count: int, act: Callable[[TokenIterator], None]) -> Callable[[TokenIterator], None]:

@@ -24,7 +24,6 @@ from rdchat.inference.api import (
     ReplyEnd,
     Role,
     ShapeKind,
-    TokenEvent,
 )
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob, thought_end
@@ -35,7 +34,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
-from tests.inference.fakes import ScriptedDrafter, ask
+from tests.inference.fakes import ScriptedDrafter, ask, reply_end, token_events
 from tests.inference.plain_replies import SAMPLINGS
 from tests.inference.shape_models import ALPHABET, json_model, thinking_model
 
@@ -73,8 +72,7 @@ def shaped(source: dict[str, Any], **sampling: object) -> GenerationRequest:
 
 
 def reply(model: LoadedModel, request: GenerationRequest, mode: Mode) -> ReplyEnd:
-    *_, end = ChatSession(model).generate(replace(request, draft=DraftSettings(mode)))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ChatSession(model).generate(replace(request, draft=DraftSettings(mode))))
     assert end.mode_reason is None
     return end
 
@@ -151,7 +149,7 @@ def test_what_the_shape_forces_is_drafted() -> None:
     assert drafted.token_ids == plain.token_ids
     assert drafted.statistics.target_calls < plain.statistics.target_calls / 2
     events = scripted(json_model(), request, list(plain.token_ids))
-    assert SHAPE in {event.drafter for event in events if isinstance(event, TokenEvent)}
+    assert SHAPE in {event.drafter for event in token_events(events)}
 
 
 def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat() -> None:
@@ -164,7 +162,7 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
     matcher = matcher_of(model, request.shape)
     job = replace(ReplyJob.fresh(model, prompt, request), mode=Mode.AUTO, matcher=matcher)
     *events, end = ReplyIterator(job, AutoDrafter(state, job))
-    assert {event.drafter for event in events if isinstance(event, TokenEvent)} == {"", SHAPE}
+    assert {event.drafter for event in token_events(events)} == {"", SHAPE}
     assert isinstance(end, ReplyEnd)
     assert end.statistics.from_chat == 0
 
@@ -328,8 +326,7 @@ def test_a_shape_that_fails_in_the_middle_ends_the_reply_with_an_error_and_spoil
             list(session.generate(hostile))
         assert "cannot be followed any further" in refusal.value.message
         assert not re.search("[\n<]", refusal.value.message)
-    *_, end = session.generate(replace(fine, draft=DraftSettings(mode)))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(session.generate(replace(fine, draft=DraftSettings(mode))))
     assert end.token_ids == reply(json_model(), fine, Mode.OFF).token_ids
 
 

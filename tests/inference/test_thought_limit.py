@@ -27,7 +27,6 @@ from rdchat.inference.api import (
     Role,
     SamplingParams,
     ShapeKind,
-    TokenEvent,
     openings,
     own_markers,
     split_thoughts,
@@ -38,7 +37,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
-from tests.inference.fakes import ALPHABET, END, ask, shared_family, shared_llama
+from tests.inference.fakes import ALPHABET, END, ask, reply_end, shared_family, shared_llama, token_events
 from tests.inference.prompts.folders import changed, with_template
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.shape_models import JsonPrompts, ThinkingTokenizer, json_model, thinking_model
@@ -71,9 +70,7 @@ def limited(limit: int | None, **sampling: object) -> GenerationRequest:
 
 def reply(model: LoadedModel, request: GenerationRequest, mode: Mode = Mode.OFF) -> ReplyEnd:
     session = ready_session(model) if mode in {Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO} else ChatSession(model)
-    *_, end = session.generate(replace(request, draft=settings_of(mode)))
-    assert isinstance(end, ReplyEnd)
-    return end
+    return reply_end(session.generate(replace(request, draft=settings_of(mode))))
 
 
 @pytest.mark.parametrize(("control", "limit", "temperature"), [(0, 9, 0.9), (1, 0, 0), (2, 14, 0.9)])
@@ -184,9 +181,7 @@ def model_of(name: str) -> LoadedModel:
 
 
 def end_of(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(request)
-    assert isinstance(end, ReplyEnd)
-    return end
+    return reply_end(session.generate(request))
 
 
 def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]) -> list[int]:
@@ -254,10 +249,9 @@ def test_a_models_own_stop_string_ends_a_reply_as_its_end_token_does(mode: Mode)
     stop = whole[5:8]
     kept = replace(model, stop=(stop, "never there"))
     events: list[GenerationEvent] = list(ready_session(kept).generate(request))
-    end = events[-1]
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(events)
     assert (end.text, end.finish_reason, end.stop) == (whole[: whole.index(stop)], FinishReason.EOS, "")
-    assert "".join(each.text for each in events if isinstance(each, TokenEvent)) + end.trailing_text == end.text
+    assert "".join(each.text for each in token_events(events)) + end.trailing_text == end.text
     own = end_of(ready_session(kept), replace(request, sampling=replace(request.sampling, stop=(stop,))))
     assert (own.token_ids, own.finish_reason, own.stop) == (end.token_ids, FinishReason.STOP_STRING, stop)
 
@@ -347,7 +341,7 @@ def test_a_reply_goes_on_in_its_own_thought_or_in_none(
     markers = [token for token in ids if token in model.prompts.control and "think" in model.prompts.control[token]]
     typed = text.count("The <think>")
     assert len(markers) == written.count("<think>") + written.count("</think>") - typed
-    events = [event for event in ChatSession(model).generate(asked) if isinstance(event, TokenEvent)]
+    events = token_events(ChatSession(model).generate(asked))
     assert {piece.is_thought for event in events for piece in event.pieces} == {not answer}
 
 
@@ -361,5 +355,5 @@ def test_a_thought_that_is_sent_beside_the_answer_stands_before_it(
     ids = model.encode_request(asked)
     assert model.decode(ids).partition("|")[2] == "<think>\nhm </think>\n</think>\n\nThe dog"
     assert [model.prompts.control[each] for each in ids if each in model.prompts.control] == list(THINK)
-    events = [event for event in ChatSession(model).generate(asked) if isinstance(event, TokenEvent)]
+    events = token_events(ChatSession(model).generate(asked))
     assert not any(piece.is_thought for event in events for piece in event.pieces)

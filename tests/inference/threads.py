@@ -1,7 +1,10 @@
-"""Work on a thread of its own."""
+"""Engines in tests: loaded without a look at the progress, and used on a thread of their own."""
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
+
+from rdchat.inference.api import Dtype, Engine, ModelInfo
 
 
 def on_a_thread[Result](work: Callable[[], Result]) -> Result:
@@ -11,3 +14,8 @@ def on_a_thread[Result](work: Callable[[], Result]) -> Result:
     thread.start()
     thread.join()
     return results[0]
+
+
+def load_silently(engine: Engine, model: Path | str | None) -> ModelInfo:
+    """Load a model, whose progress nobody sees."""
+    return engine.load(None if model is None else str(model), Dtype.AUTO, lambda _progress: None)

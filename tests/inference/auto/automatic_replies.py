@@ -21,6 +21,7 @@ from tests.inference.fakes import (
     ALPHABET,
     ask,
     random_drafter,
+    reply_end,
     shared_llama,
     tiny_llama,
 )
@@ -78,9 +79,7 @@ def automatic(
 
 
 def reply_of(state: AutoState, request: GenerationRequest) -> ReplyEnd:
-    *_, end = iterator_of(state, request)
-    assert isinstance(end, ReplyEnd)
-    return end
+    return reply_end(iterator_of(state, request))
 
 
 class _Fixed(DraftEstimate):

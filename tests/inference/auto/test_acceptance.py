@@ -37,19 +37,6 @@ def test_prompt_lookup_is_believed_the_more_the_longer_the_match() -> None:
         assert len(odds) == LONGEST_MATCH + 1
 
 
-def test_what_comes_of_lookups_is_learnt_for_others_of_their_kind() -> None:
-    estimate = LookupEstimate()
-    other = LookupEstimate()
-    for _ in range(200):
-        estimate.learn(3, False, False)
-    (chat, replies), (usual, usual_of_replies) = estimate.odds(), other.odds()
-    assert chat[3] < 0.1
-    assert chat[:3] + chat[4:] == usual[:3] + usual[4:]
-    assert replies == usual_of_replies
-    estimate.learn(3, True, True)
-    assert estimate.odds()[1][3] > usual_of_replies[3]
-
-
 def test_what_is_usual_is_expected_until_something_is_learnt() -> None:
     for width in (1, 2, 4, 8):
         values = Drafting(0.42).true_values(width)

@@ -40,9 +40,11 @@ from tests.inference.fakes import (
     ask,
     chains_only,
     random_drafter,
+    reply_end,
     shared_family,
     shared_llama,
     tiny_llama,
+    token_events,
 )
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, plain
@@ -53,10 +55,9 @@ pytestmark = pytest.mark.across_rows
 def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode, ...], seed: int = 0) -> ReplyEnd:
     expected = plain(model, request)
     events, cache, draft_cache = automatic(model, request, modes, seed)
-    end = events[-1]
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(events)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
-    told = [event for event in events if isinstance(event, TokenEvent)]
+    told = token_events(events)
     assert [event.token_id for event in told][: len(end.token_ids)] == list(end.token_ids)
     said = [*model.encode_chat(request.messages, False), *end.token_ids]
     for held in (cache, draft_cache):
@@ -100,8 +101,7 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
         if isinstance(event, TokenEvent):
             break
     assert {layer.offset for layer in job.cache.layers} == {len(prompt)}
-    *_, end = iterator
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(iterator)
     assert len(end.token_ids) == 9
     assert end.statistics.target_calls == 8 or mode is Mode.AUTO
 
@@ -156,7 +156,7 @@ def test_a_trace_tells_the_log_probability_of_every_token() -> None:
     request = ask("abcabcabc", temperature=1, max_tokens=30)
     traced = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(trace=True))
     events, *_ = automatic(shared_llama(), traced, ALL)
-    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    tokens = token_events(events)
     assert all(event.log_prob is not None and event.log_prob <= 0 for event in tokens)
     assert {event.tree is None for event in tokens if event.round} == {False}
     assert any(event.round is None and event.drafter == "" for event in tokens)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.inference.api import ChatMessage, Mode, ReplyEnd, Role
+from rdchat.inference.api import ChatMessage, Mode, Role
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
 from rdchat.inference.auto.controller import ChosenRound
 from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, NEAR, PLAIN_STEP, CostModel, Part
@@ -18,7 +18,7 @@ from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.chips import finished
 from tests.inference.fake_heads import fake_head
-from tests.inference.fakes import ask, random_drafter, shared_llama, tiny_llama
+from tests.inference.fakes import ask, random_drafter, reply_end, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
 
 TEMPERATURES = (0.0, 0.7, 1.3)
@@ -34,8 +34,7 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, tempe
         request = ask("abcabcabc", seed=5, max_tokens=60, temperature=temperature)
         expected = plain(model, request)
         events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER), seed, ready)
-        end = events[-1]
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(events)
         assert (end.token_ids, end.text) == (expected.token_ids, expected.text)
         assert end.statistics.rounds > 0
         assert 0 < max(head.lengths) <= head.max_drafted
@@ -59,8 +58,7 @@ def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> 
     state.costs.use(Part.BEAMS, {(WIDTH, 2): 1.0, (WIDTH, 8): 2.0})
     state.costs.learn = lambda *_: None  # type: ignore[method-assign]  a CPU's times would be learnt
     state.costs.learn_plain = lambda *_: None  # type: ignore[method-assign]
-    *_, end = iterator_of(state, request)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(iterator_of(state, request))
     assert end.token_ids == expected.token_ids
     statistics = end.statistics
     assert statistics.rounds > 3
@@ -79,8 +77,7 @@ def test_a_conversation_that_goes_on_leaves_no_gap_in_what_a_head_remembers() ->
     state = AutoState(model)
     state.use_drafters(AvailableDrafters(ready))
     for question in ("and then", "and again"):
-        *_, end = iterator_of(state, request, cache := cache or KVCache(model.network))
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(iterator_of(state, request, cache := cache or KVCache(model.network)))
         said = ChatMessage(Role.ASSISTANT, end.text or "a")
         request = replace(request, messages=(*request.messages, said, ChatMessage(Role.USER, question)))
         cache.keep_prefix_of(model.encode_chat(request.messages, False))

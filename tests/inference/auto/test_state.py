@@ -34,7 +34,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.chips import finished
-from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
+from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, reply_end, tiny_llama
 from tests.inference.families import CHAINS, network_of
 
 pytestmark = pytest.mark.across_rows
@@ -380,8 +380,7 @@ def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
     assert again.token_ids == first.token_ids
     while session.work_while_idle():
         pass
-    *_, last = session.generate(asked)
-    assert isinstance(last, ReplyEnd)
+    last = reply_end(session.generate(asked))
     assert last.statistics.plain_step_ms > 0
     assert last.statistics.plain_tps is not None
 
@@ -402,8 +401,7 @@ def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     assert "Not drafting" in end.statistics.choice.words or end.statistics.choice.mode != Mode.OFF.value
     while session.work_while_idle():
         pass
-    *_, informed = session.generate(automatic)
-    assert isinstance(informed, ReplyEnd)
+    informed = reply_end(session.generate(automatic))
     assert informed.token_ids == plain.token_ids
     assert informed.statistics.choice is not None
     assert "not measured" not in informed.statistics.choice.words

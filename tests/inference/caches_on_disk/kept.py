@@ -18,7 +18,7 @@ from rdchat.inference.api import (
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import ask, shared_family, shared_llama
+from tests.inference.fakes import ask, reply_end, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
@@ -78,8 +78,7 @@ def reply(model: LoadedModel, request: GenerationRequest, mode: Mode = Mode.OFF)
 
 
 def reply_in(session: ChatSession, request: GenerationRequest, mode: Mode = Mode.OFF) -> ReplyEnd:
-    *_, end = session.generate(replace(request, draft=settings_of(mode)))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(session.generate(replace(request, draft=settings_of(mode))))
     expected = replace(request, draft=DraftSettings(Mode.OFF), keep=None)
     assert end.token_ids == plain(session.model, expected).token_ids
     return end

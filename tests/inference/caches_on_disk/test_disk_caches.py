@@ -10,7 +10,7 @@ from _pytest.logging import LogCaptureFixture
 
 from rdchat.files.cache_folders import remove_folder, used_bytes
 from rdchat.inference import local_engine
-from rdchat.inference.api import CacheFolder, ChatMessage, Dtype, GenerationRequest, Mode, Role, StoppedError
+from rdchat.inference.api import CacheFolder, ChatMessage, GenerationRequest, Mode, Role, StoppedError
 from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.caches_on_disk.segments import Segment
 from rdchat.inference.local_engine import LocalEngine
@@ -34,7 +34,7 @@ from tests.inference.caches_on_disk.kept import (
 )
 from tests.inference.fakes import shared_llama
 from tests.inference.plain_replies import plain
-from tests.inference.threads import on_a_thread
+from tests.inference.threads import load_silently, on_a_thread
 
 pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
 
@@ -140,7 +140,7 @@ def sleep(engine: LocalEngine, _: Path) -> None:
 
 
 def load_again(engine: LocalEngine, model: Path) -> None:
-    engine.load(str(model), Dtype.AUTO, lambda _: None)
+    load_silently(engine, model)
 
 
 @pytest.mark.parametrize("act", [rest, hide, sleep, load_again])
@@ -151,7 +151,7 @@ def test_it_is_written_whatever_comes_after_the_reply(
 
     def work() -> int:
         engine = LocalEngine()
-        engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+        load_silently(engine, small_model)
         for _ in engine.generate(kept_request(chat_folder)):
             pass
         act(engine, small_model)

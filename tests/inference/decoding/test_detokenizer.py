@@ -26,17 +26,6 @@ def run(stream: Detokenizer, tokens: list[int]) -> list[str]:
     return [*shown, stream.last_text()]
 
 
-def test_a_character_of_many_bytes_is_shown_whole() -> None:
-    shown = run(Detokenizer(byte), list("aé😀中".encode()))
-    assert [piece for piece in shown if piece] == ["a", "é", "😀", "中"]
-
-
-def test_an_unfinished_character_at_the_end_is_dropped() -> None:
-    stream = Detokenizer(byte)
-    assert "".join(run(stream, list("ok 😀".encode())[:-1])) == "ok "
-    assert stream.text == "ok "
-
-
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -51,18 +40,6 @@ def test_a_replacement_character_of_the_model_itself_stays_at_the_end(data: byte
     stream = Detokenizer(byte)
     assert "".join(run(stream, list(data))) == text
     assert stream.text == text
-
-
-def test_bytes_that_are_no_character_come_out_as_replacement_once_more_follows() -> None:
-    assert "".join(run(Detokenizer(byte), [0x61, 0xFF, 0x62, 0x63])) == "a\ufffdbc"
-
-
-@pytest.mark.parametrize("tokens", [["Hello", " END", " x"], ["Hello", " E", "N", "D", " x"], ["Hello E", "ND x"]])
-def test_stop_string_is_found_across_token_borders_and_never_shown(tokens: list[str]) -> None:
-    stream = Detokenizer(pieces(*tokens), stop=("END",))
-    shown = run(stream, list(range(len(tokens))))
-    assert "".join(shown) == stream.text == "Hello "
-    assert stream.stopped
 
 
 def test_what_might_begin_a_stop_string_is_held_back_and_shown_if_it_does_not() -> None:
@@ -99,16 +76,6 @@ def test_half_of_a_character_that_a_stop_string_cuts_is_not_kept() -> None:
     stream = Detokenizer(byte, stop=("😀",))
     run(stream, list("ok😀".encode()))
     assert stream.held_tokens == 2
-
-
-def test_first_space_is_dropped_from_a_fresh_reply_only() -> None:
-    assert "".join(run(Detokenizer(pieces("x", " of", " a")), [1, 2])) == "of a"
-    assert "".join(run(Detokenizer(pieces("x", " of", " a"), before=0), [1, 2])) == " of a"
-
-
-def test_a_fresh_reply_loses_one_blank_and_a_text_that_goes_on_none() -> None:
-    assert "".join(run(Detokenizer(pieces(" ", "  a")), [0, 0, 1])) == "   a"
-    assert "".join(run(Detokenizer(pieces(" ", "  a"), before=0), [0, 0, 1])) == "    a"
 
 
 def test_random_text_comes_out_whole_however_it_is_cut() -> None:

@@ -11,14 +11,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api import BeamShape, DraftKind, GenerationEvent, GenerationRequest, ReplyEnd, TokenEvent
+from rdchat.inference.api import BeamShape, DraftKind, GenerationEvent
 from rdchat.inference.decoding.draft import LazyPath, accepted_path
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
+from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.verification import round_cache
 from rdchat.inference.verification.target import LoadedModel
@@ -31,9 +31,12 @@ from tests.inference.fakes import (
     ScriptedDrafter,
     ask,
     chains_only,
+    job_of,
     random_drafter,
+    reply_end,
     shared_family,
     shared_llama,
+    token_events,
     tree_of_beams,
     with_beams,
 )
@@ -41,10 +44,6 @@ from tests.inference.plain_replies import plain
 
 SLOW = DeviceTimes().scaled(100)  # so that the host is always ahead of the device
 SAMPLINGS = [{"temperature": 0}, {"temperature": 1.0}, {"temperature": 0.7, "repetition_penalty": 1.3}]
-
-
-def job_of(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
-    return ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
 
 
 def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: int = 3) -> HeadDrafter:
@@ -175,7 +174,7 @@ def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_
                     used = note_reuse(drafter)
                     events = list(ReplyIterator(job, drafter))
                     assert set(used) == {False, ahead}
-                    told = [event.tree for event in events if isinstance(event, TokenEvent) and event.tree]
+                    told = [event.tree for event in token_events(events) if event.tree]
                     trees.append([(tree.tokens, tree.parents) for tree in told])
             assert trees[0] == trees[1]
             assert len(trees[0]) > 5
@@ -199,8 +198,7 @@ def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.Monke
     job = job_of(model, request)
     drafter = recurrent(model, job)
     used = note_reuse(drafter)
-    *_, last = ReplyIterator(job, drafter)
-    assert isinstance(last, ReplyEnd)
+    last = reply_end(ReplyIterator(job, drafter))
     assert last.token_ids == expected.token_ids
     assert {True, False} == set(used)
 
@@ -248,8 +246,7 @@ def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabular
         return exactly(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TokenChooser, "choose", counted)
-    *_, end = ReplyIterator(job_of(model, request))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ReplyIterator(job_of(model, request)))
     assert (end.token_ids, sorts) == (expected.token_ids, 0)
 
 
@@ -258,8 +255,7 @@ def test_a_call_for_a_wrong_token_is_taken_back_with_its_state(name: str, monkey
     model = shared_family(name)
     quickly = TokenChooser.choose_quickly
     request = ask(max_tokens=30, temperature=0.9, seed=3)
-    *_, expected = ReplyIterator(job_of(model, request))
-    assert isinstance(expected, ReplyEnd)
+    expected = reply_end(ReplyIterator(job_of(model, request)))
     calls = 0
 
     def seldom_wrong(self: TokenChooser, logits: mx.array, *rest: object) -> tuple[mx.array, mx.array]:
@@ -269,8 +265,7 @@ def test_a_call_for_a_wrong_token_is_taken_back_with_its_state(name: str, monkey
         return (tokens, sure) if calls % 3 else ((tokens + 1) % 20, sure & False)
 
     monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_wrong)
-    *_, end = ReplyIterator(job_of(model, request))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ReplyIterator(job_of(model, request)))
     assert end.token_ids == expected.token_ids
     assert end.statistics.host_syncs > end.statistics.target_calls, "the second choice is waited for too"
 
@@ -294,17 +289,6 @@ def test_the_path_that_is_walked_on_the_device_is_the_accepted_one() -> None:
         assert by_depth[: len(path)] == path
 
 
-def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
-    model = shared_llama()
-    serving: HeadModel = random_drafter(model)
-    request = ask(max_tokens=20, temperature=0)
-    for _ in range(2):
-        job = job_of(model, request)
-        *_, end = ReplyIterator(job, serving.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False)))
-        assert isinstance(end, ReplyEnd)
-        assert end.token_ids == plain(model, request).token_ids
-
-
 @pytest.mark.parametrize("mode", share(["plain", "lookup", "heads"], 2))
 def test_a_wait_for_a_growing_buffer_is_counted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call waited for the device once a layer, and nobody was told."""
@@ -325,6 +309,5 @@ def test_a_wait_for_a_growing_buffer_is_counted(mode: str, monkeypatch: pytest.M
             job, ready.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False), job.ledger)
         )
         grown += 1
-    *_, end = iterator
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(iterator)
     assert end.statistics.host_syncs == end.statistics.target_calls + grown

@@ -20,7 +20,7 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import StoredDrafter
+from tests.inference.fakes import StoredDrafter, reply_end
 
 pytestmark = pytest.mark.across_rows
 
@@ -88,8 +88,7 @@ def decoded(
         request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
         job = ReplyJob.fresh(target, [seed % SIZE], request)
         draft = drafter and drafter.drafter(job.prompt, fakes.with_beams(request, shape, branch))
-        *_, end = ReplyIterator(job, draft)
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(ReplyIterator(job, draft))
         ends.append(end)
     return ends
 

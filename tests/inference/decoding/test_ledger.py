@@ -7,7 +7,7 @@ from collections.abc import Callable
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api import DraftSettings, GenerationRequest, LedgerEntry, Mode, ReplyEnd, Spent, Stage, Statistics
+from rdchat.inference.api import DraftSettings, GenerationRequest, LedgerEntry, Mode, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import (
     REPLY,
     LedgerRow,
@@ -18,14 +18,15 @@ from rdchat.inference.api.ledger_view import (
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from tests.grids import share
-from tests.inference.fakes import ask, tiny_llama
+from tests.inference.fakes import ask, reply_end, tiny_llama
 
 
 def statistics_of(mode: Mode, profile: bool) -> Statistics:
     plainly = ask("abcabcabc", temperature=0, max_tokens=20)
     draft = DraftSettings(mode, profile=profile)
-    *_, end = ChatSession(tiny_llama()).generate(GenerationRequest(plainly.messages, plainly.sampling, 1, draft=draft))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(
+        ChatSession(tiny_llama()).generate(GenerationRequest(plainly.messages, plainly.sampling, 1, draft=draft))
+    )
     return end.statistics
 
 

@@ -116,11 +116,6 @@ def test_the_short_chunk_at_a_prompts_end_says_nothing_of_a_long_one() -> None:
     assert pace.chunk == 32
 
 
-def test_a_fixed_pace_stays() -> None:
-    assert set(after(PrefillPace(8, 8, 8), lambda _: 9.0)) == {8}
-    assert set(after(PrefillPace(8, 8, 8), lambda _: 0.0)) == {8}
-
-
 def test_after_a_chunk_that_the_system_stopped_all_chunks_take_half_the_time() -> None:
     pace = PrefillPace(128)
     assert after(pace, lambda tokens: tokens * 4e-4)[-1] == 512

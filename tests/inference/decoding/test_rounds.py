@@ -11,13 +11,22 @@ import pytest
 from rdchat.inference.api import DraftKind, DraftSettings, FinishReason, GenerationRequest, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.decoding import reply
 from rdchat.inference.decoding.draft import Draft
-from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import pairs, share
-from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama, tree_of_beams
+from tests.inference.fakes import (
+    END,
+    ScriptedDrafter,
+    ask,
+    job_of,
+    reply_end,
+    shared_family,
+    shared_llama,
+    token_events,
+    tree_of_beams,
+)
 from tests.inference.families import CHAINS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, cancelling, check_same, drafted, plain
 
@@ -64,7 +73,7 @@ def test_accepted_are_the_drafted_tokens_that_are_in_the_reply(start: int) -> No
         reply = list(plain(model, replace(request, sampling=replace(request.sampling, stop=()))).token_ids)
         (*events, end), _ = drafted(model, request, ScriptedDrafter(reply, 3, 5))
         assert isinstance(end, ReplyEnd)
-        written = [event for event in events if isinstance(event, TokenEvent)][: len(end.token_ids)]
+        written = token_events(events)[: len(end.token_ids)]
         counts = end.statistics
         assert counts.accepted == sum(event.position > 0 for event in written)
         assert counts.accepted == sum(n * steps for n, steps in enumerate(counts.accepted_lengths))
@@ -129,7 +138,7 @@ def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
     (*events, end), _ = drafted(model, request, ScriptedDrafter(list(expected.token_ids), 8, 5))
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == expected.token_ids
-    log_probs = [[event.log_prob for event in reply if isinstance(event, TokenEvent)] for reply in (events, told)]
+    log_probs = [[event.log_prob for event in token_events(reply)] for reply in (events, told)]
     assert log_probs[0] == pytest.approx(log_probs[1], abs=1e-3)
     assert end.statistics.verified_nodes > 2 * len(end.token_ids)
     assert chosen <= len(end.token_ids)
@@ -156,10 +165,9 @@ def test_cancel_takes_effect_within_a_round() -> None:
     model = shared_llama()
     request = ask(seed=3, temperature=1, max_tokens=50)
     reply = list(plain(model, request).token_ids)
-    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    job = job_of(model, request)
     iterator = ReplyIterator(job, ScriptedDrafter(reply, 2, 5))
-    *_, end = cancelling(iter(iterator), iterator, 7)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(cancelling(iter(iterator), iterator, 7))
     assert end.finish_reason is FinishReason.CANCELLED
     assert 8 <= len(end.token_ids) <= 12
     assert list(end.token_ids) == reply[: len(end.token_ids)]
@@ -171,7 +179,7 @@ def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
     plainly = ask(temperature=1, max_tokens=30)
     request = GenerationRequest(plainly.messages, plainly.sampling, plainly.seed, draft=settings)
     events, _ = drafted(model, request, ScriptedDrafter(list(plain(model, plainly).token_ids), 3, 5))
-    tokens = [event for event in events if isinstance(event, TokenEvent)][1:]
+    tokens = token_events(events)[1:]
     rounds: list[list[TokenEvent]] = [[]]
     for event in tokens:
         rounds[-1].append(event)
@@ -192,26 +200,6 @@ def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
     assert any(len(members) > 2 for members in rounds)
 
 
-def test_an_exception_in_a_round_leaves_no_cache() -> None:
-    model = shared_llama()
-    request = ask(temperature=1)
-
-    class Failing(ScriptedDrafter):
-        def propose(self, root: int, limit: int) -> Draft:
-            raise LookupError("the drafter fell over")
-
-    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
-    iterator = ReplyIterator(job, Failing([], 1, 2))
-    with pytest.raises(LookupError, match="fell over"):
-        list(iterator)
-    assert job.cache.tokens == []
-    assert all(getattr(layer, "offset", 0) == 0 for layer in job.cache.layers)
-
-
-def test_the_tiny_model_verifies_trees() -> None:
-    assert shared_llama().capability.kind is DraftKind.TREE
-
-
 @pytest.mark.parametrize("mode", share([Mode.AUTO, Mode.LOOKUP, Mode.OFF], 3))
 def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds kept them all: MLX keeps them for reuse, and they grow with the context."""
@@ -222,7 +210,6 @@ def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pyt
     monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 16)
     monkeypatch.setattr(mx, "clear_cache", lambda: calls.append(1))
     monkeypatch.setattr(mx, "get_cache_memory", lambda: 2**40)  # more than prefill keeps
-    *_, end = ChatSession(model).generate(replace(asked, draft=DraftSettings(mode)))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ChatSession(model).generate(replace(asked, draft=DraftSettings(mode))))
     assert end.finish_reason is FinishReason.LENGTH
     assert len(calls) == chunks + 3  # before the first token, the 17th and the 33rd

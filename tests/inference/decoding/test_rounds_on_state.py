@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 from mlx.utils import tree_map
 
-from rdchat.inference.api import DraftKind, FinishReason, GenerationRequest, Mode, ReplyEnd, TokenEvent
+from rdchat.inference.api import DraftKind, FinishReason, GenerationRequest, ReplyEnd, TokenEvent
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.drafting.draft_pairs import CHAIN, TREE, Pair
-from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded, shared_family
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, job_of, loaded, reply_end, shared_family
 from tests.inference.families import FED_AGAIN, HYBRIDS, network_of
 from tests.inference.plain_replies import cancelling, check_same, plain
-from tests.inference.ready_drafters import ready_session, settings_of
 
 pytestmark = pytest.mark.across_rows
 
@@ -106,8 +105,7 @@ def after_a_cancel(model: LoadedModel, width: int) -> None:
     for at in (4, 7):
         asked = ask(seed=3, temperature=0.9, max_tokens=50)
         iterator, job, reply = begun(model, asked, width)
-        *_, end = cancelling(iter(iterator), iterator, at)
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(cancelling(iter(iterator), iterator, at))
         assert end.finish_reason in {FinishReason.CANCELLED, FinishReason.EOS}
         assert list(end.token_ids) == reply[: len(end.token_ids)]
         assert_continues(model, job.cache)
@@ -124,7 +122,7 @@ def after_a_failed_layer(model: LoadedModel, width: int) -> None:
 def begun(model: LoadedModel, asked: GenerationRequest, width: int) -> tuple[ReplyIterator, ReplyJob, list[int]]:
     """Return a reply that is not decoded yet, its job, and its tokens."""
     reply = list(plain(model, asked).token_ids)
-    job = ReplyJob.fresh(model, model.encode_chat(asked.messages, False), asked)
+    job = job_of(model, asked)
     return ReplyIterator(job, ScriptedDrafter([*reply, *[1] * 50], width, LENGTH)), job, reply
 
 
@@ -157,22 +155,6 @@ ENDS = (at_lengths, at_stop_strings, at_end_tokens, after_a_cancel, after_a_fail
 @pytest.mark.parametrize(("name", "end", "width"), share(by_turns(ENDS, [1, 4]), 8))
 def test_the_cache_goes_on_after_every_end(name: str, end: Any, width: int) -> None:
     end(shared_family(name), width if name in HYBRIDS else 1)
-
-
-MODES = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE, Mode.AUTO)
-
-
-@pytest.mark.parametrize(("name", "mode", "temperature"), share(by_turns(MODES, [0, 0.9]), 7))
-def test_every_mode_has_the_text_of_plain_decoding(name: str, mode: Mode, temperature: float) -> None:
-    model = shared_family(name)
-    session = ready_session(model)
-    for prompt in ("abcabcabcabc", "hello"):
-        asked = ask(prompt, seed=5, max_tokens=30, temperature=temperature)
-        *_, end = session.generate(replace(asked, draft=settings_of(mode)))
-        assert isinstance(end, ReplyEnd)
-        assert end.token_ids == plain(model, asked).token_ids
-        assert end.statistics.rounds or mode is Mode.AUTO or len(end.token_ids) == 1
-        assert_continues(model, session.cache)
 
 
 @cache

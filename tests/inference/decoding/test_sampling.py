@@ -175,16 +175,6 @@ def test_half_precision_logits_are_scored_in_float32() -> None:
     assert chooser.choose(logits, range(4)).tolist() == chooser.choose(logits.astype(mx.float32), range(4)).tolist()
 
 
-def test_rows_of_a_small_tree_are_no_chain() -> None:
-    """A root with two children has as many rows as a chain of three."""
-    logits = mx.zeros((3, 64))
-    depths = mx.array([0, 1, 1])
-    for params in (SamplingParams(temperature=1, top_p=1), SamplingParams(temperature=1, top_k=40)):
-        chooser = TokenChooser(params, 7, 64)
-        quick, _ = chooser.choose_quickly(logits, 70, depths, 2)
-        assert quick.tolist() == chooser.choose(logits, (70 + depths).tolist()).tolist()
-
-
 VOCABULARY = 49152
 EULER = 0.5772156649
 

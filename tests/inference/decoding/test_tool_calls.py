@@ -10,11 +10,11 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api import FinishReason, ReplyEnd, ToolCall, split_thoughts
+from rdchat.inference.api import FinishReason, ToolCall, split_thoughts
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import ALPHABET, CharacterPrompts, CharacterTokenizer, ask, tiny_llama
+from tests.inference.fakes import ALPHABET, CharacterPrompts, CharacterTokenizer, ask, reply_end, tiny_llama
 
 TOOLS = json.dumps([
     {"type": "function", "function": {
@@ -31,25 +31,6 @@ def find(text: str, parser: str = "json_tools", *, begun: bool = False, ended: b
     answers = split_thoughts(text, begun=begun, ended=ended).spans
     calls, spans = find_tool_calls(text, markers, module.parse_tool_call, TOOLS, answers=answers, ended=ended)
     return calls, "".join(text[start:end] for start, end in spans)
-
-
-@pytest.mark.parametrize(
-    ("parser", "text"),
-    [
-        ("json_tools", CALL),
-        ("qwen3_coder", "<tool_call>\n<function=weather>\n<parameter=city>\nKöln\n</parameter>\n</function>\n"
-         "</tool_call>"),
-        ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": "Köln"}'),
-        ("mistral", '[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Köln"}}]'),
-        ("pythonic", '<|tool_call_start|>[weather(city="Köln")]<|tool_call_end|>'),
-        ("glm47", "<tool_call>weather<arg_key>city</arg_key><arg_value>Köln</arg_value></tool_call>"),
-        ("gemma4", '<|tool_call>call:weather{city:<|"|>Köln<|"|>}<tool_call|>'),
-        ("minimax_m2", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Köln</parameter>\n'
-         "</invoke>\n</minimax:tool_call>"),
-    ],
-)  # fmt: skip
-def test_calls_of_the_families_are_found(parser: str, text: str) -> None:
-    assert find("I look.\n" + text, parser) == ((WEATHER,), "I look.\n")
 
 
 CASES = [
@@ -183,30 +164,25 @@ def saying(text: str) -> LoadedModel:
 
 def test_a_reply_to_a_request_with_tools_has_its_calls() -> None:
     asked = ask(temperature=0, max_tokens=40)
-    *_, end = ChatSession(saying("well :weather.")).generate(replace(asked, tools=TOOLS))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ChatSession(saying("well :weather.")).generate(replace(asked, tools=TOOLS)))
     assert (end.text, end.finish_reason) == ("well :weather.", FinishReason.EOS)
     assert (end.tool_calls, end.told.text) == ((ToolCall("weather", '{"text": "weather"}'),), "well ")
-    *_, end = ChatSession(saying("well :weather.")).generate(asked)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ChatSession(saying("well :weather.")).generate(asked))
     assert (end.tool_calls, end.told.text) == ((), "well :weather.")
 
 
 def test_a_stop_text_ends_the_answer_and_no_call() -> None:
     stopping = replace(ask(temperature=0, max_tokens=40, stop=("do",)), tools=TOOLS)
-    *_, end = ChatSession(saying("so :do it. we do that")).generate(stopping)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ChatSession(saying("so :do it. we do that")).generate(stopping))
     assert (end.text, end.stop, end.finish_reason) == ("so :do it. we ", "do", FinishReason.STOP_STRING)
-    *_, end = ChatSession(saying("so :do it. we do that")).generate(replace(stopping, tools=""))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ChatSession(saying("so :do it. we do that")).generate(replace(stopping, tools="")))
     assert end.text == "so :"
 
 
 def test_offsets_of_control_tokens_in_the_text_and_in_what_calls_leave_of_it() -> None:
     model = saying("so :do. no :to. o")
     model.prompts.control = {ALPHABET.index("o"): "o"}
-    *_, end = ChatSession(model).generate(replace(ask(temperature=0, max_tokens=40), tools=TOOLS))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ChatSession(model).generate(replace(ask(temperature=0, max_tokens=40), tools=TOOLS)))
     assert (end.told.text, end.told.control) == ("so  no  o", (1, 5, 8))
 
 

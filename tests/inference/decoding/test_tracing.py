@@ -13,7 +13,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
-from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, shared_llama, tiny_llama
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, shared_llama, tiny_llama, token_events
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
@@ -27,7 +27,7 @@ SAMPLINGS: list[dict[str, float]] = [
 
 
 def tokens_of(model: LoadedModel, request: GenerationRequest) -> list[TokenEvent]:
-    return [event for event in ChatSession(model).generate(request) if isinstance(event, TokenEvent)]
+    return token_events(ChatSession(model).generate(request))
 
 
 def traced(request: GenerationRequest) -> GenerationRequest:
@@ -60,7 +60,7 @@ def test_so_has_every_token_and_every_node_of_drafting(sampling: dict[str, float
     reply = [event.token_id for event in tokens_of(model, request)]
     prompt = model.encode_chat(request.messages, False)
     job = ReplyJob.fresh(model, prompt, request)
-    events = [e for e in ReplyIterator(job, ScriptedDrafter(reply, 3, 5)) if isinstance(e, TokenEvent)]
+    events = token_events(ReplyIterator(job, ScriptedDrafter(reply, 3, 5)))
     np.testing.assert_allclose(
         [event.log_prob for event in events], expected_log_probs(model, request, reply), atol=2e-3
     )
@@ -104,7 +104,7 @@ def test_the_most_likely_tokens_are_listed_beside_each_token_in_every_mode(mode:
     *events, end = ready_session(model).generate(asked)
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == plain(model, replace(asked, draft=DraftSettings(Mode.OFF), top_log_probs=None)).token_ids
-    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    tokens = token_events(events)
     ids = [event.token_id for event in tokens]
     prompt = model.encode_chat(asked.messages, False)
     logits = model.network(mx.array([[*prompt, *ids]]))[0, len(prompt) - 1 : -1]

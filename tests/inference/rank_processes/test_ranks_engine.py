@@ -40,6 +40,7 @@ from rdchat.inference.rank_processes.processes import RankProcesses
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
 from rdchat.work import child_process
 from tests.hub.downloads.downloading import small_files
+from tests.inference.threads import load_silently
 from tests.processes import python_process
 
 COMMAND = [sys.executable, "-m", "tests.inference.rank_processes.scripted_rank", "--child", "rank"]
@@ -242,7 +243,7 @@ def test_a_load_says_how_far_it_is_and_sleeping_ends_the_processes(make):
 def test_a_resting_rank_waits_for_its_parent(make, notes):
     """MLX waits for a message by looking for it all the time. Counting tokens does not end the rest, a reply does."""
     engine = make()
-    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    load_silently(engine, PAIR)
     for rests in range(1, 4):
         engine.rest()
         while notes().count("b.test rests") < rests:
@@ -257,7 +258,7 @@ def test_ranks_unload_the_model_before_they_end(make, notes):
     """macOS may keep the wired memory of a process that only ends."""
     engine = make()
     for rests in (False, True):
-        engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+        load_silently(engine, PAIR)
         if rests:
             engine.rest()
         engine.sleep()
@@ -266,7 +267,7 @@ def test_ranks_unload_the_model_before_they_end(make, notes):
 
 def test_a_rank_that_hangs_is_not_waited_for_at_the_end(make):
     engine = make()
-    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    load_silently(engine, PAIR)
     before = [psutil.Process(pid) for pid in pids(engine)]
     before[0].suspend()
     engine.close()
@@ -276,7 +277,7 @@ def test_a_rank_that_hangs_is_not_waited_for_at_the_end(make):
 def test_ranks_keep_their_macs_awake(make, notes):
     """The other one from the join to the end, this one while it works: a session of ssh does not."""
     engine = make()
-    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    load_silently(engine, PAIR)
     there = [note for note in notes() if note in {"b.test stays awake", "b.test may sleep"}]
     assert there == ["b.test stays awake", "b.test may sleep"] * (len(there) // 2) + ["b.test stays awake"]
     reply = engine.generate(asking("word", ENDLESS))
@@ -298,7 +299,7 @@ def test_a_mac_fetches_the_model_that_it_lacks(make, hub):
 def test_a_model_that_a_mac_cannot_fetch_is_refused(make, hub, model, hint):
     engine = make()
     with pytest.raises(RdchatError, match=r"^On b\.test: ") as caught:
-        engine.load(ranked_address(NAMES[:2], model), Dtype.AUTO, lambda _progress: None)
+        load_silently(engine, ranked_address(NAMES[:2], model))
     assert model in caught.value.message
     assert hint in str(caught.value.hint)
     assert engine._ranks is None
@@ -307,7 +308,7 @@ def test_a_model_that_a_mac_cannot_fetch_is_refused(make, hub, model, hint):
 def test_a_model_that_cannot_be_split_is_not_fetched(make, hub):
     engine = make()
     with pytest.raises(RanksError, match="It cannot be split over 2 Macs"):
-        engine.load(ranked_address(NAMES[:2], "odd/absent"), Dtype.AUTO, lambda _progress: None)
+        load_silently(engine, ranked_address(NAMES[:2], "odd/absent"))
     assert hub.requests == []
 
 
@@ -321,7 +322,7 @@ FAULTS = [pytest.param(rank, fault, marks=() if (rank, fault) == (1, KILL) else 
 def test_a_rank_that_is_killed_or_hangs_ends_the_reply(make, rank, fault):
     """The message names its Mac, what was written is kept, no process stays, and the next reply starts them again."""
     engine = make(SHORT_S if fault is STOP else DEADLINE_S)
-    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    load_silently(engine, PAIR)
     reply = engine.generate(asking("word", ENDLESS))
     events = [next(reply) for _ in range(5)]
     before = [psutil.Process(pid) for pid in pids(engine)]
@@ -343,7 +344,7 @@ def test_a_rank_that_is_killed_or_hangs_ends_the_reply(make, rank, fault):
 @pytest.mark.slow
 def test_a_rank_that_ends_while_nothing_is_asked_is_noticed(make):
     engine = make(SHORT_S)
-    engine.load(PAIR, Dtype.AUTO, lambda _progress: None)
+    load_silently(engine, PAIR)
     os.kill(pids(engine)[1], signal.SIGKILL)
     while engine._ranks.error is None:
         time.sleep(0.02)

@@ -25,6 +25,7 @@ from rdchat.inference.api import (
     ranked_address,
 )
 from rdchat.inference.rank_processes.ranks_engine import RanksEngine
+from tests.inference.threads import load_silently
 
 # A rank that is stopped is found after at most half of it.
 DEADLINE_S = 30.0
@@ -71,7 +72,7 @@ def check(address: str, ranks: int, tokens: int, times: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch, closing(RanksEngine()) as engine:
         patch.setattr("rdchat.inference.rank_processes.processes.DEADLINE_S", DEADLINE_S)
-        engine.load(address, Dtype.AUTO, lambda _progress: None)
+        load_silently(engine, address)
         for number in range(times):
             harm(engine, ranks, tokens, Random(number), expected)
 

@@ -1,5 +1,8 @@
 """Programs of ranks in tests, and how they are started: `python -m tests.inference.sharding.programs`."""
 
+import rdchat.inference.blas  # noqa: F401  before MLX
+
+# isort: split
 import json
 import os
 import socket
@@ -17,7 +20,6 @@ import mlx.core as mx
 import mlx.nn as nn
 import psutil
 
-import rdchat.inference.blas  # noqa: F401  before MLX
 from rdchat.errors import ModelError
 from rdchat.inference.api import (
     ChatMessage,
@@ -41,19 +43,29 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import AttentionRows, RoundArraysCache, leaves
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded, reply_end, token_events
 from tests.inference.families import HYBRIDS, TREES, network_of
 from tests.inference.plain_replies import drafted
 from tests.inference.ready_drafters import ready_session, settings_of
-
-# isort: split
-
+from tests.inference.threads import load_silently
 
 ROOT = Path(__file__).parents[3]
 # Of processes that should have ended long before.
 DEADLINE_S = 1700
 MODES = [Mode.OFF, Mode.LOOKUP, Mode.SPECULATIVE, Mode.DRAFTER, Mode.AUTO]
 QUESTION = "hello there hello there hello"
+
+
+class StandIn(NamedTuple):
+    """The first rank of so many."""
+
+    ranks: int
+
+    def size(self) -> int:
+        return self.ranks
+
+    def rank(self) -> int:
+        return 0
 
 
 def free_addresses(count: int) -> list[str]:
@@ -157,8 +169,7 @@ def _lead(group: mx.distributed.Group, family: str, split: str, modes: list[str]
     expected = conversation(alone, lambda _: None, modes)
     actual = conversation(model, compare, modes)
     exact = replace(ask(QUESTION, max_tokens=8), draft=DraftSettings(Mode(modes[0]), profile=True))
-    *_, end = ready_session(model).generate(exact)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ready_session(model).generate(exact))
     actual["with exact times"], expected["with exact times"] = [*end.token_ids], _ids(ready_session(alone), exact)
     exchanges = [[entry.parent, entry.calls] for entry in end.statistics.ledger if entry.name == Stage.LINK]
     send(group, Kind.END)
@@ -191,7 +202,7 @@ def conversation(
     first = [event.token_id for _, event in zip(range(5), running, strict=False) if isinstance(event, TokenEvent)]
     with running.paused():
         ids["in a pause"] = _ids(chat, replace(request, seed=10))
-    ids["paused"] = first + [event.token_id for event in running if isinstance(event, TokenEvent)]
+    ids["paused"] = first + [event.token_id for event in token_events(running)]
     compare(chat.cache)
     scripted = replace(request, draft=DraftSettings(Mode.OFF))
     width = 3 if model.capability.kind is DraftKind.TREE else 1
@@ -248,11 +259,10 @@ def engine(
     ids = dict[str, list[int]]()
 
     def reply(name: str, request: GenerationRequest) -> None:
-        *_, end = served.generate(request)
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(served.generate(request))
         ids[name] = [*end.token_ids]
 
-    served.load(folder, Dtype.AUTO, lambda _: None)
+    load_silently(served, folder)
     for mode, temperature in replies:
         sampling = SamplingParams(temperature=temperature, max_tokens=tokens)
         draft = DraftSettings(Mode(mode), draft_model=draft_model or None)
@@ -307,11 +317,11 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
 
     rank_messages.load_model = load  # type: ignore[method-assign]
     Leader._call = timed
-    served.load(folder, Dtype.AUTO, lambda _: None)
+    load_silently(served, folder)
     with suppress(ModelError):
         served.load(folder, Dtype.AUTO, fail)
         raise AssertionError
-    served.load(folder, Dtype.AUTO, lambda _: None)
+    load_silently(served, folder)
     served.close()
     return times[0]
 
@@ -319,15 +329,3 @@ def late(rank: int, addresses: list[str], folder: str, marker: str) -> float:
 if __name__ == "__main__":
     result = globals()[sys.argv[1]](*json.loads(sys.argv[2]))
     sys.stdout.write(json.dumps(result))
-
-
-class StandIn(NamedTuple):
-    """The first rank of so many."""
-
-    ranks: int
-
-    def size(self) -> int:
-        return self.ranks
-
-    def rank(self) -> int:
-        return 0

@@ -89,31 +89,6 @@ def test_two_chats_in_turn_with_what_was_put_aside(
             caches.give_back(cache, "")
 
 
-def test_a_tail_with_an_image_is_put_back_with_its_shift() -> None:
-    model = shared_llama()
-    one = ImagePrompt([4] * 40, Image(1, 12, -8), [5] * 20)
-    two = ImagePrompt([4] * 40, Image(2, 12, -8), [5] * 8)
-    caches = PrefixCaches(model.network, PLENTY)
-    for prompt, expected in [(one, 0), (two, 40), (one, len(one) - 1)]:
-        cache = caches.take_cache(prompt.tokens, "", prompt.images)
-        assert len(cache.tokens) == expected, "another image of the same size is no hit"
-        read_in_parts(model, cache, prompt, [])
-        caches.give_back(cache, "")
-
-
-def test_a_chat_without_images_takes_a_cache_with_some() -> None:
-    model = shared_llama()
-    one = ImagePrompt([4] * 20, Image(1, 8, -3), [5] * 4)
-    two = ImagePrompt([4] * 20, [6] * 5)
-    caches = PrefixCaches(model.network, PLENTY)
-    for prompt in (one, two):
-        cache = caches.take_cache(prompt.tokens, "", prompt.images)
-        read_in_parts(model, cache, prompt, [])
-        caches.give_back(cache, "")
-    assert len(cache.tokens) == 25
-    assert cache.layers[0].shift == 0
-
-
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=25)
 @given(prompt=prompts(), seed=some.integers(0, 99), keep=some.booleans())

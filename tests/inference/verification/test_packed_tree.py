@@ -6,16 +6,8 @@ import pytest
 
 from rdchat.inference.decoding.draft import accepted_path
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.verifier import PackedTree, PrefixTree, Verifier
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.inference.fakes import tiny_llama, tree_of_beams
-
-
-def test_the_worked_example_of_from_parents() -> None:
-    tree = PackedTree.from_parents(
-        mx.array([5, 7, 8, 9, 6]), mx.array([-1, 0, 0, 1, 2]), mx.array([0.0, -2, -1, -3, -4]), 2
-    )
-    assert tree.tokens.tolist() == [5, 8, 6, 7, 9]
-    assert tree.parents.tolist() == [-1, 0, 1, 0, 3]
 
 
 def test_random_trees_are_numbered_depth_first() -> None:
@@ -53,15 +45,6 @@ def test_a_tree_that_is_deeper_than_was_said_is_not_sound() -> None:
         assert host.is_sound == np.array_equal(np.array(tree.ancestors), host.ancestors())
 
 
-def test_the_worked_example_of_with_leaves() -> None:
-    tree = PackedTree.pack(
-        PrefixTree(*(np.array(c, np.int32) for c in ([5, 7, 8, 9, 6], [-1, 0, 1, 0, 0], [0, 1, 2, 1, 1])))
-    )
-    limited = tree.with_leaves(2)
-    assert (limited.tokens.tolist(), limited.parents.tolist()) == ([5, 7, 8, 9, 9], [-1, 0, 1, 0, 0])
-    assert tree.with_leaves(3) is tree
-
-
 def test_nodes_behind_the_last_leaf_repeat_it() -> None:
     rng = np.random.default_rng(0)
     for _ in range(100):
@@ -85,55 +68,8 @@ def test_nodes_behind_the_last_leaf_repeat_it() -> None:
         assert accepted_path(after, chosen) == [node for node in accepted_path(before, chosen) if node < same]
 
 
-def test_the_worked_example_of_the_docstring() -> None:
-    tree = tree_of_beams([[5, 7, 8], [5, 7, 9]])
-    assert tree.tokens.tolist() == [5, 7, 8, 9]
-    assert tree.parents.tolist() == [-1, 0, 1, 1]
-    assert tree.depths.tolist() == [0, 1, 2, 2]
-    assert tree.ancestors().astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]]
-
-
-def test_equal_tokens_below_different_parents_stay_apart() -> None:
-    tree = tree_of_beams([[1, 2, 9], [1, 3, 9], [1, 2, 9]])
-    assert tree.tokens.tolist() == [1, 2, 9, 3, 9]
-    assert tree.parents.tolist() == [-1, 0, 1, 0, 3]
-
-
-def test_random_beams_are_paths_of_the_tree_and_no_two_siblings_are_alike() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        beams = rng.integers(0, 4, size=(rng.integers(1, 9), rng.integers(1, 9)))
-        beams[:, 0] = 3
-        tree = tree_of_beams(beams.tolist())
-        leaves = set(range(len(tree))) - set(tree.parents.tolist())
-        paths = {tuple(tree.tokens[tree.ancestors()[leaf]].tolist()) for leaf in leaves}
-        assert paths == set(map(tuple, beams.tolist()))
-        assert (tree.parents[1:] < np.arange(1, len(tree))).all()
-        assert (tree.depths[1:] == tree.depths[tree.parents[1:]] + 1).all()
-        assert len(set(zip(tree.parents.tolist(), tree.tokens.tolist(), strict=True))) == len(tree)
-        assert tree.is_chain == (len(tree) == beams.shape[1])
-
-
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 TREES = {"tree": [[3, 4, 5], [3, 4, 6], [3, 7, 8]], "chain": [[3, 4, 5, 6]]}
-
-
-@pytest.mark.across_rows
-def test_the_worked_example_of_padded() -> None:
-    padded = PackedTree.pack(tree_of_beams([[5, 7], [5, 8]])).padded(5)
-    assert padded.tokens.tolist() == [5, 7, 8, 5, 5]
-    assert padded.parents.tolist() == [-1, 0, 0, -1, -1]
-    assert padded.depths.tolist() == [0, 1, 1, 0, 0]
-    assert padded.ancestors is not None
-    assert np.array(padded.ancestors).astype(int).tolist() == [
-        [1, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0],
-        [1, 0, 1, 0, 0],
-        [0, 0, 0, 1, 0],
-        [0, 0, 0, 0, 1],
-    ]
-    chain = PackedTree.chain(mx.array([5, 7])).padded(4)
-    assert (chain.ancestors, chain.depths.tolist()) == (None, [0, 1, 2, 3])
 
 
 @pytest.mark.across_rows

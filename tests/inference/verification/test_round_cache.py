@@ -14,7 +14,6 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import (
     NO_ROWS,
     RoundArraysCache,
-    RoundKVCache,
     RoundRows,
     RowBuffer,
     UnsupportedCacheError,
@@ -77,33 +76,6 @@ def begin(cache: object, shape: tuple[mx.array, mx.array | None]) -> None:
 def commit(cache: object, path: list[int]) -> None:
     for leaf in leaves([cache]):
         leaf.close_round(RoundRows.for_path(path))
-
-
-def test_the_worked_example_of_update_and_fetch() -> None:
-    a, b, c, d, e, f = range(6)
-    cache = RoundKVCache()
-    cache.update_and_fetch(*rows([a, b]))
-    begin(cache, tree([c, d], [c, e])[1])
-    found = [cache.update_and_fetch(*rows([c, d, e]))]
-    commit(cache, [0, 2])
-    assert cache.buffer.rows == 4
-    found.append(cache.update_and_fetch(*rows([f])))
-    for pair, tokens in zip(found, ([a, b, c, d, e], [a, b, c, e, f]), strict=True):
-        assert all(mx.array_equal(part, wanted) for part, wanted in zip(pair, rows(tokens), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("window", "mask"),
-    [
-        (None, [[1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 1]]),
-        (3, [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 1, 1, 0, 1]]),
-    ],
-)
-def test_the_worked_example_of_make_mask(window: int | None, mask: list[list[int]]) -> None:
-    cache = RoundKVCache(window)
-    cache.update_and_fetch(*rows([0, 1]))
-    begin(cache, tree([2, 3], [2, 4])[1])
-    assert np.array(cache.make_mask(3)).astype(int).tolist() == mask
 
 
 @pytest.mark.parametrize(("name", "prompt"), share(product(MAKERS, [0, 5, 15, 16, 17, 40]), 7))

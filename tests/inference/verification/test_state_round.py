@@ -20,7 +20,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.state_round import TreePaths
 from rdchat.inference.verification.tree_recurrences import MAX_DEPTH, decayed_state
-from rdchat.inference.verification.verifier import PackedTree, PrefixTree
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.fakes import tree_of_beams
 from tests.inference.families import HYBRIDS, VOCABULARY, network_of
@@ -47,20 +47,6 @@ def fed(network: nn.Module, cache: KVCache, hooks: ModelHooks, tree: PackedTree)
 
 def arrays(cache: KVCache) -> list[mx.array]:
     return [array for layer in cache._leaves if hasattr(layer, "cache") for array in layer.cache]
-
-
-def test_paths_and_windows_of_a_tree() -> None:
-    parents = np.array([-1, 0, 1, 0], np.int32)
-    depths = np.array([0, 1, 2, 1], np.int32)
-    tree = PackedTree.pack(PrefixTree(np.array([5, 7, 8, 9], np.int32), parents, depths)).padded(6)
-    assert tree.ancestors is not None
-    paths = TreePaths(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
-    assert paths.rows.tolist() == [[0, 1, 2], [0, 3, 0]]
-    assert paths.windows(3).tolist()[:4] == [[0, 1, 2], [1, 2, 3], [2, 3, 4], [1, 2, 5]]
-    assert paths.windows(3).tolist()[4:] == [[0, 1, 2]] * 2
-    outputs = mx.arange(6).reshape(2, 3)
-    assert paths.by_node(outputs).tolist() == [[0, 1, 2, 4, 0, 0]]
-    assert [paths.path_of(node) for node in range(4)] == [0, 0, 0, 1]
 
 
 def test_a_lazy_tree_with_fewer_leaves_than_its_bound_has_all_paths() -> None:
