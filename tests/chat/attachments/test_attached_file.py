@@ -1,13 +1,10 @@
 """Choosing a part of a file that is too long, and naming it."""
 
-from collections.abc import Callable
-
 import pytest
 
 from rdchat.chat.attachments.attached_file import (
     PASSAGE,
     FileKind,
-    Part,
     Passage,
     ReadFile,
     beginning,
@@ -18,7 +15,6 @@ from rdchat.chat.attachments.attached_file import (
     passages_of,
     ranked,
 )
-from rdchat.services.files.part_choice import TokenCount, fitting_passages
 
 BOOK = ReadFile("book.pdf", FileKind.PDF, tuple(f"This is page {number}." for number in range(1, 91)))
 FRUIT = ("Apples are red.", "Pears are green.", "Bananas are yellow, and bananas bend.", "Nothing here.", "A banana.")
@@ -101,14 +97,6 @@ def test_passages_are_found_in_german_and_in_scripts_without_spaces(question: st
     assert "東京" not in question or order[0] == 1, "it has more of the question"
 
 
-def test_the_best_are_taken_as_far_as_they_fit() -> None:
-    passages = [Passage(text) for text in FRUIT]
-    order = ranked(passages, "banana")
-    count: Callable[[Part], TokenCount] = lambda part: TokenCount(len(part.text))  # noqa: E731
-    assert fitting_passages(passages, order, 10_000, 1.0, count)[0] == joined(passages, order)
-    assert fitting_passages(passages, order, 1, 1.0, count)[0] == joined(passages, order[:1])
-
-
 def test_neighbours_are_joined_in_the_order_of_the_file() -> None:
     passages = [Passage(text, page) for page, text in enumerate(FRUIT, start=1)]
     part = joined(passages, [4, 1, 0])
@@ -122,3 +110,19 @@ def test_many_numbers_are_counted() -> None:
     assert named_numbers("passage", [3, 7, 12], 40) == "passages 3, 7 and 12 of 40"
     assert named_numbers("page", [3], 40) == "page 3 of 40"
     assert named_numbers("passage", list(range(1, 80, 2)), 300) == "40 passages of 300"
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("inter\u00adnational", "international"),
+        ("inter\u00ad\nnational", "international"),
+        ("international", "inter\u00adnational"),
+        ("the \ufb01nal o\ufb00er", "final offer"),
+        ("\uff26\uff55\uff4c\uff4c width", "full"),
+        ("full", "\uff46\uff55\uff4c\uff4c"),
+    ],
+)
+def test_passages_and_questions_are_compared_in_one_form(text: str, question: str) -> None:
+    passages = [Passage("Apples."), Passage("Pears."), Passage(text)]
+    assert ranked(passages, question) == [2]

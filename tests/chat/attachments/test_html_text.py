@@ -155,3 +155,61 @@ def test_a_picture_in_the_words_of_a_cell_is_left_out() -> None:
     cell = {"cell_type": "markdown", "source": f"a ![b](data:image/png;base64,{PICTURE}) c"}
     text = json.dumps({"cells": [cell]})
     assert notebook_text(text) == ("a ![b]([picture]) c", "Its pictures were left out.")
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("a <s>1</s> <strike>2</strike> <del>3</del>", "a ~~1~~ ~~2~~ ~~3~~"),
+        ("m<sup>2</sup> CO<sub>2</sub> 1<sup>st</sup> x<sub>i</sub>", "m² CO₂ 1^{st} x_{i}"),
+        ("<table><tr><td>m<sup>2</sup><td><s>a</s></table>", "| m² | ~~a~~ |\n| --- | --- |"),
+        ("<table><tr><td rowspan=2>R<td>A<tr><td>B<tr><td>C<td>D</table>",
+         "| R | A |\n| --- | --- |\n|  | B |\n| C | D |"),
+        ("<table><tr><td>A<td rowspan=2>R<tr><td>B</table>", "| A | R |\n| --- | --- |\n| B |  |"),
+        ("<table><tr><td colspan=x>A<td colspan=0>B<td colspan=99999999999>C</table>",
+         "| A | B | C |\n| --- | --- | --- |"),
+        ("<input type=checkbox checked>Yes <input type=radio>No <input value=Ada> <input type=password value=x>",
+         "[x] Yes [ ] No Ada"),
+        ("Size: <select><option>S<option selected>M</select> <textarea>typed</textarea>", "Size: M typed"),
+        ("<p>a<![a >b<![if !IE]>c<![endif]></p>", "abc"),
+        ("<p>a</p>3 < 4 and <b", "a\n\n3 < 4 and <b"),
+    ],
+)  # fmt: skip
+def test_what_pages_of_the_web_strike_raise_merge_and_ask(page: str, text: str) -> None:
+    assert html_to_text(page) == text
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<tr><td>Name<td>Price<tr><td>Tea<td>3", "| Name | Price |\n| --- | --- |\n| Tea | 3 |\n\nend"),
+        (
+            "<tr><td>A</td><td>b <table><tr><td>in<td>ner</table> c</td><td>D</td></tr><tr><td>E",
+            "| A | b in ner c | D |\n| --- | --- | --- |\n| E |\n\nend",
+        ),
+        ("<tr><td><ul><li>A<li>B</ul></td><td>C</td></tr>", "| - A - B | C |\n| --- | --- |\n\nend"),
+    ],
+)
+def test_no_cell_of_a_table_is_lost(page: str, text: str) -> None:
+    assert html_to_text(f"<table>{page}</table><p>end") == text
+    assert html_to_text(f"<table>{page}") == text.removesuffix("\n\nend")
+
+
+def test_each_paragraph_of_a_quote_is_one() -> None:
+    page = (
+        "<blockquote><p>One<p>Two<br>lines<ul><li>A<li>B</ul><blockquote>Deep</blockquote></blockquote></blockquote>Out"
+    )
+    assert html_to_text(page) == "> One\n\n> Two\n> lines\n\n> - A\n> - B\n\n> > Deep\n\nOut"
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<pre>x = 1\ny = 2</pre>", "> ```\n> x = 1\n> y = 2\n> ```"),
+        ("<table><tr><th>A<tr><td>1</table>", "> | A |\n> | --- |\n> | 1 |"),
+        ("a<hr>b", "> a\n\n> ---\n\n> b"),
+        ("<table><tr><td><blockquote>q</blockquote></table>b", "> | q |\n> | --- |\n\n> b"),
+    ],
+)
+def test_all_that_a_quote_holds_is_marked_and_nothing_behind_it(page: str, text: str) -> None:
+    assert html_to_text(f"<blockquote>{page}</blockquote><p>after") == f"{text}\n\nafter"

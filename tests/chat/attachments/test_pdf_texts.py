@@ -1,12 +1,15 @@
 """What a PDF shows is in the text, or the note says what is not."""
 
+import io
 import logging
 import random
 
+import pypdf
 import pytest
 from fontTools.cffLib import CFFFontSet
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.t2CharStringPen import T2CharStringPen
+from pypdf.generic import ArrayObject, DictionaryObject, NameObject, NumberObject, TextStringObject
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import pdf_texts
@@ -125,3 +128,65 @@ def test_what_a_pdf_keeps_beside_its_pages_is_named(catalog: bytes, more: list[b
         with pytest.raises(FileRefusedError) as refusal:
             read(pdf([""], catalog=catalog, more=more))
         assert words in refusal.value.hint
+
+
+def form(*annotations: dict[str, object]) -> bytes:
+    """Return a PDF with one page, its text `Text`, and annotations."""
+
+    def value(of: object) -> object:
+        match of:
+            case dict():
+                return DictionaryObject({NameObject(key): value(each) for key, each in of.items()})
+            case list():
+                return ArrayObject([value(each) for each in of])
+            case int():
+                return NumberObject(of)
+            case str():
+                return NameObject(of) if of.startswith("/") else TextStringObject(of)
+        return of
+
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf(["Text"])))
+    writer.pages[0][NameObject("/Annots")] = value(list(annotations))  # type: ignore[assignment]
+    sink = io.BytesIO()
+    writer.write(sink)
+    return sink.getvalue()
+
+
+def field(kind: str, **more: object) -> dict[str, object]:
+    return {"/Subtype": "/Widget", "/FT": kind, "/T": "F"} | {f"/{key}": each for key, each in more.items()}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "line"),
+    [
+        (field("/Tx", V="Ada"), "[Field F: Ada]"),
+        (field("/Tx", V="Ada", TU="Your name"), "[Field Your name: Ada]"),
+        ({"/Subtype": "/Widget", "/Parent": {"/FT": "/Tx", "/T": "Up", "/V": "Ada"}}, "[Field Up: Ada]"),
+        (field("/Tx", V="secret", Ff=1 << 13), ""),
+        (field("/Tx"), ""),
+        (field("/Btn", AS="/Yes"), "[Field F: [x]]"),
+        (field("/Btn", AS="/Off"), "[Field F: [ ]]"),
+        (field("/Btn", AS="/Red", Ff=1 << 15), "[Field F: Red]"),
+        (field("/Btn", AS="/Off", Ff=1 << 15), ""),
+        (field("/Btn", Ff=1 << 16), ""),
+        (field("/Ch", V="de", Opt=[["de", "Germany"], ["fr", "France"]]), "[Field F: Germany]"),
+        (field("/Ch", V=["a", "b"], Opt=["a", "b", "c"]), "[Field F: a, b]"),
+        ({"/Subtype": "/Text", "/Contents": "Check this"}, "[Note: Check this]"),
+        ({"/Subtype": "/FreeText", "/Contents": "Typed on it"}, "[Note: Typed on it]"),
+        ({"/Subtype": "/Highlight", "/Contents": "why?"}, "[Note: why?]"),
+        ({"/Subtype": "/Highlight"}, ""),
+        ({"/Subtype": "/Link", "/Contents": "a link"}, ""),
+        (field("/Btn", Ff="many"), "[Its form fields and notes cannot be read.]"),
+    ],
+)
+def test_what_was_typed_into_a_pdf_is_read(annotation: dict[str, object], line: str) -> None:
+    (text,), _ = pdf_texts(form(annotation), "a.pdf", lambda _share: None)
+    assert text == (f"Text\n\n{line}" if line else "Text")
+
+
+def test_an_aes_pdf_with_an_empty_password_is_read() -> None:
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf(["Plain"])))
+    writer.encrypt("", "owner", algorithm="AES-256")
+    sink = io.BytesIO()
+    writer.write(sink)
+    assert pdf_texts(sink.getvalue(), "a.pdf", lambda _share: None)[0] == ["Plain"]

@@ -150,3 +150,111 @@ def test_words_of_charts_and_names_of_inner_files() -> None:
     with pytest.raises(FileRefusedError) as refusal:
         docx_text(docx("", more={"word/afchunk.html": b"<p>4711"}), "a.docx")
     assert "afchunk.html" in refusal.value.hint
+
+
+MATH = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+
+
+def read_raw(body: str, **more: bytes) -> tuple[str, str]:
+    return docx_text(docx(body, more={f"word/{name}.xml": part for name, part in more.items()}), "a.docx")
+
+
+def mr(text: str) -> str:
+    return f"<m:r><m:t>{text}</m:t></m:r>"
+
+
+@pytest.mark.parametrize(
+    ("math", "tex"),
+    [
+        (f"<m:f><m:num>{mr('a')}</m:num><m:den>{mr('b')}</m:den></m:f>", r"\frac{a}{b}"),
+        (f'<m:rad><m:radPr><m:degHide m:val="1"/></m:radPr><m:deg/><m:e>{mr("x")}</m:e></m:rad>', r"\sqrt{x}"),
+        (f"<m:rad><m:deg>{mr('3')}</m:deg><m:e>{mr('x')}</m:e></m:rad>", r"\sqrt[3]{x}"),
+        (f"<m:sSub><m:e>{mr('x')}</m:e><m:sub>{mr('i')}</m:sub></m:sSub>", "x_{i}"),
+        (f"<m:sSubSup><m:e>{mr('ab')}</m:e><m:sub>{mr('1')}</m:sub><m:sup>{mr('2')}</m:sup></m:sSubSup>",
+         "{ab}_{1}^{2}"),
+        (f'<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr><m:sub>{mr("i=1")}</m:sub><m:sup>{mr("n")}</m:sup>'
+         f"<m:e>{mr('i')}</m:e></m:nary>", r"\sum_{i=1}^{n}{i}"),
+        (f"<m:nary><m:sub/><m:sup/><m:e>{mr('f')}</m:e></m:nary>", r"\int{f}"),
+        (f"<m:d><m:e>{mr('x')}</m:e><m:e>{mr('y')}</m:e></m:d>", "(x|y)"),
+        (f'<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val="]"/></m:dPr><m:e>{mr("x")}</m:e></m:d>', "[x]"),
+        (f"<m:m><m:mr><m:e>{mr('1')}</m:e><m:e>{mr('2')}</m:e></m:mr><m:mr><m:e>{mr('3')}</m:e><m:e>{mr('4')}</m:e>"
+         "</m:mr></m:m>", r"\begin{matrix}1 & 2 \\ 3 & 4\end{matrix}"),
+        (f"<m:func><m:fName>{mr('sin')}</m:fName><m:e>{mr('x')}</m:e></m:func>", "sin x"),
+        (f"<m:acc><m:e>{mr('x')}</m:e></m:acc>", r"\hat{x}"),
+        (f"<m:unknown><m:e>{mr('{0}')}</m:e></m:unknown>", "{0}"),
+    ],
+)  # fmt: skip
+def test_an_equation_is_read_as_tex(math: str, tex: str) -> None:
+    equation = f"<m:oMath {MATH}>{math}</m:oMath>"
+    assert read_raw(f"<w:p><w:r><w:t>is</w:t></w:r>{equation}</w:p>") == (f"is${tex}$", "")
+    assert read_raw(f"<w:p><m:oMathPara {MATH}>{equation}</m:oMathPara></w:p>") == (f"$${tex}$$", "")
+
+
+def test_a_deeply_nested_equation_takes_no_longer_than_its_length() -> None:
+    """Reading the inner parts twice at each level would take 2^200 steps."""
+    math = "<m:f><m:num>" * 200 + mr("x") + "</m:num></m:f>" * 200
+    assert "x" in read_raw(f"<w:p><m:oMath {MATH}>{math}</m:oMath></w:p>")[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        '<w:del w:id="1"><w:r><w:delText>old</w:delText></w:r></w:del>',
+        '<w:del w:id="1"><w:r><w:rPr><w:i/></w:rPr><w:delText>old</w:delText></w:r></w:del>',
+    ],
+)
+def test_deleted_text_is_struck_and_noted(change: str) -> None:
+    text, note = read_raw(f'<w:p>{change}<w:ins w:id="2"><w:r><w:t>new</w:t></w:r></w:ins></w:p>')
+    assert text.replace("*", "") == "~~old~~new"
+    assert "tracked changes" in note
+
+
+def test_a_deleted_row_and_the_place_from_which_text_was_moved() -> None:
+    row = f'<w:tbl><w:tr><w:trPr><w:del w:id="1"/></w:trPr><w:tc>{paragraph("gone")}</w:tc></w:tr></w:tbl>'
+    text, note = read_raw(
+        row + '<w:p><w:moveFrom w:id="2"><w:r><w:t>twice</w:t></w:r></w:moveFrom></w:p>' + paragraph("x")
+    )
+    assert "gone" in text
+    assert "twice" not in text
+    assert "tracked changes" in note
+
+
+def test_headers_and_footers_are_read_once() -> None:
+    def part(tag: str, text: str) -> bytes:
+        return f"<w:{tag} {W}>{paragraph(text)}</w:{tag}>".encode()
+
+    text, _ = read_raw(
+        paragraph("Body"), header1=part("hdr", "Secret"), header2=part("hdr", "Secret"), footer1=part("ftr", "Page 1"),
+    )  # fmt: skip
+    assert text == "Header: Secret\n\nBody\n\nFooter: Page 1"
+
+
+def test_struck_raised_and_lowered_text_of_word() -> None:
+    def run(text: str, about: str = "") -> str:
+        return f"<w:r><w:rPr>{about}</w:rPr><w:t>{text}</w:t></w:r>"
+
+    up = '<w:vertAlign w:val="superscript"/>'
+    down = '<w:vertAlign w:val="subscript"/>'
+    body = run("10") + run("-6", up) + run(" x") + run("max", down) + run("a", "<w:strike/>") + run("b", "<w:dstrike/>")
+    assert read_raw(f"<w:p>{body}</w:p>")[0].replace("~~~~", "") == "10⁻⁶ x_{max}~~ab~~"
+
+
+def test_a_text_box_without_a_fallback_is_read() -> None:
+    box = f"<w:txbxContent>{paragraph('In the box')}</w:txbxContent>"
+    spaces = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006" xmlns:x="x"'
+    body = (
+        f"<w:p><w:r><mc:AlternateContent {spaces}><mc:Choice><x:a>{box}</x:a></mc:Choice></mc:AlternateContent></w:r>"
+    )
+    assert "In the box" in read_raw(body + "</w:p>")[0]
+
+
+def test_cells_merged_in_word_keep_the_others_in_their_columns() -> None:
+    def cell(text: str, about: str = "") -> str:
+        return f"<w:tc><w:tcPr>{about}</w:tcPr>{paragraph(text)}</w:tc>"
+
+    rows = [
+        cell("Tall", '<w:vMerge w:val="restart"/>') + cell("Wide", '<w:gridSpan w:val="2"/>') + cell("C"),
+        cell("", "<w:vMerge/>") + cell("1") + cell("2") + cell("3"),
+    ]
+    text, _ = read_raw(f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>")
+    assert text == "| Tall | Wide |  | C |\n| --- | --- | --- | --- |\n|  | 1 | 2 | 3 |"

@@ -1,23 +1,34 @@
-"""Reading each kind of file in the child process."""
+"""Each kind of file is read in the child process; a hostile one is refused, and the next file is read."""
 
 import io
 import os
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rdchat.chat.attachments import attached_file, file_reader
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.chat.attachments.html_text import html_to_text
+from rdchat.chat.attachments.kinds import CANDIDATES, decoded, guessed
+from rdchat.work.job import Job
 from tests.chat.attachments.documents import docx, paragraph, pdf, table, zipped
+from tests.grids import share
 from tests.inference.vision.pictures import encoded, photo
+
+# ruff: noqa: RUF001  texts in many scripts
+
+ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
+    f"<!ENTITY {name} '{f'&{below};' * 10}'>" for below, name in zip("abcdefgh", "bcdefghi", strict=True)
+) + "]>"  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[FileReader]:
-    reader = FileReader()
+    reader = FileReader(step_s=10.0, memory_bytes=300 << 20)
     yield reader
     reader.close()
 
@@ -67,12 +78,6 @@ def test_a_mark_at_the_beginning_tells_the_encoding(read: Reading, encoding: str
     assert read("a.txt", "Größe\n日本".encode(encoding)).parts == ("Größe\n日本",)
 
 
-def test_what_is_not_utf_8_is_read_as_latin_1_and_that_is_said(read: Reading) -> None:
-    file = read("a.txt", "“Größe” café".encode("cp1252"))
-    assert file.parts == ("“Größe” café",)
-    assert "Latin-1" in file.note
-
-
 def test_html_becomes_text_that_reads_as_markdown(read: Reading) -> None:
     page = """<!doctype html><html><head><title>Prices</title><style>p {color: red}</style>
         <script>document.write("no")</script></head><body><h2>Fruit &amp; more</h2><p>Some <b>fresh</b>
@@ -85,42 +90,6 @@ def test_html_becomes_text_that_reads_as_markdown(read: Reading) -> None:
         "# Prices\n\n## Fruit & more\n\nSome **fresh** fruit.\nNext line.\n\n- Apples\n  1. red\n  2. green\n- Pears"
         "\n\n| Name | Price |\n| --- | --- |\n| Apple | 1 \\| 2 |\n\n```\na = 1\n  b = 2\n```\n\nEnd"
     )
-
-
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("<tr><td>Name<td>Price<tr><td>Tea<td>3", "| Name | Price |\n| --- | --- |\n| Tea | 3 |\n\nend"),
-        (
-            "<tr><td>A</td><td>b <table><tr><td>in<td>ner</table> c</td><td>D</td></tr><tr><td>E",
-            "| A | b in ner c | D |\n| --- | --- | --- |\n| E |\n\nend",
-        ),
-        ("<tr><td><ul><li>A<li>B</ul></td><td>C</td></tr>", "| - A - B | C |\n| --- | --- |\n\nend"),
-    ],
-)
-def test_no_cell_of_a_table_is_lost(page: str, text: str) -> None:
-    assert html_to_text(f"<table>{page}</table><p>end") == text
-    assert html_to_text(f"<table>{page}") == text.removesuffix("\n\nend")
-
-
-def test_each_paragraph_of_a_quote_is_one() -> None:
-    page = (
-        "<blockquote><p>One<p>Two<br>lines<ul><li>A<li>B</ul><blockquote>Deep</blockquote></blockquote></blockquote>Out"
-    )
-    assert html_to_text(page) == "> One\n\n> Two\n> lines\n\n> - A\n> - B\n\n> > Deep\n\nOut"
-
-
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("<pre>x = 1\ny = 2</pre>", "> ```\n> x = 1\n> y = 2\n> ```"),
-        ("<table><tr><th>A<tr><td>1</table>", "> | A |\n> | --- |\n> | 1 |"),
-        ("a<hr>b", "> a\n\n> ---\n\n> b"),
-        ("<table><tr><td><blockquote>q</blockquote></table>b", "> | q |\n> | --- |\n\n> b"),
-    ],
-)
-def test_all_that_a_quote_holds_is_marked_and_nothing_behind_it(page: str, text: str) -> None:
-    assert html_to_text(f"<blockquote>{page}</blockquote><p>after") == f"{text}\n\nafter"
 
 
 @pytest.mark.parametrize(
@@ -229,11 +198,6 @@ def test_what_cannot_be_read_is_refused_with_its_reason(read: Reading, name: str
     assert words in read.refusal(name, content).message
 
 
-def test_after_a_refusal_the_next_file_is_read(read: Reading) -> None:
-    read.refusal("photo.png", b"\x89PNG\r\n\x1a\n\0\0")
-    assert read("a.txt", "Hi").parts == ("Hi",)
-
-
 @pytest.mark.slow
 def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Hi")
@@ -262,3 +226,178 @@ def test_a_name_is_shown_in_one_printable_line(reader: FileReader, tmp_path: Pat
     assert file.parts == ("Hi",)
     assert file.name.isprintable()
     assert file.name.startswith("in voice [31m")
+
+
+def looping_pdf() -> bytes:
+    """A tree of pages whose child is itself, and a cross-reference whose predecessor is itself."""
+    return pdf(["Hi"]).replace(b"/Kids [5 0 R]", b"/Kids [2 0 R]").replace(b"/Root 1 0 R", b"/Root 1 0 R /Prev 9")
+
+
+def inflating_pdf() -> bytes:
+    """A page whose 300 KB become 300 MB."""
+    bomb = zlib.compress(b"(a) Tj " * (45 << 20))
+    good = pdf(["Hi"])
+    begin = good.index(b"<< /Length")
+    end = good.index(b"endstream")
+    return good[:begin] + b"<< /Length %d /Filter /FlateDecode >> stream\n%b\n" % (len(bomb), bomb) + good[end:]
+
+
+def xml_bomb() -> bytes:
+    return docx(paragraph("&i;"), head=ENTITIES)
+
+
+def zip_bomb() -> bytes:
+    return docx("<w:p/>" * (8 << 20))
+
+
+def nested_docx() -> bytes:
+    return docx("<w:tbl><w:tr><w:tc>" * 20_000 + "</w:tc></w:tr></w:tbl>" * 20_000)
+
+
+def nested_html() -> bytes:
+    return b"<html>" + b"<ul><li>" * 20_000 + b"deep"
+
+
+@pytest.mark.parametrize("make", share([looping_pdf, xml_bomb, zip_bomb, nested_docx], 4))
+def test_a_bomb_is_refused_and_the_next_file_is_read(read: Reading, make: Callable[[], bytes]) -> None:
+    read.refusal(f"bomb.{'pdf' if make is looping_pdf else 'docx'}", make())
+    assert read("a.txt", "Hi").parts == ("Hi",)
+
+
+DTD = '<!DOCTYPE x [<!ENTITY a "expanded">]>'
+
+
+def member_of(data: bytes, name: str) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return archive.read(name)
+
+
+def document_of(data: bytes) -> bytes:
+    return member_of(data, "word/document.xml")
+
+
+def in_utf_16(document: bytes) -> bytes:
+    text = document.decode().replace('<?xml version="1.0"?>', '<?xml version="1.0" encoding="UTF-16"?>')
+    return text.encode("utf-16")
+
+
+@pytest.mark.parametrize("in_form", [lambda document: document, in_utf_16], ids=["in UTF-8", "in UTF-16"])
+def test_a_document_whose_entities_grow_is_refused(read: Reading, in_form: Callable[[bytes], bytes]) -> None:
+    document = in_form(document_of(docx(paragraph("&i;"), head=ENTITIES)))
+    assert "damaged" in read.refusal("a.docx", docx("", more={"word/document.xml": document})).message
+
+
+def test_a_document_with_a_dtd_in_a_part_of_another_name_is_not_read(read: Reading) -> None:
+    relations = member_of(docx(""), "_rels/.rels").replace(b"document.xml", b"picture.png")
+    more = {"_rels/.rels": relations, "word/picture.png": document_of(docx(paragraph("&a;"), head=DTD))}
+    assert read("a.docx", docx(paragraph("Hi"), more=more)).parts == ("Hi",)
+
+
+def test_a_picture_with_a_dtd_and_a_damaged_one_do_no_harm(read: Reading) -> None:
+    """Many SVGs have one; neither picture is read."""
+    more = {"word/media/a.svg": f"{DTD}<svg/>".encode(), "word/media/b.png": b"x" * 1000}
+    data = docx(paragraph("Hi"), more=more)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        member = archive.getinfo("word/media/b.png")
+    content = member.header_offset + 30 + len(member.filename)
+    assert read("a.docx", data[:content] + b"\xff\xff" + data[content + 2 :]).parts == ("Hi",)
+
+
+@pytest.mark.slow
+def test_a_docx_in_utf_16_is_read(read: Reading) -> None:
+    document = in_utf_16(document_of(docx(paragraph("Grüße"))))
+    assert read("a.docx", docx("", more={"word/document.xml": document})).parts == ("Grüße",)
+
+
+@pytest.mark.slow
+def test_a_page_that_inflates_is_refused(read: Reading) -> None:
+    read.refusal("bomb.pdf", inflating_pdf())
+
+
+@pytest.mark.slow
+def test_html_may_be_nested_as_deep_as_it_likes(tmp_path: Path) -> None:
+    (tmp_path / "deep.html").write_bytes(nested_html())
+    with closing(FileReader()) as reader:
+        assert reader.read_file(tmp_path / "deep.html").parts[0].endswith("- deep")
+
+
+@pytest.mark.slow
+def test_one_that_takes_for_ever_is_ended(tmp_path: Path) -> None:
+    """The time limit itself, with a page that would be read in a minute."""
+    with closing(FileReader(step_s=0.01)) as reader:
+        assert "took longer" in Reading(reader, tmp_path).refusal("slow.pdf", pdf(["x" * 200_000] * 400)).message
+
+
+@pytest.mark.slow
+def test_the_person_can_stop_it(reader: FileReader, tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        pass
+
+    def stop() -> None:
+        raise StoppedError
+
+    (tmp_path / "a.pdf").write_bytes(pdf(["Hi"] * 1000))  # takes longer than the 20 ms before the first look
+    with pytest.raises(StoppedError):
+        reader.read_file(tmp_path / "a.pdf", waiting=stop)
+    assert len(reader.read_file(tmp_path / "a.pdf").parts) == 1000
+
+
+@pytest.mark.slow
+def test_the_size_of_a_file_and_of_its_text_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_reader, "MAX_BYTES", 1000)
+    monkeypatch.setattr(file_reader, "MAX_CHARACTERS", 100)
+    (tmp_path / "a.txt").write_text("x" * 1001)
+    with pytest.raises(FileRefusedError, match="is too large"):
+        file_reader.read_file(Job(), str(tmp_path / "a.txt"))
+    (tmp_path / "a.txt").write_text("x" * 101)
+    with pytest.raises(FileRefusedError, match="is too long"):
+        file_reader.read_file(Job(), str(tmp_path / "a.txt"))
+    assert attached_file.MAX_CHARACTERS > 10**6
+
+
+TEXTS = {
+    "cp1251": ["Привет", "ПРИВЕТ", "Съешь же ещё этих мягких французских булок", "Отчёт за квартал: +12%."],
+    "koi8-r": ["Привет", "ПРИВЕТ", "Москва", "Отчёт за третий квартал"],
+    "cp1250": ["Zażółć gęślą jaźń", "Dobrý den, děkuji", "Příliš žluťoučký kůň", "čeština", "Łódź są"],
+    "cp1253": ["Καλημέρα", "Αθήνα", "Αυτό είναι ένα κείμενο στα ελληνικά."],
+    "gb18030": ["北京", "你好", "你好，世界", "这是一个测试", "简体中文", "重庆市渝中区"],
+    "big5": ["這是一個測試", "繁體中文", "你好，世界", "臺灣", "今天天氣很好，我們去公園散步。"],
+    "cp932": ["こんにちは", "日本語", "カタカナ", "東京都", "吾輩は猫である。名前はまだ無い。"],
+    "euc-jp": ["こんにちは", "日本語", "カタカナ", "東京都", "これは日本語のテキストです。"],
+    "cp949": ["안녕하세요", "대한민국", "서울", "이것은 시험이다", "파일 인코딩 테스트"],
+    "cp1252": ["naïve", "café", "Größe", "»Spaß«", "“Hi”", "It’s fine – really", "più", "où êtes-vous", "£5", "50 €",
+               "São Paulo", "½ cup", "señor", "Île-de-France", "rødgrød", "ÜBERGRÖSSE", "così, però, città"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("codec", "text"), [(codec, text) for codec, texts in TEXTS.items() for text in texts])
+def test_even_a_short_text_is_read_in_its_encoding(codec: str, text: str) -> None:
+    """charset-normalizer takes cp1251's `Привет` for Big5, and cp1252's `naïve` for cp1250."""
+    read, note = guessed(text.encode(codec))
+    assert read == text
+    names = [each.name for each in CANDIDATES]
+    assert sum(name in note for name in names) == 3, "the guess and two others"
+
+
+@pytest.mark.parametrize("garbage", [b"\x80\x81", b"ok \x90", b"\xe4\xe0"])
+def test_without_clear_evidence_it_is_latin_1(garbage: bytes) -> None:
+    assert "Latin-1" in guessed(garbage)[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("Zürich und Köln ".encode() + b"\xff.", "Zürich und Köln \ufffd."),
+        ("日本語のテキスト".encode()[:-1], "日本語のテキス\ufffd"),
+        ("日本語のテキスト".encode()[1:], "\ufffd\ufffd本語のテキスト"),
+        (b"\xe9 caf\xe9, " + "Büro".encode(), "é café, BÃ¼ro"),
+    ],
+)
+def test_a_few_bad_bytes_cost_themselves(data: bytes, text: str) -> None:
+    """All of a log with one bad byte was read as Latin-1: `ZÃ¼rich`."""
+    assert decoded(data, "a.txt")[0] == text
+
+
+def test_a_long_text_is_judged_by_a_sample_and_read_whole() -> None:
+    text = "name = value\n" * 5000 + "Москва и Петербург\n" * 5000
+    assert decoded(text.encode("cp1251"), "a.txt")[0] == text
