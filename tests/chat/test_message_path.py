@@ -1,6 +1,5 @@
 """Long paths read messages only when needed, and equal a list of all messages."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,7 +14,6 @@ from rdchat.chat.storage.stored_chats import read_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
-from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
 from tests.grids import share
@@ -126,24 +124,6 @@ def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) 
     assert not copy.has_any(MessagePath())
 
 
-@pytest.mark.slow
-def test_another_thread_is_told_all_that_the_model_is_told(open_store: OpenStore) -> None:
-    store = open_store()
-    messages = long_chat(store)
-    path = store.messages(1)
-    path.put(replace(path[-1], text="not stored yet"))
-    messages[-1] = path[-1]
-    copy = path[:]
-    seen = []
-    thread = threading.Thread(
-        target=lambda: seen.extend([ChatPrompt(copy, "Be brief.").turns(), [m.files for m in copy]])
-    )
-    thread.start()
-    thread.join()
-    assert seen == [ChatPrompt(messages, "Be brief.").turns(), [message.files for message in messages]]
-    assert path[80] == messages[80]  # what was read for the model is not what is shown
-
-
 def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStore) -> None:
     store = open_store()
     messages = long_chat(store)
@@ -155,23 +135,6 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
     with pytest.raises(StorageError, match="no longer exists"):
         path.read_messages(40, 60)
     assert path.read_messages(51, 60) == messages[51:60]
-
-
-@pytest.mark.slow
-def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(open_store: OpenStore, read: list[int]) -> None:
-    store = open_store()
-    long_chat(store)
-    path = store.messages(1)
-    read.clear()
-    waited = iter(range(20))
-
-    def waiting() -> None:
-        if next(waited, None) is None:
-            raise StorageError("Stopped.")
-
-    with pytest.raises(StorageError, match="Stopped"):
-        ChatPrompt(path, "").with_files(store.file_text, waiting)
-    assert 20 <= len(read) < COUNT
 
 
 def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:

@@ -1,7 +1,6 @@
 """Presets in files: rdchat's own come back as they were; of LM Studio's, what is not understood is named."""
 
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -126,12 +125,6 @@ def test_an_exchanged_preset_has_a_name_on_one_line_and_no_path_of_a_computer(tm
     assert preset.draft == DraftSettings(Mode.DRAFTER)
     assert preset.name == ("Two lines" + "!" * 999)[:200]
     assert prompts == [SavedPrompt("a b", "c\nd")]
-
-
-def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(StorageError, match="is a named pipe"):
-        read_presets(tmp_path / "pipe.json")
 
 
 def test_the_order_is_chat_preset_settings_model() -> None:

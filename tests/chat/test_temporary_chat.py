@@ -18,7 +18,6 @@ from rdchat.chat.attachments.attached_file import (
     ReadFile,
     attached,
     full_text,
-    image_data,
     image_file,
 )
 from rdchat.chat.conversation import (
@@ -137,15 +136,6 @@ def test_becomes_a_chat(store: ConversationStore) -> None:
     assert (kept.title, is_temporary(kept.id)) == (WORDS, False)
     assert [each.text for each in store.messages(kept.id)] == [WORDS, f"{WORDS} on"]
     assert store.trace(store.messages(kept.id).ids[-1]) == WORDS.encode()
-
-
-def test_its_images_become_those_of_the_chat(store: ConversationStore, tmp_path: Path) -> None:
-    chat = store.begin_temporary(NEW_CHAT)
-    store.add_message(chat.id, None, Role.USER, WORDS, files=[image_file(PNG, "a.png")])
-    kept = store.keep_temporary(chat, WORDS)
-    store.end_temporary()
-    (image,) = store.messages(kept.id)[0].files
-    assert image_data(store.file_text(image)) == PNG
 
 
 ACTS = ("ask", "answer", "edit", "cut", "delete", "restore", "step")

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.inference.api import Role
@@ -140,10 +139,6 @@ def test_a_database_of_another_kind_is_refused_and_left_as_it_is(database: Path,
         ConversationStore(database)
     assert database.read_bytes() == content
     assert kept_databases(database) == {}
-
-
-def test_the_schema_is_marked_as_ours(filled: Path) -> None:
-    assert int.from_bytes(filled.read_bytes()[68:72]) == APPLICATION_ID
 
 
 def test_a_second_process_is_told_so_until_the_first_dies(database: Path, start_process: StartProcess) -> None:

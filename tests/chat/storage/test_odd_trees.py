@@ -1,22 +1,25 @@
 """Stores made by hand: invalid trees of messages, and values that rdchat never writes."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
-from tests.chat.storage.messages import texts
 from tests.stores import connect_by_hand
 
 type MakeChat = Callable[..., int]
 
 WRONG_PLACE = "Some messages were moved"
+
+
+def texts(messages: Sequence[Message]) -> list[str]:
+    return [message.text for message in messages]
 
 
 @pytest.fixture
