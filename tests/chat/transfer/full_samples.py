@@ -171,6 +171,7 @@ def _deepseek() -> dict[str, Any]:
         deepseek_node("4", "2", files=[shot]),
         deepseek_node("5", "4", ("RESPONSE", "A dog."), tip="AI can err"),
     ]
+    nodes[1]["message"]["fragments"].append(_text("Words of a tip", "TIP"))
     nodes[1]["message"]["fragments"][1]["results"] = [{"title": "A title", "snippet": "A snippet"}]
     top = {"root": {"id": "root", "parent": None, "children": ["1"], "message": None}}
     return {"id": "c", "title": "Rivers", "inserted_at": DATE, "mapping": top | {each["id"]: each for each in nodes}}
@@ -318,6 +319,7 @@ def _lm_studio() -> dict[str, Any]:
         lm_studio_step(_text("Three whiskers"), style={"type": "thinking", "title": "Thought for 2 seconds"}),
         lm_studio_step(*calls, style={"type": "default"}),
         lm_studio_step(_text("A cat."), prefix="A prefix", suffix="A suffix"),
+        _text("Words of a tip", "tip"),
     ]
     fields = [
         {"key": "llm.prediction.systemPrompt", "value": "Look closely."},

@@ -252,13 +252,6 @@ def test_a_date_that_no_calendar_has_is_unknown(data: Path, backup: Path, tmp_pa
     assert (facts.made_at, facts.chats, facts.settings) == (None, 1, False)
 
 
-def test_an_archive_of_something_else_is_refused(data: Path, tmp_path: Path):
-    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
-        archive.writestr("a.jpg", b"")
-    with pytest.raises(StorageError, match="is not a backup"):
-        prepare(tmp_path / "photos.zip", data)
-
-
 def test_a_restore_that_cannot_move_the_chats_gives_up_and_leaves_them(
     data: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ):

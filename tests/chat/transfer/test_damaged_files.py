@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import zipfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from rdchat.chat.transfer import chatgpt, source_files, transfer_process
 from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, SkippedChat, TaskProgress
 from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.transfer_process import read_files
+from rdchat.inference.api import Role
 from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, write_jan
+from tests.stores import connect_by_hand
 
 GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
 
@@ -65,35 +69,6 @@ def changed(place: str, value: object) -> dict[str, Any]:
     return chat
 
 
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [
-        ("q.parent", "a"),
-        ("q.parent", "q"),
-        ("q.parent", 7),
-        ("a.parent", "a"),
-        ("a.parent", None),
-        ("a.parent", "gone"),
-    ],
-)
-def test_a_chat_whose_tree_is_damaged_keeps_its_messages_in_their_order(
-    store: ConversationStore, import_json: ImportJson, place: str, value: object
-):
-    """Such a chat was left out, or its first messages could only be found as another version of the last one."""
-    report = import_json("conversations.json", [changed(f"mapping.{place}", value), GOOD])
-    assert {each.title for each in store.conversations()} == {"Good", "Rivers"}
-    chat = next(each for each in store.conversations() if each.title == "Rivers")
-    assert [each.text for each in store.messages(chat.id)] == ["Q", "A"]
-    assert len(report.without) == (value == 7)
-
-
-@pytest.mark.parametrize("place", ["metadata", "content.content_type", "recipient", "create_time"])
-def test_damage_beside_a_text_does_not_cost_the_text(store: ConversationStore, import_json: ImportJson, place: str):
-    import_json("conversations.json", [changed(f"mapping.a.message.{place}", [3])])
-    (conversation,) = store.conversations()
-    assert [each.text for each in store.messages(conversation.id)] == ["Q", "A"]
-
-
 def test_a_chat_of_which_every_message_is_damaged_is_refused(import_json: ImportJson):
     chat = chatgpt_chat(chatgpt_node("q", None, "user", "Q"))
     chat["mapping"]["q"]["message"]["author"] = 3
@@ -111,20 +86,6 @@ def test_a_date_that_no_calendar_has_is_unknown(store: ConversationStore, import
     (conversation,) = store.conversations()
     assert conversation.created_at is not None, "the other messages or the file have a date"
     assert store.messages(conversation.id)[0].created_at is None
-
-
-@pytest.mark.parametrize("wrong", [{"role": []}, {"role": {}}])
-def test_a_damaged_chat_of_ours_takes_nothing_from_the_files_around_it(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, wrong: dict[str, Any]
-):
-    def file(title: str, **changes: object) -> Path:
-        chat = {"title": title, "messages": [{"parent": None, "role": "user", "text": "a"} | changes]}
-        return write_json(f"{title}.json", {"format": "rdchat chats", "version": 1, "chats": [chat]})
-
-    report = import_files(file("One"), file("Two", **wrong), file("Three"))
-    assert {each.title for each in store.conversations()} == {"One", "Three"}
-    (not_taken,) = report.not_taken
-    assert (not_taken.title, not_taken.reason[-14:]) == ("Two", "is not a text.")
 
 
 @pytest.mark.parametrize("error", [TypeError, ValueError, OverflowError, KeyError, RecursionError])
@@ -234,3 +195,45 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationS
     assert report.cancelled
     assert not report.chats
     assert store.rows("SELECT count(*) FROM conversations")[0][0] == 0
+
+
+@pytest.mark.slow
+def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_beside_the_file(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    paths = [tmp_path / "one" / "chats.db", tmp_path / "two" / "chats.db"]
+    for path in paths:
+        with closing(ConversationStore(path)) as other:
+            for title in ("First", "Second"):
+                other.add_message(
+                    other.create_conversation(title).id, None, Role.USER, f"{title} of {path.parent.name}"
+                )
+        path.with_name("chats.db.lock").unlink()
+    with closing(connect_by_hand(paths[0], autocommit=True)) as by_hand:
+        (trigger,) = by_hand.execute("SELECT sql FROM sqlite_schema WHERE name = 'messages_changed'").fetchone()
+        by_hand.execute("DROP TRIGGER messages_changed")
+        by_hand.execute("UPDATE messages SET text = printf('%.*c', ?, 'x') WHERE id = 1", (65 << 20,))
+        by_hand.execute(trigger)
+    report = import_files(*paths)
+    assert [(each.title, each.reason) for each in report.not_taken] == [("First", "It cannot be read.")]
+    assert len(store.conversations()) == 3
+    assert [list(path.parent.iterdir()) for path in paths] == [[path] for path in paths]
+
+
+def test_a_database_that_another_tool_left_in_the_midst_of_writing_is_not_read_half(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+) -> None:
+    path = tmp_path / "whole" / "chats.db"
+    left = tmp_path / "left"
+    with closing(ConversationStore(path)) as other:
+        for number in range(50):
+            chat = other.create_conversation(f"Chat {number}")
+            other.add_message(chat.id, None, Role.USER, "committed " * 3000)
+    left.mkdir()
+    with closing(connect_by_hand(path, autocommit=True)) as by_hand:
+        by_hand.executescript("PRAGMA journal_mode = DELETE; PRAGMA cache_size = 2; BEGIN")
+        by_hand.executescript("UPDATE conversations SET title = 'HALF'; DELETE FROM messages WHERE id > 5")
+        for name in ("chats.db", "chats.db-journal"):
+            shutil.copy(path.with_name(name), left / name)
+    assert not import_files(left / "chats.db").is_complete
+    assert not store.conversations()

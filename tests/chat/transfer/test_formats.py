@@ -46,26 +46,6 @@ def test_a_chat_of_chatgpt_keeps_its_words_its_thoughts_and_the_edited_question(
     assert without.parts == "1 custom instruction, 1 image, 1 tool call, 1 tool result"
 
 
-def test_a_prompt_of_chatgpt_that_is_only_an_image_keeps_its_reply_apart(
-    store: ConversationStore, import_json: ImportJson
-):
-    image = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://1"}
-    files = [{"id": "1", "name": "dog.png", "mimeType": "image/png"}, {"id": "2", "name": "Report.pdf"}]
-    chat = chatgpt_chat(
-        chatgpt_node("q", None, "user", "A cat?"),
-        chatgpt_node("a", "q", "assistant", "A mammal."),
-        chatgpt_node("i", "a", "user", content={"content_type": "multimodal_text", "parts": [image]}),
-        chatgpt_node("b", "i", "assistant", "A dog \ue200cite\ue202turn0file0\ue201."),
-        chatgpt_node("f", "b", "user", "And these?", metadata={"attachments": files}),
-        chatgpt_node("c", "f", "assistant", "Both.", metadata={"attachments": []}),
-    )
-    report = import_json("conversations.json", [chat])
-    assert [each.text for each in only_chat(store)[1]] == [
-        "A cat?", "A mammal.", "[1 image]", "A dog.", "And these?", "Both."
-    ]  # fmt: skip
-    assert report.without[0].parts == "2 images, 1 source reference, 1 attachment"
-
-
 def test_chatgpts_archive_is_read_as_it_is_downloaded_also_in_parts(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, tmp_path: Path
 ):
@@ -284,7 +264,7 @@ def test_a_chat_of_deepseek_is_told_from_one_of_chatgpt(store: ConversationStore
     assert [file.source for file in report.files] == ["DeepSeek"]
     _, (question, reply, *_) = only_chat(store)
     assert (question.text, reply.model) == ("A river?", "deepseek-chat")
-    assert reply.text == "<think>\nWhich one\n</think>\n\nThe Elbe."
+    assert reply.text == "<think>\nWhich one\n</think>\n\nThe Elbe.\n\nWords of a tip"
 
 
 def test_a_chat_of_open_webui_shows_the_reply_that_was_chosen(store: ConversationStore, import_json: ImportJson):

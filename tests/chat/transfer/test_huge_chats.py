@@ -102,14 +102,6 @@ def test_a_long_list_of_empty_chats_is_given_up(
     assert not store.conversations()
 
 
-def test_of_keys_that_come_twice_the_last_one_counts(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
-):
-    chat = good("Twice").removesuffix(b"}") + b', "title": "Once", "title": "Last"}'
-    assert import_files(write(tmp_path / "conversations.json", [b"[", chat, b"]"])).is_complete
-    assert titles(store) == {"Last"}
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-le"])
 def test_a_file_in_another_encoding_is_read(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, encoding: str

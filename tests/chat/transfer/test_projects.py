@@ -1,7 +1,6 @@
 """Projects in exports, imports and backups."""
 
 import json
-from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson
-from tests.chat.transfer.full_samples import IMAGE, places
+from tests.chat.transfer.full_samples import IMAGE
 from tests.chat.transfer.killed_imports import CHATS, KILLS, LONGEST_S, MESSAGES, kill_at
 from tests.processes import moments
 
@@ -145,23 +144,6 @@ def test_an_import_leaves_another_project_of_that_name_as_it_is_and_says_so(
     assert shared(store)["Work"].files == ()
 
 
-def test_a_backup_brings_projects_back_whole(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    database = data / "conversations.db"
-    with closing(ConversationStore(database)) as store:
-        fill(store)
-    tasks.back_up(database, data / "settings.json", tmp_path / "rdchat.backup")
-    with closing(ConversationStore(database)) as store:
-        empty(store)
-    tasks.prepare(tmp_path / "rdchat.backup", data)
-    (prepared,) = data.rglob("*/conversations.db")
-    with closing(ConversationStore(prepared)) as store:
-        work = shared(store)["Work"]
-        assert work.project == WHOLE
-        assert [store.file_text(file) for file in work.files] == [text for _, text in FILES]
-
-
 def test_markdown_names_the_files_of_the_project_and_has_their_texts_with_details(
     store: ConversationStore, tmp_path: Path
 ) -> None:
@@ -180,21 +162,6 @@ def test_markdown_names_the_files_of_the_project_and_has_their_texts_with_detail
 # What may be wrong in a file
 
 
-def test_an_image_that_does_not_come_is_told(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
-) -> None:
-    fill(store)
-    path = tmp_path / "chats.json"
-    tasks.export(store.path, path)
-    data = json.loads(path.read_text())
-    data["chats"] = [each for each in data["chats"] if "image" not in each]
-    path.write_text(json.dumps(data))
-    empty(store)
-    report = import_files(path)
-    assert [(each.title, each.parts) for each in report.without] == [("Work", "1 damaged image")]
-    assert [file.name for file in shared(store)["Work"].files] == ["a.txt", "b.png"]
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -210,40 +177,6 @@ def test_what_is_no_project_stays_a_chat(store: ConversationStore, import_json: 
     assert report.is_complete
     assert [chat.title for chat in store.conversations()] == ["Work"]
     assert not any(folder.is_project for folder in store.organiser.folders())
-
-
-def texts_of(entry: Any) -> str:
-    return json.dumps(plain_chat(read(entry)), ensure_ascii=False)
-
-
-def test_each_text_of_a_project_is_read_or_counted() -> None:
-    entry = ENTRY | {"notes": "Words of a later version"}
-    for path in places(entry):
-        changed = json.loads(json.dumps(entry))
-        *around, last = path
-        inner = changed
-        for key in around:
-            inner = inner[key]
-        if isinstance(inner[last], str) and last not in {"kind", "role"}:
-            inner[last] = "zebra quokka"
-            missing = json.loads(json.dumps(changed))
-            above = missing
-            for key in around:
-                above = above[key]
-            del above[last]
-            counted = Counter(read(changed).without) - Counter(read(missing).without)
-            assert "zebra quokka" in texts_of(changed) or counted, path
-
-
-@pytest.mark.parametrize("damage", [None, 7, "x", {}, [7], [{"name": 1}], [{"kind": "image", "text": "%"}]])
-def test_damaged_files_are_told_and_hide_no_other(damage: Any) -> None:
-    good = ENTRY["messages"][0]["files"]  # type: ignore[index]
-    files = [*good, *damage] if isinstance(damage, list) else damage
-    chat = read(ENTRY | {"messages": [{"parent": None, "role": "user", "text": "", "files": files}]})
-    assert chat.is_project
-    assert chat.about.system_prompt == "Rhyme always."
-    assert [file.name for message in chat.messages for file in message.files] == ["a.txt"] * isinstance(damage, list)
-    assert sum(chat.without.values()) == (damage is not None)
 
 
 @given(

@@ -30,10 +30,6 @@ from tests.chat.transfer.samples import (
     chatgpt_node,
     jan_line,
     jan_text,
-    lm_studio_file,
-    lm_studio_question,
-    lm_studio_reply,
-    lm_studio_step,
 )
 
 
@@ -222,38 +218,11 @@ def test_images_that_chatgpt_drew_are_in_the_reply_or_counted_as_images():
     assert counted(read("ChatGPT", drawn("sediment://file_9"))) == {"image": 1}
 
 
-def test_the_text_of_files_in_jan_is_in_the_question():
-    inline = {"inline_file_contents": [{"name": "n.txt", "content": "The code is 4711."}]}
-    chat = read("Jan", {"thread": None, "lines": [jan_line("1", "user", jan_text("Sum up."), metadata=inline)]})
-    assert (chat.messages[0].text, counted(chat)) == ("Sum up.\n\n[n.txt]\n\nThe code is 4711.", {})
-
-
 def test_a_damaged_thread_of_jan_costs_none_of_its_messages(import_files: ImportFiles, tmp_path: Path):
     (tmp_path / "thread.json").write_text('{"object": "thr')
     (tmp_path / "messages.jsonl").write_text(json.dumps(jan_line("1", "user", jan_text("Hello"))))
     report = import_files(tmp_path / "messages.jsonl")
     assert (report.messages, report.without[0].parts) == (1, "1 damaged part")
-
-
-def test_notes_and_unsent_words_of_lm_studio_are_counted():
-    messages = [lm_studio_question({"type": "text", "text": "Q"}),
-                {"versions": [lm_studio_reply(lm_studio_step({"type": "text", "text": "A"}))]}]  # fmt: skip
-    assert counted(read("LM Studio", lm_studio_file(messages, notes=["milk"], clientInput="half"))) == {
-        "note": 1,
-        "unsent text": 1,
-    }
-
-
-def test_a_part_of_a_kind_that_is_not_known_keeps_its_text():
-    """In replies of DeepSeek and LM Studio it was lost without a count."""
-    note = {"type": "TIP", "text": "Words of a note"}
-    reply = deepseek_node("2", "1", ("RESPONSE", "A"))
-    reply["message"]["fragments"].append(note)
-    deepseek = read("DeepSeek", {"mapping": {"1": deepseek_node("1", None, ("REQUEST", "Q")), "2": reply}})
-    steps = (lm_studio_step({"type": "text", "text": "A"}), note)
-    messages = [lm_studio_question({"type": "text", "text": "Q"}), {"versions": [lm_studio_reply(*steps)]}]
-    for chat in (deepseek, read("LM Studio", lm_studio_file(messages))):
-        assert (shown(chat), counted(chat)) == (["Q", "A\n\nWords of a note"], {})
 
 
 LIBRECHAT = [
@@ -304,17 +273,3 @@ def test_a_file_is_told_by_its_first_whole_chat_and_may_have_a_single_one(
     assert [each.title for each in report.not_taken] == ["Chat 1", "Odd"]
     assert import_json("one.json", good | {"name": "Alone"}).messages == 1
     assert import_json("two.json", librechat_chat(LIBRECHAT)).files[0].source == "LibreChat"
-
-
-def test_a_damaged_file_of_a_message_of_ours_costs_that_file(store: ConversationStore, import_json: ImportJson):
-    files = [{"name": "a", "kind": [], "text": "b"}, {"name": "c", "kind": "text", "text": "d"}]
-    messages = [
-        {"parent": None, "role": "user", "text": "A", "files": files},
-        {"parent": 7, "role": "assistant", "text": "B"},
-    ]
-    chat = {"title": "Ours", "messages": messages}
-    report = import_json("o.json", {"format": "rdchat chats", "version": 1, "chats": [chat]})
-    (conversation,) = store.conversations()
-    asked, reply = store.messages(conversation.id)
-    assert (asked.text, [file.name for file in asked.files], reply.text) == ("A", ["c"], "B")
-    assert report.without[0].parts == "1 damaged file, 1 damaged part"
