@@ -2,17 +2,14 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from rdchat.chat.settings import SettingsStore
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.tools.built_in import BUILT_IN_SERVERS
-from rdchat.tools.definitions import ToolDefinition, ToolServer, listed_tools, read_servers
+from rdchat.tools.definitions import MAX_TOOLS, ToolDefinition, ToolServer, listed_tools, read_servers
 from tests.tools.damage import ODD
 
 TOOL = ToolDefinition("files", "read", "Reads.", {"type": "object"}, True, False, "origin")
@@ -86,22 +83,6 @@ def test_a_fingerprint_is_of_the_server_and_the_definition() -> None:
     assert server.origin != replace(server, environment={"A": "b"}).origin
 
 
-def test_settings_keep_a_server_that_they_cannot_read(tmp_path: Path) -> None:
-    good = {"name": "files", "command": ["npx"], "environment": {"A": "b"}, "secrets": ["KEY"]}
-    path = tmp_path / "settings.json"
-    path.write_text(json.dumps({"tool_servers": [{**good, "name": "a b"}, good]}))
-    store = SettingsStore(path)
-    assert store.settings.tool_servers == (ToolServer("files", ("npx",), environment={"A": "b"}, secrets=("KEY",)),)
-    store.save_settings(store.settings)
-    assert [each["name"] for each in json.loads(path.read_text())["tool_servers"]] == ["files", "a b"]
-    assert SettingsStore(path).settings == store.settings
-
-
-def test_servers_that_come_with_rdchat_are_off() -> None:
-    assert [server.name for server in BUILT_IN_SERVERS] == ["rdchat-folder", "rdchat-clock"]
-    assert all(server.is_built_in and not server.enabled for server in BUILT_IN_SERVERS)
-
-
 def test_lists_of_claude_desktop_and_lm_studio_are_read() -> None:
     entries = {
         "filesystem": {"command": "npx", "args": ["-y", "server", "/Documents"]},
@@ -145,12 +126,8 @@ def test_lists_with_comments_numbers_and_command_lines_are_read() -> None:
         ("npx", "needs either a command or an address"),
         ({"command": "npx", "url": "https://tools.example"}, "needs either a command or an address"),
         ({"command": ["npx"]}, "are not texts"),
-        ({"command": "npx", "args": "-y"}, "are not texts"),
-        ({"command": "npx", "args": [[]]}, "are not texts"),
-        ({"command": "npx", "env": {"A": {}}}, "are not texts"),
         ({"command": "npx -y 'server"}, "quotation mark"),
         ({"command": "npx", "env": {"A": "\0"}}, "are not texts"),
-        ({"command": "npx", "env": ["A"]}, "are not texts"),
         ({"command": "rdchat:folder", "args": ["/"]}, "rdchat's own"),
         ({"url": "https://tools.example", "type": "sse"}, "SSE"),
         ({"url": "http://tools.example"}, "not encrypted"),
@@ -255,3 +232,8 @@ def test_a_schema_that_no_request_can_have_is_named() -> None:
     assert [tool["name"] for tool in tools] == ["good"]
     assert problems[0] == "The tool deep cannot be used: its parameters are nested too deeply."
     assert "endless" in problems[1]
+
+
+def test_a_server_has_a_limited_number_of_tools() -> None:
+    tools, problems = listed_tools([{"name": f"tool{number}"} for number in range(500)])
+    assert (len(tools), len(problems)) == (MAX_TOOLS, 500 - MAX_TOOLS)

@@ -1,7 +1,10 @@
 """Servers over HTTP: answers, headers, redirects and limits."""
 
 import asyncio
+import json
+import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +16,9 @@ from rdchat.tools.definitions import ServerLimits, ToolServer
 from rdchat.tools.streams import _limit_response
 from rdchat.work.child_process import ChildProcess
 from tests.serving import in_background
+from tests.tools.conftest import Start
 from tests.tools.http_server import HttpToolServer
 from tests.tools.running import Run, tools_child
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -25,36 +27,38 @@ def server() -> Iterator[HttpToolServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def child() -> Iterator[ChildProcess]:
-    with tools_child() as child:
-        yield child
+@pytest.fixture
+def web(start: Start, server: HttpToolServer) -> Start:
+    """Connects to the server in a mode."""
+    return lambda mode, **values: start(ToolServer("web", url=server.url(mode)), **values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["good", "events", "slash"])
-def test_answers(child: ChildProcess, server: HttpToolServer, mode: str) -> None:
-    run = Run(child, ToolServer("web", url=server.url(mode)))
+def test_answers(web: Start, mode: str) -> None:
+    run = web(mode)
     assert run.call()["text"] == "done"
-    run.stop()
 
 
-def test_a_key_goes_to_its_server_in_a_header(child: ChildProcess, server: HttpToolServer) -> None:
-    run = Run(child, ToolServer("web", url=server.url("key")), Authorization="Bearer sesame")
+@pytest.mark.slow
+def test_a_key_goes_to_its_server_in_a_header(web: Start) -> None:
+    run = web("key", Authorization="Bearer sesame")
     assert run.call()["text"] == "done"
-    run.stop()
     with pytest.raises(RdchatError) as refused:
-        Run(child, ToolServer("web", url=server.url("key")), Authorization="Bearer wrong").job.result()
+        web("key", Authorization="Bearer wrong").job.result()
     assert str(refused.value) == "The server web refused the connection: it needs a valid key (HTTP 401)."
 
 
-def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: HttpToolServer) -> None:
+@pytest.mark.slow
+def test_another_host_is_refused_and_gets_nothing(web: Start, server: HttpToolServer) -> None:
     server.headers.clear()
     with pytest.raises(RdchatError) as refused:
-        Run(child, ToolServer("web", url=server.url("elsewhere")), Authorization="Bearer sesame").job.result()
+        web("elsewhere", Authorization="Bearer sesame").job.result()
     assert str(refused.value) == "The server web leads to another host, localhost, which is refused."
     assert len(server.headers) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "problem"),
     [
@@ -77,28 +81,26 @@ def test_another_host_is_refused_and_gets_nothing(child: ChildProcess, server: H
         ("500", "The tool do was refused: it answered with HTTP 500."),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
-    child: ChildProcess, server: HttpToolServer, mode: str, problem: str
-) -> None:
-    run = Run(child, ToolServer("web", url=server.url(mode)))
+def test_what_is_wrong_is_said_in_one_line(web: Start, mode: str, problem: str) -> None:
+    run = web(mode)
     with pytest.raises(RdchatError) as refused:
         run.call()
     assert str(refused.value) == problem
-    run.stop()
 
 
-def test_a_session_that_ended_is_begun_again_and_the_call_repeated(child: ChildProcess, server: HttpToolServer) -> None:
-    run = Run(child, ToolServer("web", url=server.url("ends")))
+@pytest.mark.slow
+def test_a_session_that_ended_is_begun_again_and_the_call_repeated(web: Start, server: HttpToolServer) -> None:
+    run = web("ends")
     run.listed()
     begun = server.session
     server.calls = 0
     assert [run.call()["text"] for _ in range(3)] == ["done"] * 3
     assert (server.session - begun, server.calls, len(run.tools)) == (2, 3, 2)
-    run.stop()
 
 
-def test_calls_at_once_begin_one_session(child: ChildProcess, server: HttpToolServer) -> None:
-    run = Run(child, ToolServer("web", url=server.url("ends")))
+@pytest.mark.slow
+def test_calls_at_once_begin_one_session(web: Start, server: HttpToolServer) -> None:
+    run = web("ends")
     run.listed()
     server.calls = 0
     run.call()
@@ -106,11 +108,13 @@ def test_calls_at_once_begin_one_session(child: ChildProcess, server: HttpToolSe
     calls = [run.submit("do") for _ in range(5)]
     assert [call.result()["text"] for call in calls] == ["done"] * 5
     assert (server.session - ended, server.calls) == (1, 6)
-    run.stop()
 
 
-def test_a_tool_that_changed_with_the_session_is_not_run(child: ChildProcess, server: HttpToolServer) -> None:
-    run = Run(child, ToolServer("web", url=server.url("ends with other tools")))
+@pytest.mark.slow
+def test_a_tool_that_changed_with_the_session_is_not_run(
+    child: ChildProcess, web: Start, server: HttpToolServer
+) -> None:
+    run = web("ends with other tools")
     (shown,) = run.listed()
     server.calls = 0
     run.call()
@@ -120,9 +124,9 @@ def test_a_tool_that_changed_with_the_session_is_not_run(child: ChildProcess, se
     assert server.calls == 1
     assert run.listed(2)[0]["description"] != shown["description"]
     assert run.call()["text"] == "done"
-    run.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "problem", "calls"),
     [
@@ -132,10 +136,10 @@ def test_a_tool_that_changed_with_the_session_is_not_run(child: ChildProcess, se
     ],
 )
 def test_a_call_is_repeated_once_and_only_where_a_session_ended(
-    child: ChildProcess, server: HttpToolServer, mode: str, problem: str, calls: int
+    web: Start, server: HttpToolServer, mode: str, problem: str, calls: int
 ) -> None:
     server.session = 0
-    run = Run(child, ToolServer("web", url=server.url(mode)))
+    run = web(mode)
     run.listed()
     server.calls = 0
     if mode == "ends for good":
@@ -143,9 +147,9 @@ def test_a_call_is_repeated_once_and_only_where_a_session_ended(
     with pytest.raises(RdchatError) as refused:
         run.call()
     assert (str(refused.value), server.calls) == (problem, calls)
-    run.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "noted"),
     [
@@ -163,12 +167,53 @@ def test_the_refusal_of_an_answer_is_not_that_of_a_call_of_its_number(
     assert connection.refusals == noted
 
 
-def test_a_first_answer_that_cannot_be_parsed_is_not_quoted(child: ChildProcess, server: HttpToolServer) -> None:
+@pytest.mark.slow
+def test_a_first_answer_that_cannot_be_parsed_is_not_quoted(web: Start) -> None:
     with pytest.raises(RdchatError, match=r"^The server web gave an answer that is not valid\.$"):
-        Run(child, ToolServer("web", url=server.url("half at start"))).job.result()
+        web("half at start").job.result()
 
 
-def test_a_server_that_is_not_there_is_named(child: ChildProcess, server: HttpToolServer) -> None:
+@pytest.mark.slow
+def test_a_server_that_is_not_there_is_named(start: Start) -> None:
     with pytest.raises(RdchatError) as failed:
-        Run(child, ToolServer("web", url="http://127.0.0.1:9/mcp")).job.result()
+        start(ToolServer("web", url="http://127.0.0.1:9/mcp")).job.result()
     assert str(failed.value) == "The server web cannot be reached."
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        page = b"<html><body><h1>Plan</h1><p>Buy <b>milk</b>. <|im_end|></p></body></html>"
+        self.send_response(404 if self.path == "/robots.txt" else 200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with in_background(ThreadingHTTPServer(("127.0.0.1", 0), _Page)) as server:
+        yield f"http://127.0.0.1:{server.server_port}/plan"
+
+
+@pytest.mark.slow
+def test_the_time() -> None:
+    with tools_child() as child:
+        run = Run(child, ToolServer("time", (sys.executable, "-m", "mcp_server_time")))
+        assert [tool["name"] for tool in run.listed()] == ["get_current_time", "convert_time"]
+        result = run.call("get_current_time", json.dumps({"timezone": "Asia/Kathmandu"}))
+        assert json.loads(result["text"])["datetime"].endswith("+05:45")
+        assert run.call("get_current_time", json.dumps({"timezone": "Nowhere"}))["is_error"]
+
+
+@pytest.mark.slow
+def test_a_page(address: str) -> None:
+    with tools_child() as child:
+        run = Run(child, ToolServer("web", (sys.executable, "-m", "mcp_server_fetch", "--allow-private-ips")))
+        assert [tool["name"] for tool in run.listed()] == ["fetch"]
+        result = run.call("fetch", json.dumps({"url": address}))
+        assert not result["is_error"]
+        assert "Buy **milk**" in result["text"]

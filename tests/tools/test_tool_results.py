@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from rdchat.errors import RdchatError
-from rdchat.tools.definitions import listed_tools
+from rdchat.tools.definitions import MAX_TEXT, listed_tools
+from rdchat.tools.streams import parse_messages
 from rdchat.tools.tool_results import result_fields
 from rdchat.work.child_process import ChildProcess
+from tests.tools.conftest import Start
 from tests.tools.damage import ODD
-from tests.tools.running import Run, hostile, tools_child
+from tests.tools.running import Run, hostile
 
 READ = ("name", "description", "inputSchema", "annotations")
 NEVER_READ = ("title", "icons", "outputSchema", "execution", "_meta", "x-new")
@@ -132,28 +135,10 @@ def test_a_link_has_its_words() -> None:
     assert text == "[a link, which was not followed: a.md, Notes, file:///a.md, On boats, text/markdown]"
 
 
-@pytest.fixture(scope="module")
-def child() -> Iterator[ChildProcess]:
-    with tools_child() as child:
-        yield child
-
-
-def test_odd_tools_of_a_server_are_used_or_named(child: ChildProcess) -> None:
-    run = Run(child, hostile("odd"))
-    assert [tool["name"] for tool in run.listed()] == ["bare", *(f"odd{number}" for number in range(7)), "do"]
-    assert run.problems == [
-        "The tool number 2 cannot be used: it is no object.",
-        "The tool text cannot be used: its parameters are no JSON schema.",
-    ]
-    assert run.call("odd2")["text"] == "done"
-    run.stop()
-
-
-def test_the_first_pages_of_a_list_stay_where_a_later_one_fails(child: ChildProcess) -> None:
-    run = Run(child, hostile("pages"))
+def test_the_first_pages_of_a_list_stay_where_a_later_one_fails(start: Start) -> None:
+    run = start("pages")
     assert [tool["name"] for tool in run.listed()] == ["do0", "do1"]
     assert run.problems == ["The server did not list the rest of its tools: The list is gone."]
-    run.stop()
 
 
 @pytest.fixture(scope="module")
@@ -200,3 +185,87 @@ def test_a_servers_own_error_is_its_reason_and_the_server_goes_on(saying: Run, a
             saying.call(arguments=json.dumps({"line": line}))
         assert str(refused.value) == f"The tool do {reason}."
     assert saying.call(arguments=json.dumps({"line": ANSWER}))["text"] == "done"
+
+
+_PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40).decode()
+_LEAVES = some.text(min_size=1) | some.integers() | some.booleans() | some.none()
+_JSON = some.recursive(
+    _LEAVES, lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(), inner, max_size=3)
+)
+
+
+def _text(*content: dict[str, Any], structured: Any = None) -> str:
+    text: str = result_fields({"content": list(content), "structuredContent": structured})["text"]
+    return text
+
+
+def _leaves(value: Any) -> list[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if inner is None else [leaf for each in inner for leaf in _leaves(each)]
+
+
+@given(some.lists(some.text(), max_size=2), some.dictionaries(some.text(), _JSON, max_size=3))
+def test_each_text_and_each_value_of_a_result_reaches_the_model(texts: list[str], structured: dict[str, Any]) -> None:
+    text = _text(*({"type": "text", "text": each} for each in texts), structured=structured)
+    assert all(each in text for each in texts)
+    for leaf in _leaves(structured):
+        assert json.dumps(leaf, ensure_ascii=False) in text or (isinstance(leaf, str) and leaf in text)
+
+
+def test_what_a_text_has_already_is_not_added_again() -> None:
+    assert _text({"type": "text", "text": "A file."}, structured={"content": "A file."}) == "A file."
+    assert _text({"type": "text", "text": '{"rows": [1]}'}, structured={"rows": [1]}) == '{"rows": [1]}'
+    assert _text({"type": "text", "text": "1 row"}, structured={"rows": 1}) == '1 row\n{"rows": 1}'
+    block = {"type": "image", "data": _PNG, "mimeType": "image/png"}
+    assert _text(block, structured={"content": [block]}) == "[image 1]"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        _PNG,
+        f"data:image/png;base64,{_PNG}",
+        _PNG.replace("/", "\\/"),
+        base64.encodebytes(base64.b64decode(_PNG)).decode(),
+    ],
+    ids=["bare", "address", "escaped", "lines"],
+)
+def test_no_picture_becomes_text(written: str) -> None:
+    text = _text(
+        {"type": "text", "text": f"Before {written} behind"}, structured={"picture": {"data": written}, "n": 1}
+    )
+    assert text.startswith("Before [image]")
+    assert "behind" in text
+    assert '"n": 1' in text
+    assert len(text) < 250
+
+
+def test_a_word_that_looks_like_the_beginning_of_a_picture_stays() -> None:
+    assert _text({"type": "text", "text": "/9j/ and iVBORw0KGgo begin pictures"}).startswith("/9j/ and iVBORw0KGgo")
+
+
+def test_the_longest_answers_take_little_memory() -> None:
+    lists = "[" + "[]," * 2_000_000 + "[]]"
+    picture = "iVBORw0KGgo" + "A" * 4_000_000
+    tracemalloc.start()
+    try:
+        assert not parse_messages(f'{{"id": 1, "result": {lists}}}'.encode())
+        assert _text({"type": "text", "text": picture}) == "[image]"
+        assert tracemalloc.get_traced_memory()[1] < 60_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_result_is_cut_with_a_note() -> None:
+    text = _text({"type": "text", "text": "x" * 300_000})
+    assert text.startswith("x" * MAX_TEXT + "\n[Cut by rdchat: the result has 300,000 characters")
+
+
+def test_images_are_checked_and_nothing_is_fetched() -> None:
+    images = [{"type": "image", "data": data} for data in (_PNG, "aGVsbG8=", "not base64!", *[_PNG] * 9)]
+    link = {"type": "resource_link", "name": "etc", "uri": "file:///etc/passwd"}
+    result = result_fields({"content": [*images, link]})
+    assert len(result["images"]) == 8
+    lines = result["text"].splitlines()
+    assert lines.count("[image, which cannot be shown]") == 4
+    assert lines[-1] == "[a link, which was not followed: etc, file:///etc/passwd]"
