@@ -20,18 +20,23 @@ from rdchat.work.served import MAX_BYTES, FrameError
 CHILD = Path(__file__).parent / "echo_child.py"
 
 
+@pytest.fixture(autouse=True)
+def command(monkeypatch):
+    """The command of each child; a test may change it."""
+    command = [sys.executable, str(CHILD)]
+    monkeypatch.setattr(host, "child_command", lambda _name: command)
+    return command
+
+
 @pytest.fixture
-def child(monkeypatch):
-    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, str(CHILD)])
+def child():
     child = ChildProcess("echo")
     yield child
     child.close()
 
 
-def begin(monkeypatch, code):
-    """Return a child that runs some code instead of answering by `work.served`."""
-    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, "-c", code])
-    return ChildProcess("odd")
+def answers(child):
+    return child.submit("echo", {"value": 1}).result() == {"value": 1}
 
 
 def test_answers_one_request_after_the_other(child):
@@ -58,7 +63,7 @@ def test_tells_progress_in_order_before_the_result(child):
 def test_an_ended_run_does_not_stay_in_memory(child, closes):
     runs = []
     for _ in range(3):
-        assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+        assert answers(child)
         runs.append(weakref.ref(child._running))
         if closes:
             child.close()
@@ -83,14 +88,14 @@ def test_an_error_of_the_child_comes_with_its_words_and_the_child_goes_on(child)
     with pytest.raises(RdchatError, match="ValueError") as stumbled:
         child.submit("stumble", {}).result()
     assert "stranger" not in str(stumbled.value)
-    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert answers(child)
     assert child.starts == 1
 
 
 def test_what_takes_too_long_is_ended_and_the_next_request_starts_another(child):
     with pytest.raises(ChildLimitError, match="longer than"):
         child.submit("hang", {}, Limits(seconds=0.2)).result()
-    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert answers(child)
     assert child.starts == 2
 
 
@@ -115,7 +120,7 @@ def test_one_that_gets_time_to_stop_is_not_killed(child):
     job.cancel()
     with pytest.raises(CancelledError):
         job.result()
-    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert answers(child)
     assert child.starts == 1
 
 
@@ -152,14 +157,14 @@ def test_a_child_that_is_killed_from_outside(child):
 
 def test_what_libraries_print_does_not_get_between_the_answers(child):
     child.submit("babble", {"text": "{}" * 100}).result()
-    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert answers(child)
 
 
 @pytest.mark.slow
 def test_a_request_that_is_too_long_is_refused_and_the_child_goes_on(child):
     with pytest.raises(FrameError):
         child.submit("echo", {"value": "x" * (MAX_BYTES + 1)}).result()
-    assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+    assert answers(child)
 
 
 @pytest.mark.parametrize(
@@ -173,31 +178,30 @@ def test_a_request_that_is_too_long_is_refused_and_the_child_goes_on(child):
         b"\x00\x00",  # half a frame, then the end
     ],
 )
-def test_a_child_that_answers_nonsense_is_ended(monkeypatch, said):
+def test_a_child_that_answers_nonsense_is_ended(child, command, said):
     code = (
         f"import sys, time; sys.stdout.buffer.write({said!r}); sys.stdout.flush(); len({said!r}) > 2 and time.sleep(60)"
     )
-    child = begin(monkeypatch, code)
+    command[1:] = "-c", code
     with pytest.raises(ChildEndedError):
-        child.submit("echo", {"value": 1}).result()
-    child.close()
+        answers(child)
 
 
-def test_a_child_that_always_dies_before_it_is_ready_is_not_started_for_ever(monkeypatch):
-    child = begin(monkeypatch, "raise SystemExit(1)")
+def test_a_child_that_always_dies_before_it_is_ready_is_not_started_for_ever(child, command):
+    command[1:] = "-c", "raise SystemExit(1)"
     with pytest.raises(ChildEndedError):
-        child.submit("echo", {"value": 1}).result()
+        answers(child)
     assert child.starts == 1
 
 
-def test_a_child_that_cannot_be_started(monkeypatch):
-    monkeypatch.setattr(host, "child_command", lambda _name: ["/nowhere/to/be/found"])
+def test_a_child_that_cannot_be_started(child, command):
+    command[:] = ["/nowhere/to/be/found"]
     with pytest.raises(ChildEndedError, match="could not be started"):
-        ChildProcess("none").submit("echo", {}).result()
+        answers(child)
 
 
 def test_closing_lets_it_stop_in_good_order_and_waits_no_longer(child):
-    child.submit("echo", {"value": 1}).result()
+    answers(child)
     pid = child.pid
     job = child.submit("hang", {})
     child.close(0.1)
@@ -207,17 +211,16 @@ def test_closing_lets_it_stop_in_good_order_and_waits_no_longer(child):
 
 
 def test_closing_lets_a_stopped_child_stop_in_good_order(child):
-    child.submit("echo", {"value": 1}).result()
+    answers(child)
     process = child._running.process
     process.send_signal(signal.SIGSTOP)
     child.close(60.0)
     assert process.returncode == 0, "it was not killed after its time"
 
 
-def test_a_child_ends_with_the_object_that_held_it(monkeypatch):
-    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, str(CHILD)])
+def test_a_child_ends_with_the_object_that_held_it():
     child = ChildProcess("echo")
-    child.submit("echo", {"value": 1}).result()
+    answers(child)
     process = psutil.Process(child.pid)
     del child
     gc.collect()
@@ -225,11 +228,10 @@ def test_a_child_ends_with_the_object_that_held_it(monkeypatch):
     assert not process.is_running()
 
 
-def test_a_child_without_anything_to_do_is_ended_and_started_again(monkeypatch):
-    monkeypatch.setattr(host, "child_command", lambda _name: [sys.executable, str(CHILD)])
+def test_a_child_without_anything_to_do_is_ended_and_started_again():
     child = ChildProcess("echo", idle_s=0.1)
     for starts in (1, 2):
-        assert child.submit("echo", {"value": 1}).result() == {"value": 1}
+        assert answers(child)
         assert child.starts == starts
         child._running.process.wait(60)
     child.close()
