@@ -13,7 +13,7 @@ from tests.grids import share
 
 _CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json").read_text())
 _BY_HAND = {
-    "H1": "tests/chat/attachments/test_rich_documents.py::test_an_aes_pdf_with_an_empty_password_is_read",
+    "H1": "tests/chat/attachments/test_pdf_texts.py::test_an_aes_pdf_with_an_empty_password_is_read",
     "K1": "tests/inference/decoding/test_sampling.py::test_earlier_replies_do_not_keep_a_reply_from_ending",
     "K2": "tests/server/interfaces/test_other_programs.py::test_a_stream_that_waits_is_not_silent",
     "K3": "tests/server/interfaces/test_other_programs.py::test_a_full_context_is_known_by_its_code_and_words",
