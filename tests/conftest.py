@@ -41,8 +41,7 @@ _ON_ONE_WORKER = (
     ("tests/server/interfaces/test_openai_client.py", "tests/server/interfaces/test_responses_client.py",
      "tests/server/interfaces/test_anthropic_client.py", "tests/server/interfaces/test_other_programs.py",
      "tests/cases/test_agents.py"),
-    ("tests/e2e/test_automatic_mode.py", "tests/e2e/test_answer_shapes.py", "tests/e2e/test_drafting.py",
-     "tests/e2e/test_real_model.py", "tests/e2e/test_serving_engine.py"),
+    ("tests/e2e/test_answer_shapes.py", "tests/e2e/test_drafting.py", "tests/e2e/test_serving_engine.py"),
 )  # fmt: skip
 # Beginnings of the names of files with few tests, which take long.
 _LONG = (

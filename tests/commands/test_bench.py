@@ -30,8 +30,7 @@ from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
-from tests.inference.benchmark.results import result, stored
-from tests.inference.benchmark.runs import run
+from tests.inference.benchmark.results import result, run, stored
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
 
 

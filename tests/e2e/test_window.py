@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,16 +16,16 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import FinishReason, Role, SamplingParams
+from rdchat.inference.api import FinishReason, Mode, Role, SamplingParams
+from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
-from tests.e2e.windows import ask, assert_usable, running_app, shown_messages, start_with, type_and_send
+from tests.e2e.windows import WAIT_MS, ask, assert_usable, running_app, shown_messages, start_with, type_and_send
 from tests.listed_chats import listed
 from tests.slow_replies import slow_replies
-
-pytestmark = pytest.mark.slow
 
 WRITING_APP = """
 import sys
@@ -54,6 +56,7 @@ def begin_a_long_story(qtbot: QtBot, app: App, timeout_ms: int = 120_000) -> Non
     )
 
 
+@pytest.mark.slow
 def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_while_it_writes(
     qapp: QApplication, qtbot: QtBot, default_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +98,7 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
     assert kept.finish_reason is FinishReason.CANCELLED
 
 
+@pytest.mark.slow
 def test_the_engine_thread_never_takes_widgets_apart(
     qapp: QApplication, qtbot: QtBot, small_model: Path, collected_on: set[int]
 ) -> None:
@@ -106,6 +110,7 @@ def test_the_engine_thread_never_takes_widgets_apart(
         assert not collected_on
 
 
+@pytest.mark.slow
 def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can_be_continued(
     qapp: QApplication, qtbot: QtBot, default_model: Path
 ) -> None:
@@ -129,3 +134,111 @@ def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can
         controller.continue_reply(reply.id)
         qtbot.waitUntil(lambda: len(controller.chat.path[-1].text) > len(reply.text) + 20)
         assert controller.chat.path[-1].text.startswith(reply.text)
+
+
+def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -> None:
+    """Look into a drafted reply as a person does."""
+    assert trace is not None
+    app.window.actions_.tokens.trigger()
+    drafts = app.window.windows.drafts
+    assert "".join(token.text for token in trace.tokens) == reply.text
+    assert all(token.log_prob is not None and token.log_prob < 0.01 for token in trace.tokens)
+    assert reply.drafting is not None
+    assert reply.drafting.mode is Mode.DRAFTER
+    assert reply.statistics is not None
+    assert len(trace.rounds) == reply.statistics.rounds
+    for number, traced in enumerate(trace.rounds, start=1):
+        assert traced.tree is not None
+        drafts.tokens.move_to(traced.first)
+        assert drafts.heading.text().startswith(f"Draft {number} of {len(trace.rounds)}")
+    assert {token.drafter for token in trace.tokens} > {""}
+
+
+@pytest.mark.slow
+@pytest.mark.across_rows
+def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: QtBot, default_model: Path) -> None:
+    store = ConversationStore(paths.database_path())
+    with running_app(qapp, qtbot, store) as app:
+        controller = app.controller
+        window = app.window
+        sampling = SamplingParams(temperature=0, max_tokens=24)
+        controller.settings.change(replace(controller.settings.values, sampling=sampling, seed=7))
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: controller.drafting.option(Mode.DRAFTER) is not None, timeout=WAIT_MS)
+        option = controller.drafting.option(Mode.DRAFTER)
+        assert option is not None
+        assert option.available, option.reason
+
+        texts = []
+        for mode in (Mode.OFF, Mode.DRAFTER):
+            getattr(window.actions_, f"draft_{mode.value}").trigger()
+            window.actions_.new_chat.trigger()
+            reply = ask(qtbot, app, "Name three colours of the rainbow.")
+            assert reply.statistics is not None
+            assert bool(reply.statistics.rounds) == (mode is Mode.DRAFTER)
+            texts.append(reply.text)
+        assert texts[0] == texts[1]
+
+        drafts = window.panel.drafts
+        drafts.fold(False)
+        assert drafts.rows["Steps with a draft"].value.text() == str(reply.statistics.rounds)
+        assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
+        qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
+        check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)
+        rows = {row.name: row for row in controller.time_ledger.rows}
+        assert rows["reply"].calls == 2
+        assert rows["checking"].percent_of_parent is not None
+        times = [rows[name].total_ms for name in ("checking", "without draft", "drafting", "other")]
+        assert sum(times[:2]) > sum(times[2:]), "the model takes most of the time"
+
+
+WORD = "zeppelin"
+
+
+def say(qtbot: QtBot, app: App, text: str) -> None:
+    """Ask, and wait for the whole reply."""
+    controller = app.controller
+    controller.send(text)
+    qtbot.waitUntil(
+        lambda: controller.replies.state is EngineState.IDLE and controller.chat.streaming_id is None, timeout=240_000
+    )
+    assert controller.chat.path[-1].status is MessageStatus.COMPLETE
+
+
+def wait_for_caches(qtbot: QtBot, app: App, count: int) -> None:
+    """Wait until the engine says that it has so many caches in memory."""
+    caches = app.controller.memory_caches
+    caches.ask_for_caches()
+    qtbot.waitUntil(lambda: caches.facts is not None and caches.facts.count == count)
+
+
+def kept_caches() -> list[Path]:
+    return [path for path in paths.chat_caches_dir().rglob("*") if path.is_file()]
+
+
+@pytest.mark.slow
+def test_its_caches_are_in_memory_alone_and_go_with_it(
+    qapp: QApplication, qtbot: QtBot, default_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    short = SamplingParams(temperature=0, max_tokens=4)
+    SettingsStore(paths.settings_path()).save_settings(Settings(sampling=short, titles_by_model=False))
+    with running_app(qapp, qtbot) as app:
+        controller = app.controller
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=120_000)
+        controller.chat.start_temporary()
+        say(qtbot, app, f"{WORD} " * 400)
+        wait_for_caches(qtbot, app, 1)
+        controller.chat.discard()
+        wait_for_caches(qtbot, app, 0)
+        controller.chat.start_temporary()
+        say(qtbot, app, f"{WORD} " * 400)
+        qtbot.wait(2000)  # what is kept on disk is written while nothing happens
+        assert kept_caches() == []
+        folders = (paths.data_dir(), paths.cache_dir(), tmp_path / "temporary")
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        assert not [path for path in files if WORD.encode() in path.read_bytes()]
+        controller.chat.keep_temporary()
+        say(qtbot, app, "Once more.")
+        qtbot.waitUntil(lambda: bool(kept_caches()), timeout=60_000)

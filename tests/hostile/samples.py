@@ -75,8 +75,8 @@ def _make_heads(place: Path) -> None:
     """Write published drafters of the other kinds, with random weights, for the model."""
     from rdchat.inference.drafting.heads.block_network import Markov
     from rdchat.inference.loading import load_model
-    from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
     from tests.inference.drafting.heads.block_drafters import written_block
+    from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 
     model = load_model(place / "model")
     written_block(place / "dflash", model)

@@ -33,7 +33,7 @@ from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.auto.automatic_replies import RandomPlanner
-from tests.inference.drafting.heads.eagle3_heads import bound
+from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.fakes import ALPHABET, ask, positions, random_drafter, tiny_llama
 from tests.inference.harmed_drafters import HarmedHead
 

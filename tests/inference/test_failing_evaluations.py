@@ -17,9 +17,9 @@ from rdchat.inference.api import DraftKind, DraftSettings, GenerationRequest, Mo
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
 from tests.grids import pairs, share
-from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
 from tests.inference.drafting.draft_pairs import shared_near
 from tests.inference.drafting.heads.block_drafters import XPRESS, written_block
+from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.fakes import ALPHABET, ask, positions, reply_end, shared_llama, tiny_llama
 from tests.inference.metal_words import WORDS
 from tests.inference.plain_replies import plain

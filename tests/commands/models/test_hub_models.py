@@ -31,7 +31,7 @@ from tests.hub.downloads.downloading import (
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
-from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
+from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.drafting.heads.mtp_targets import reply
 from tests.inference.drafting.suggested_pairs import suggest
 from tests.inference.fakes import ask, tiny_llama

@@ -10,8 +10,8 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.inference.auto.chips import finished
-from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
 from tests.inference.drafting.heads.block_drafters import written_block
+from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.fakes import tiny_llama
 
 HEADS = {"eagle3": eagle3_folder, "block": written_block}

@@ -18,7 +18,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
 from rdchat.ui.plots.measured_plots import HeatMap, SpeedBars, plots_of
-from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
+from tests.inference.benchmark.results import LOOKUP, OFF, beam, plan, run
 
 BASE = 0  # indices where one baseline stands before the cells
 FIRST = 1

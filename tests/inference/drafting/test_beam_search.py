@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.sampling import gumbel_noise
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
@@ -195,51 +194,6 @@ def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
     assert sorted(paths_of(tree.tokens.tolist(), tree.parents.tolist())[1:]) == sorted(path for _, path in best)
 
 
-@pytest.mark.parametrize(
-    ("branch", "new"),
-    [
-        ([], 0), ([6, 7], 0), ([6, 8], 1), ([9, 7], 1), ([20], 1), ([20, 6], 2), ([7, 9], 0), ([6], 0),
-        ([6, 7, 20], 1), ([6, 9, 9, 9], 2), ([20, 6, 7, 9, 8], 5),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_branch_is_offered_once_and_the_rest_are_the_best(branch: list[int], new: int) -> None:
-    count = 6
-    tree, looked_up = best_nodes(SMALL, count, branch)
-    paths = paths_of(tree.tokens.tolist(), tree.parents.tolist())
-    assert len(paths) == count
-    assert len({tuple(path) for path in paths}) == count, "no twins"
-    assert [5, *branch] in paths
-    assert sum(looked_up.tolist()) == new
-    forced = {tuple([5, *branch][: i + 1]) for i in range(len(branch) + 1)}
-    scores = {
-        tuple(p): s
-        for p, s in zip(paths_of(SMALL.tokens.tolist(), SMALL.parents.tolist()), SMALL.scores.tolist(), strict=True)
-    }
-    free = sorted((p for p in scores if p not in forced), key=lambda p: -scores[p])[: count - len(forced)]
-    assert {tuple(path) for path in paths} == forced | set(free)
-
-
-def test_a_branch_makes_room_for_itself_and_leaves_the_pool_alone() -> None:
-    before = SMALL.scores.tolist()
-    tree, _ = best_nodes(SMALL, 2, [20, 21])
-    assert paths_of(tree.tokens.tolist(), tree.parents.tolist()) == [[5], [5, 20], [5, 20, 21]]
-    assert SMALL.scores.tolist() == before
-
-
-def test_ancestors_and_depths_are_those_of_the_fetched_tree() -> None:
-    head = random_head()
-    pool = searched(
-        head, PathScorer(WARM, SEED, head.vocabulary), Root(ROOT, POSITION, mx.ones(32)), BeamShape(4, 5), 8
-    )
-    tree, _ = best_nodes(pool, 14, [3, 4, 7])
-    host = tree.fetch()
-    assert np.array_equal(np.array(tree.ancestors), host.ancestors())
-    assert host.depths.tolist() == [host.ancestors()[i].sum() - 1 for i in range(14)]
-    assert (host.parents < np.arange(14)).all()
-    assert tree.deepest == 4 >= host.depths.max()
-
-
 @settings(max_examples=200, deadline=None)
 @given(some.data())
 def test_a_branch_of_any_length_is_offered_and_its_tree_is_sound(data: some.DataObject) -> None:
@@ -264,6 +218,11 @@ def test_a_branch_of_any_length_is_offered_and_its_tree_is_sound(data: some.Data
     assert len({tuple(path) for path in paths}) == len(paths) == max(count, 1 + len(branch)), "no twins"
     assert sum(looked_up.tolist()) == len(branch) - len(known)
     assert tree.deepest >= host.depths.max()
+    assert np.array_equal(np.array(tree.ancestors), host.ancestors())
+    drafted = dict(zip(map(tuple, paths_of(tokens, parents)), scores, strict=True))
+    forced = {(5, *branch[:length]) for length in range(len(branch) + 1)}
+    free = sorted(drafted.keys() - forced, key=lambda path: -drafted[path])[: len(paths) - len(forced)]
+    assert {tuple(path) for path in paths} == forced | set(free), "the rest are the best"
 
 
 def path_to(parents: list[int], node: int) -> list[int]:
@@ -273,13 +232,3 @@ def path_to(parents: list[int], node: int) -> list[int]:
         path.insert(0, node)
         node = parents[node]
     return path
-
-
-@pytest.mark.parametrize(("width", "length"), [(0, 5), (1, 1), (-1, 4), (16, 17), (257, 2), (2, 129)])
-def test_a_beam_out_of_range_is_refused(width: int, length: int) -> None:
-    with pytest.raises(InvalidSettingError, match=r"beam-(width|length) .* is out of range"):
-        BeamShape(width, length)
-
-
-def test_the_largest_beam_is_allowed() -> None:
-    assert BeamShape(64, 4).width == 64

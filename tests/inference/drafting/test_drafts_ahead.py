@@ -21,7 +21,7 @@ from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes, decoding, order, waits
 from tests.inference.drafting.heads.block_drafters import KINDS, stored_block
-from tests.inference.drafting.heads.eagle3_heads import bound
+from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.drafting.heads.mtp_targets import GOLDEN, golden_folder, golden_target
 from tests.inference.fakes import ask, shared_llama, with_beams
 from tests.inference.plain_replies import plain

@@ -110,30 +110,6 @@ def test_where_chains_are_verified_a_branch_is_as_long_as_the_beams() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "sampling",
-    share(
-        [
-            {"top_k": 5},
-            {"min_p": 0.1},
-            {"top_p": 0.6},
-            {"repetition_penalty": 1.3},
-            {"temperature": 0, "repetition_penalty": 1.3},
-            {"frequency_penalty": 0.4},
-        ],
-        6,
-    ),
-    ids=str,
-)
-def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
-    model = fakes.shared_llama()
-    request = fakes.ask(max_tokens=40, **sampling)
-    shape = BeamShape(3, 5)
-    drafted = reply(model, request, fakes.random_drafter(model), shape, True)
-    assert drafted.token_ids == plain(model, request).token_ids
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
     model = fakes.shared_llama()

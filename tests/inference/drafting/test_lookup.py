@@ -1,7 +1,8 @@
 """Prompt lookup: what followed the same ending before, and how likely it comes again."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from rdchat.inference.api import LookupMatch, NodeSource
+from rdchat.inference.api import (
+    EARLIER_REPLIES,
+    DraftSettings,
+    GenerationEvent,
+    GenerationRequest,
+    LookupMatch,
+    Mode,
+    NodeSource,
+    ReplyEnd,
+    TokenEvent,
+)
+from rdchat.inference.auto.auto_drafter import AutoDrafter, AvailableDrafters
+from rdchat.inference.decoding.draft import Drafter
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.lookup_index import (
     DEEPEST,
     LONGEST_MATCH,
@@ -18,9 +35,15 @@ from rdchat.inference.drafting.lookup_index import (
     LookupTree,
     Occurrences,
     Phrases,
-    max_nodes,
 )
 from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
+from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex
+from rdchat.inference.verification.target import LoadedModel
+from tests.grids import share
+from tests.inference.auto.automatic_replies import RandomPlanner, state_of
+from tests.inference.fakes import ALPHABET, ask, random_drafter, shared_family, shared_llama
+from tests.inference.families import CHAINS
+from tests.inference.plain_replies import plain
 
 
 def places_of(tokens: list[int], ending: list[int]) -> dict[int, int]:
@@ -161,10 +184,6 @@ def test_what_comes_after_the_first_token_keeps_its_chance() -> None:
     assert LookupTree().first_subtree() == LookupTree()
 
 
-def test_a_draft_has_more_nodes_than_asked_for_only_where_calls_stay_small() -> None:
-    assert [max_nodes(asked) for asked in (1, 4, 8, 20, 64)] == [4, 16, 32, 32, 64]
-
-
 def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> None:
     sources = [NodeSource.CHAT] * 5
     tree = LookupTree([7, 8, 9, 6, 5], [0, 0, 2, 1, 3], [1, 1, 2, 2, 3], [0.5, 0.4, 0.3, 0.2, 0.1], sources)
@@ -179,12 +198,6 @@ def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> No
     )
     assert all(parent <= node for node, parent in enumerate(found.parents))
     assert found.depths == [1 + (found.depths[parent - 1] if parent else 0) for parent in found.parents]
-
-
-def test_a_place_in_earlier_replies_counts_half() -> None:
-    """Replies copy one another; with whole votes they took a tenth more rows and brought nothing for them."""
-    chat, replies = LookupEstimate().odds()
-    assert replies[LONGEST_MATCH] == chat[LONGEST_MATCH] / 2, "a long match is as sure in both"
 
 
 def phrases_of(folder: Path, *texts: list[int]) -> PhraseTable:
@@ -246,3 +259,146 @@ def test_noise_decides_between_phrases_where_replies_are_sampled(tmp_path: Path)
         noise = {2: 0.0, 3: 0.0} | {drawn: 2.0}
         phrases = Phrases(table, 0.9, lambda _position, token, noise=noise: noise[token])
         assert LookupIndex([1], phrases=phrases).draft_tree(1).tokens == [drawn]
+
+
+def index_of(*replies: list[int]) -> ReplyIndex:
+    return ReplyIndex(dict(enumerate(replies)))
+
+
+def found(index: ReplyIndex, ending: list[int]) -> list[tuple[int, list[int]]]:
+    return [(match.length, list(match.following)) for match in index.matches(ending)]
+
+
+def all_places(replies: list[list[int]], ending: list[int]) -> list[tuple[int, list[int]]]:
+    """Return what `matches` may return, by comparing every position of every reply."""
+    every = []
+    for reply in replies:
+        for end in range(1, len(reply)):
+            agree = [reply[end - 1 - n] == ending[-1 - n] for n in range(min(end, len(ending), 32))]
+            if match := [*agree, False].index(False):
+                every.append((match, reply[end : end + DEEPEST]))
+    return every
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_found_follows_the_same_tokens(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    symbols = 2 + seed
+    replies = [rng.integers(0, symbols, size=int(rng.integers(1, 40))).tolist() for _ in range(30)]
+    replies[3] = []
+    index = index_of(*replies)
+    for length in (1, 2, 5, 12, 60):
+        ending = rng.integers(0, symbols + 1, size=length).tolist()
+        places = found(index, ending)
+        every = all_places(replies, ending)
+        longest = max((match for match, _ in every), default=0)
+        assert all(place in every for place in places)
+        assert len(places) <= 12
+        assert bool(places) == bool(every)
+        if longest <= 6:
+            assert max((match for match, _ in places), default=0) >= min(longest, 2)
+
+
+def test_a_place_does_not_go_beyond_its_reply() -> None:
+    index = index_of([1, 2, 3, 4], [5, 6, 7])
+    assert found(index, [9, 2, 3]) == [(2, [4])]
+    assert found(index, [4]) == found(index, [7]) == found(index, [9]) == found(index, []) == []
+    assert found(index, [4, 5]) == [(1, [6, 7])], "a match ends where its reply begins"
+    assert [match.earlier for match in index.matches([2, 3])] == [True]
+
+
+def test_a_later_reply_is_found_too() -> None:
+    index = index_of([1, 2, 3])
+    index.add_reply(7, [8, 9, 10])
+    index.add_reply(8, [11])
+    assert found(index, [8, 9]) == [(2, [10])]
+    assert found(index, [10]) == [], "the next reply does not follow"
+    assert index.messages == {0, 7, 8}
+
+
+def test_a_later_reply_for_which_there_is_no_room_is_left_out() -> None:
+    index = index_of([1, 2, 3])
+    index.add_reply(7, [8] * MAX_TOKENS)
+    assert (index.messages, found(index, [8])) == ({0}, [])
+
+
+@pytest.mark.slow
+def test_the_newest_replies_are_kept_up_to_the_limit() -> None:
+    index = index_of([1, 2, 3], [4] * BUILT_TOKENS, [7, 8, 9])
+    assert found(index, [1, 2]) == [(2, [3])]
+    assert found(index, [4])
+    assert found(index, [7]) == []
+    assert (index.messages, index.tokens) == ({0, 1}, BUILT_TOKENS)
+
+
+WAYS = ("lookup", "head", "auto", "auto with a draft model")
+SEED = 5
+
+
+def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> ReplyIterator:
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), replace(request, earlier=index))
+    trees = way != "chains"
+    drafter: Drafter
+    if way in {"lookup", "chains"}:
+        drafter = LookupDrafter(job.prompt, 4, trees=trees, earlier=index)
+    elif way == "head":
+        drafter = random_drafter(model).drafter(job.prompt, request, earlier=index)
+    else:
+        small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if "model" in way else None
+        state = state_of(model, AvailableDrafters(None if small else random_drafter(model), None, small))
+        modes = (Mode.LOOKUP, Mode.SPECULATIVE if small else Mode.DRAFTER)
+        state.planner = RandomPlanner(state.costs, modes, SEED)
+        return ReplyIterator(job, AutoDrafter(state, job))
+    return ReplyIterator(job, drafter)
+
+
+def events_of(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> list[GenerationEvent]:
+    return list(iterator(way, model, request, index))
+
+
+def index_with(*replies: Sequence[int]) -> ReplyIndex:
+    return ReplyIndex(dict(enumerate([*replies, range(len(ALPHABET)), [3, 1, 4, 1, 5, 9] * 4])))
+
+
+@pytest.mark.slow
+@pytest.mark.across_rows
+@pytest.mark.parametrize(("way", "temperature"), share(product(WAYS, [0.0, 0.9]), 9))
+def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> None:
+    model = shared_llama()
+    draft = DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=4, trace=True)
+    request = replace(ask("what is it", seed=SEED, max_tokens=60, temperature=temperature), draft=draft)
+    expected = plain(model, request)
+    index = index_with(expected.token_ids)  # the same reply: it is drafted whole
+    *events, end = events_of(way, model, request, index)
+    assert isinstance(end, ReplyEnd)
+    assert (end.token_ids, end.text) == (expected.token_ids, expected.text)
+    drafters = {event.drafter for event in events if isinstance(event, TokenEvent)}
+    assert EARLIER_REPLIES in drafters
+    assert end.statistics.from_replies > 0
+    assert end.statistics.from_chat + end.statistics.from_replies <= end.statistics.accepted
+
+
+@pytest.mark.slow
+@pytest.mark.across_rows
+@pytest.mark.parametrize("name", share(CHAINS, 8))
+def test_a_target_that_takes_chains_gets_chains(name: str) -> None:
+    model = shared_family(name)
+    request = ask("abcabcabc", seed=SEED, max_tokens=40, temperature=0.7)
+    expected = plain(model, request)
+    *_, end = events_of("chains", model, request, index_with(expected.token_ids))
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == expected.token_ids
+    assert end.statistics.accepted > 0
+
+
+def test_a_reply_in_the_index_is_drafted_whole() -> None:
+    model = shared_llama()
+    request = ask("what is it", seed=SEED, max_tokens=60, temperature=0.9)
+    index = index_with()
+    first = events_of("lookup", model, request, index)[-1]
+    assert isinstance(first, ReplyEnd)
+    index.add_reply(9, first.token_ids)
+    second = events_of("lookup", model, request, index)[-1]
+    assert isinstance(second, ReplyEnd)
+    assert first.token_ids == second.token_ids
+    assert second.statistics.target_calls < first.statistics.target_calls / 2

@@ -15,9 +15,9 @@ from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import with_files
-from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
 from tests.inference.drafting.heads.block_drafters import written_block
+from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.drafting.heads.mtp_targets import golden_config, golden_folder, golden_target, reply
 from tests.inference.drafting.suggested_pairs import DRAFTER, MODEL, suggest
 from tests.inference.fakes import ask, shared_llama

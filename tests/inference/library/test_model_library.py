@@ -29,7 +29,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
 from rdchat.work.child_process import ChildProcess, Limits
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
-from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder, sizes_of
+from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder, sizes_of
 from tests.inference.fakes import tiny_llama
 from tests.inference.library.conftest import into_hub_cache
 from tests.processes import kill_while_asked

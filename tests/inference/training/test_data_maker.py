@@ -1,6 +1,10 @@
 """Making data: what a batch holds, and that an interrupted run makes what an uninterrupted one makes."""
 
+import hashlib
+import json
+import random
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +13,25 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, StorageError
+from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers, shipped_path
+from rdchat.inference.training import data_maker
 from rdchat.inference.training.data_maker import (
     MAX_ANSWER_TOKENS,
     DataMaker,
     ShardFolder,
-    TrainingConversation,
     answer_tokens,
     chat_template,
     hidden_states,
+    loops,
+    write_on,
 )
-from rdchat.inference.training.seed_prompts import SeedPrompt
+from rdchat.inference.training.seed_prompts import SeedPrompt, foreign_text, seed_prompt, texts
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
+from scripts.drafter.pack_answers import write_answers
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
-
-pytestmark = pytest.mark.across_rows
 
 SEQUENCES = 6
 EMPTY = 3  # the opening that leaves all to the target
@@ -77,18 +83,21 @@ def read(folder: Path, batches: int) -> list[list[TrainingConversation]]:
     return [shards.read_shard(number) for number in range(batches)]
 
 
+@pytest.mark.across_rows
 def test_the_template_is_found_around_the_question(model: LoadedModel) -> None:
     template = chat_template(model)
     assert model.decode(list(template.before)) == "user: "
     assert model.decode(list(template.after)) == "\nassistant: "
 
 
+@pytest.mark.across_rows
 def test_a_model_without_a_chat_template_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CharacterTokenizer, "has_chat_template", False)
     with pytest.raises(ModelError, match="no chat template"):
         chat_template(tiny_llama(2))
 
 
+@pytest.mark.across_rows
 def test_conversations_begin_with_the_template_and_their_opening(model: LoadedModel, whole: Path) -> None:
     template = chat_template(model)
     for item in read(whole, 1)[0]:
@@ -101,6 +110,7 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
 
 
+@pytest.mark.across_rows
 def test_what_ends_a_question_is_replaced_by_the_template(model: LoadedModel, whole: Path) -> None:
     template = chat_template(model)
     ends = {*template.ends, template.after[0]}
@@ -112,6 +122,7 @@ def test_what_ends_a_question_is_replaced_by_the_template(model: LoadedModel, wh
     assert {(1, 5), (0, 0)} < lengths, "some are finished early, others reach their limit"
 
 
+@pytest.mark.across_rows
 def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedModel, whole: Path) -> None:
     """A context of 512 characters is far too short for an article."""
     for batch in read(whole, 4):
@@ -119,12 +130,14 @@ def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedMode
             assert item.answer_start + MAX_ANSWER_TOKENS <= model.info.context_length
 
 
+@pytest.mark.across_rows
 def test_every_fourth_batch_asks_about_long_texts(model: LoadedModel, whole: Path) -> None:
     batches = read(whole, 8)
     long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in batch) for batch in batches]
     assert long == ([False] * 3 + [True]) * 2
 
 
+@pytest.mark.across_rows
 def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> None:
     greedy = [item for item in read(whole, 1)[0] if item.temperature == 0]
     assert greedy
@@ -134,6 +147,7 @@ def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> 
         assert item.answer == chosen[item.answer_start - 1 : -1].tolist()
 
 
+@pytest.mark.across_rows
 def test_hidden_states_are_those_of_each_conversation_alone(model: LoadedModel, whole: Path) -> None:
     made = read(whole, 1)[0]
     states = dict(hidden_states(model, made, HiddenReads()))
@@ -144,6 +158,7 @@ def test_hidden_states_are_those_of_each_conversation_alone(model: LoadedModel, 
         np.testing.assert_allclose(states[index], np.array(model.hooks.hidden[0]), atol=5e-3)
 
 
+@pytest.mark.across_rows
 @pytest.mark.slow
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     model: LoadedModel, tmp_path: Path, whole: Path
@@ -154,6 +169,7 @@ def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     assert read(tmp_path / "parts", 3) == read(whole, 3)
 
 
+@pytest.mark.across_rows
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", share([40, 1, 70]))
 def test_a_batch_that_was_interrupted_is_made_again(
@@ -168,3 +184,162 @@ def test_a_batch_that_was_interrupted_is_made_again(
         next(batch)
     batch.close()
     assert make(model, tmp_path / "parts", 1) == [second]
+
+
+SHORT = [[7], [3, 4, 5, 8, 9, 10, 11, 12, 13], [3, 1, 2], [3, 4, 20, 21, 22, 23]]
+LONG = [number % 25 + 1 for number in range(260)]
+"""Longer than the steps by which mlx-lm's buffers grow, 256."""
+
+
+def written(texts: list[list[int]], limits: list[int], temperature: float = 0.0, *, seed: int = 0,
+            ends: frozenset[int] = frozenset(), window: int | None = None) -> list[list[int]]:  # fmt: skip
+    """Return what is added to the texts."""
+    longer = [[*text] for text in texts]
+    model = tiny_llama(1, sliding_window=window)
+    mx.random.seed(seed)  # The model was made from another one.
+    for _ in write_on(model, longer, limits, [temperature] * len(texts), ends):
+        pass
+    assert all(new[: len(text)] == text for new, text in zip(longer, texts, strict=True))
+    return [new[len(text) :] for new, text in zip(longer, texts, strict=True)]
+
+
+@pytest.mark.across_rows
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("call_tokens", [5, 256])
+def test_each_text_sees_its_own_tokens_only(
+    window: int | None, call_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of different lengths, some dropped on the way, prompts read in several calls; windows count tokens."""
+    monkeypatch.setattr(data_maker, "_CALL_TOKENS", call_tokens)
+    monkeypatch.setattr(data_maker, "loops", lambda _tokens: False)
+    texts = [*SHORT * 2, LONG, [5, 6]]
+    limits = [70, 5, 6, 69, 1, 2, 30, 7, 70, 40]
+    model = tiny_llama(1, sliding_window=window)
+    for text, added, limit in zip(texts, written(texts, limits, window=window), limits, strict=True):
+        assert len(added) == limit
+        logits = model.network(mx.array([[*text, *added]]), cache=make_prompt_cache(model.network))[0]
+        assert added == mx.argmax(logits, axis=-1)[len(text) - 1 : -1].tolist()
+
+
+@pytest.mark.across_rows
+def test_a_text_ends_with_its_end_token_or_at_its_limit_or_when_it_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = written(SHORT, [60] * 4)
+    end = free[1][2]
+    ended = written(SHORT, [60, 60, 60, 2], ends=frozenset({end}))
+    assert ended[1] == free[1][: free[1].index(end) + 1]
+    assert len(ended[3]) == 2
+    monkeypatch.setattr(data_maker, "_LOOP_RUN", 1)
+    monkeypatch.setattr(data_maker, "_LOOP_LENGTH", 2)
+    for alone, looping in zip(free, written(SHORT, [60] * 4), strict=True):
+        assert looping == alone[: next(length for length in range(61) if loops(alone[:length]))]
+
+
+@pytest.mark.across_rows
+@pytest.mark.parametrize("period", [1, 3, 20])
+def test_a_text_loops_after_eight_runs_of_eight_tokens_that_were_all_seen_before(period: int) -> None:
+    tokens = [30, 31, *(number % period for number in range(100))]
+    first = next(length for length in range(100) if loops(tokens[:length]))
+    assert first == 2 + period + 8 + 7
+    assert not loops([])
+    assert not loops(list(range(100)))
+
+
+@pytest.mark.across_rows
+def test_what_is_drawn_depends_on_the_seed() -> None:
+    first, again, other = (written(SHORT, [12] * 4, 0.7, seed=seed) for seed in (4, 4, 5))
+    assert first == again != other
+
+
+@pytest.mark.across_rows
+@pytest.mark.slow
+def test_tokens_are_drawn_with_their_probabilities_among_those_that_top_p_keeps() -> None:
+    """Probabilities 0.5, 0.3, 0.16, 0.04 at temperature 0.5: the last is beyond the 0.95 that are kept."""
+    row = 0.5 * mx.log(mx.array([[0.16, 0.5, 0.04, 0.3]]))
+    mx.random.seed(3)
+    drawn = np.array(data_maker._draw(0.5, mx.repeat(row, 20_000, axis=0)))
+    counts = np.bincount(drawn, minlength=4) / 20_000
+    np.testing.assert_allclose(counts, [0.16 / 0.96, 0.5 / 0.96, 0, 0.3 / 0.96], atol=0.015)
+    assert data_maker._draw(0.0, row).tolist() == [1]
+
+
+def digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+def test_the_built_in_prompts_are_the_same_in_the_same_order() -> None:
+    assert (
+        digest(list(texts("seed_prompts").items()))
+        == "0ab0a0c82043cb37a6213279e80fc803ace6e1d190e9acf08b1550df199cc845"
+    )
+    draw = random.Random(1)
+    drawn = [[language, foreign_text(draw, language, 3)] for _ in range(2000) for language in texts("foreign_texts")]
+    assert digest(drawn) == "5d427d6ea6d5a56756c98db0a0666eaf01a78c633e12054d317f89be943bdc08"
+
+
+def test_a_seed_gives_the_same_prompts_as_ever() -> None:
+    passages = [f"Passage {number}. It says more." for number in range(6)]
+    own = ["a question of the person's own"]
+    drawn = [asdict(seed_prompt(7, number, passages, number % 4 == 0, own)) for number in range(3000)]
+    assert (
+        digest([list(each.values()) for each in drawn])
+        == "694a7338268e6d543eb40c334d4c0720d1e4d185e5c0e8ec988b30984a905eb0"
+    )
+
+
+def test_long_batches_ask_about_long_texts_and_others_do_not() -> None:
+    passages = [f"Passage {number}. It says more." for number in range(6)]
+    long, short = ([seed_prompt(3, number, passages, is_long) for number in range(400)] for is_long in (True, False))
+    written = [prompt for prompt in long if prompt.kind == "search" or prompt.kind.startswith("article")]
+    assert len(written) > 300
+    assert sum(len(prompt.text) > 1200 for prompt in written) > 250
+    assert max(len(prompt.text) for prompt in short) < 1600
+
+
+def test_written_texts_are_whole_and_told_apart() -> None:
+    written = texts("written_texts")
+    foreign = [text for texts in written["foreign"].values() for text in texts]
+    whole = [*written["articles"], *foreign, *written["requests"]]
+    assert len(set(whole)) == len(whole)
+    assert all(text == text.strip() and "{" not in pattern.format(passages="", question="")
+               for text in whole for pattern in written["search_patterns"])  # fmt: skip
+    questions = [question for search in written["searches"] for question in search["questions"]]
+    long = [seed_prompt(3, number, [], True) for number in range(200)]
+    short = [seed_prompt(3, number, [], False) for number in range(200)]
+    articles = [prompt.text for prompt in long if prompt.kind.startswith("article")]
+    searches = [prompt.text for prompt in long if prompt.kind == "search"]
+    translations = [prompt.text for prompt in short if prompt.kind == "written translation"]
+    assert min(len(articles), len(searches), len(translations)) > 10
+    assert all(any(part in text for each in written["articles"] for part in each.split("\n\n")) for text in articles)
+    assert all(any(text in prompt for text in foreign) for prompt in translations)
+    assert all(any(question in prompt for question in questions) for prompt in searches)
+
+
+def some(count: int) -> list[TrainingConversation]:
+    draw = np.random.default_rng(0)
+    made = []
+    for number in range(count):
+        tokens = draw.integers(0, 2**16, int(draw.integers(5, 60))).tolist()
+        made.append(TrainingConversation(number, tokens, int(draw.integers(1, len(tokens))), (0.0, 0.7)[number % 2]))
+    return made
+
+
+def test_what_was_packed_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "answers.xz"
+    made = some(70)
+    assert read_answers(path) == []
+    write_answers(path, made)
+    assert read_answers(path) == made
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1])
+def test_a_damaged_file_says_so(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "answers.xz"
+    write_answers(path, some(20))
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(StorageError, match="is damaged"):
+        read_answers(path)
+
+
+def test_the_default_model_has_a_million_answer_tokens() -> None:
+    made = read_answers(shipped_path("72084bd78ad751e3"))
+    assert (len(made), answer_tokens(made)) == (8160, 1_015_895)

@@ -23,8 +23,8 @@ from rdchat.inference.models.model_locations import TRAINED
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
-from tests.inference.drafting.checkpoints.eagle3_folders import LAYOUTS, eagle3_folder
 from tests.inference.drafting.heads.block_drafters import written_block
+from tests.inference.drafting.heads.eagle3_drafters import LAYOUTS, eagle3_folder
 from tests.inference.fakes import ask, tiny_llama
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

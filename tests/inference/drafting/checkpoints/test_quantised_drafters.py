@@ -24,9 +24,9 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, change, saved_random_drafter
-from tests.inference.drafting.checkpoints.eagle3_folders import eagle3_folder
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma, stored
 from tests.inference.drafting.heads.block_drafters import KINDS, BlockPair, written_block
+from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.drafting.heads.mtp_targets import CASES, golden_config, golden_folder, golden_target
 from tests.inference.fakes import ALPHABET, ask, shared_family, shared_llama
 from tests.inference.plain_replies import drafted_by_beams, plain
@@ -190,17 +190,13 @@ Damage = Callable[[dict[str, mx.array]], object]
     [
         ({"mode": "mxfp4"}, None, "does not know how its .* is quantised"),
         ({"group_size": 48}, None, "does not know how its .* is quantised"),
-        ({"group_size": 16}, None, "does not know how its .* is quantised"),
-        ({"group_size": 32.0}, None, "does not know how its .* is quantised"),
         ({"group_size": [32]}, None, "does not know how its .* is quantised"),
         ({"fc": {"group_size": 64}}, None, "its tensor fc.weight has the shape"),
         ({}, lambda tensors: tensors.pop("fc.biases"), "does not know how its fc is quantised"),
-        ({}, lambda tensors: tensors.pop("fc.weight"), "does not know how its fc is quantised"),
         ({}, lambda tensors: tensors.update({"fc.biases": mx.zeros((1, 2))}), "fc.weight does not fit its scales"),
         ({}, lambda tensors: tensors.update({"fc.scales": mx.array(1.0)}), "fc.weight does not fit its scales"),
         ({}, lambda tensors: tensors.update({"fc.weight": mx.zeros((32, 64))}), "fc.weight does not fit its scales"),
         ({}, lambda tensors: tensors.update({"fc.scales": mx.inf * tensors["fc.scales"]}), "fc.weight has values that"),
-        ({}, lambda tensors: tensors.update({"no.weight": tensors["fc.weight"]}), "an unknown tensor no.weight"),
     ],
 )
 def test_what_is_quantised_in_other_ways_is_refused_by_name(

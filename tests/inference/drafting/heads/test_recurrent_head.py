@@ -10,7 +10,7 @@ from rdchat.errors import ModelError
 from rdchat.files.plain_data import plain
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification.target import TargetEmbeddings
-from tests.inference.fakes import ALPHABET, tiny_llama
+from tests.inference.fakes import ALPHABET
 
 HIDDEN = 32
 CANDIDATES = 20
@@ -88,19 +88,6 @@ def test_the_head_computes_the_formulas(changes: dict) -> None:
 
 
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
-@pytest.mark.across_rows
-def test_leading_axes_are_free(changes: dict) -> None:
-    """Training runs (batch, positions), drafting (beams,): each row is as if it were alone."""
-    mx.random.seed(4)
-    head = RecurrentHead(config(**changes))
-    hidden = mx.random.normal((2, 1, head.config.input_size))
-    e = mx.random.normal((2, 3, HIDDEN))
-    together = head.features(head.context(hidden), head.advance(head.initial_state((2, 3)), e))
-    alone = head.features(head.context(hidden[1, 0]), head.advance(head.initial_state(()), e[1, 2]))
-    assert mx.allclose(together[1, 2], alone, atol=1e-5)
-
-
-@pytest.mark.parametrize("changes", SHAPES, ids=str)
 def test_the_configuration_survives_json(changes: dict) -> None:
     assert plain(HeadConfig, json.loads(json.dumps(asdict(config(**changes))))) == config(**changes)
 
@@ -118,26 +105,6 @@ def test_the_configuration_survives_json(changes: dict) -> None:
 def test_an_impossible_configuration_is_refused(change: dict) -> None:
     with pytest.raises(ModelError, match="The drafter"):
         config(**change)
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("bits", [0, 8])
-@pytest.mark.across_rows
-def test_the_targets_output_rows_give_its_own_logits(tied: bool, bits: int) -> None:
-    model = tiny_llama()
-    if not tied:
-        model.network.lm_head = nn.Linear(HIDDEN, len(ALPHABET), bias=False)
-        model.network.args.tie_word_embeddings = False
-    if bits:
-        nn.quantize(model.network, 32, bits)
-    ids = mx.array([5, 0, 17])
-    embeddings = TargetEmbeddings(model.network, len(ALPHABET))
-    logits = model.network(mx.array([[3, 4]]))[0, -1]
-    hidden = model.hooks.hidden[0, -1]
-    assert embeddings.width == HIDDEN
-    assert mx.allclose(embeddings.output_for(ids)(hidden), logits[ids], atol=1e-4)
-    assert mx.allclose(embeddings.output_rows(ids) @ hidden, logits[ids], atol=1e-4)
-    assert mx.allclose(embeddings.embed(ids), model.network.model.embed_tokens(ids))
 
 
 def test_a_network_without_a_token_table_is_refused() -> None:

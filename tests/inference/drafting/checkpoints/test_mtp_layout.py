@@ -1,6 +1,7 @@
 """Where MTP layers come from: the model's own weights, beside them, or a folder of their own; and why not."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import product
@@ -8,24 +9,33 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 
-from rdchat import paths
+from rdchat import machine, paths
 from rdchat.errors import ModelError
-from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModeOption
+from rdchat.hub.downloads.download_record import begin_drafter
+from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, ModeOption, ReplyEnd, Statistics
 from rdchat.inference.drafting.checkpoints import mtp_layout
+from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import OWN_LAYERS, fitting_drafters
-from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
+from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
+from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
-from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
-from tests.inference.drafting.heads.mtp_targets import golden_config, golden_folder, reply, target_in
+from tests.hub.hub_server import HubServer
+from tests.hub.mtp_samples import ORIGINAL, run
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
+from tests.inference.drafting.heads.mtp_targets import CASES, GOLDEN, golden_config, golden_folder, reply, target_in
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import plain
+from tests.inference.training.small_language import small_model, small_network
 
 pytestmark = pytest.mark.across_rows
 
@@ -188,28 +198,6 @@ def test_norms_get_their_1_key_by_key(added: set[str], tmp_path: Path) -> None:
         np.testing.assert_allclose(np.array(module.weight), np.array(low[f"{name}.weight"] + 1), atol=1e-6)
 
 
-@pytest.mark.slow
-def test_quantised_layers_are_read_as_they_are_stored(tmp_path: Path) -> None:
-    """As in conversions that keep the layers: each matrix with bits and a group of its own."""
-    model = target_in(tmp_path / "model", "mimo")
-    tensors = published("mimo")
-    for name in [name for name, tensor in tensors.items() if tensor.ndim == 2]:
-        bits = 8 if "input_proj" in name else 4
-        if tensors[name].shape[-1] % 32 == 0:
-            packed, scales, biases = mx.quantize(tensors[name].astype(mx.float32), 32, bits)
-            base = name.removesuffix(".weight")
-            tensors |= {name: packed, f"{base}.scales": scales, f"{base}.biases": biases}
-    mx.save_safetensors(str(model.info.path / "mtp.safetensors"), tensors)
-    head = load_drafter(model.info.path, model)
-    assert isinstance(head, BoundMtpHead)
-    assert (head.networks[0].eh_proj.bits, head.networks[0].block.self_attn.q_proj.bits) == (8, 4)
-    session = ChatSession(model)
-    request = ask(temperature=0, max_tokens=12)
-    end = reply(session, DraftSettings(Mode.DRAFTER), request)
-    assert end.kind is HeadKind.MTP
-    assert end.token_ids == plain(model, request).token_ids
-
-
 def damaged(tensors: dict[str, mx.array], how: str) -> dict[str, mx.array]:
     name = "model.mtp_layers.0.input_proj.weight"
     if how == "cut":
@@ -266,8 +254,103 @@ def test_layers_that_do_not_fit_into_memory_are_left_out(tmp_path: Path, monkeyp
     assert (end.mode, end.kind) == (Mode.AUTO, None)
 
 
-def test_layers_of_another_width_are_refused(tmp_path: Path) -> None:
-    model = target_in(tmp_path / "model", "mimo", hidden_size=64)
-    put_layers(model, "mimo", PLACES[1])
-    with pytest.raises(ModelError, match="has the shape"):
-        load_drafter(model.info.path, model)
+FOLDER = GOLDEN / "trained_mtp"
+TRAINED = Reading(before_norm=True, recycles_before_norm=False)
+TOKENS = 80
+
+
+def signed_model(folder: Path) -> LoadedModel:
+    """Return a model whose final norm changes the signs of half the dimensions, as loaded from a new folder.
+
+    So hidden states before and after the norm differ as much as they can. It was fitted as `fitted_model` is; then the
+    norm's weights were multiplied by random signs, and the output rows divided by these.
+    """
+    network = small_network()
+    args = network.args
+    network.lm_head = nn.Linear(args.hidden_size, args.vocab_size, bias=False)
+    args.tie_word_embeddings = False
+    weights = mx.load(str(FOLDER / "target.safetensors"))
+    assert isinstance(weights, dict)
+    network.load_weights([(name, array.astype(mx.float32)) for name, array in weights.items()])
+    network.eval()
+    model = with_files(small_model(network), folder, "{}")
+    shutil.copy(FOLDER / "config.json", folder)
+    return model
+
+
+def write_layer(model: LoadedModel, folder: Path) -> None:
+    """Write the trained layer as one for this model.
+
+    It was trained on 3,000 tokens of the model's answers, on hidden states before the final norm, by a trainer that
+    rdchat no longer has (`MtpObjective`, at commit b4d7a29c).
+    """
+    weights = mx.load(str(FOLDER / "model.safetensors"))
+    assert isinstance(weights, dict)
+    config = json.loads((FOLDER / "config.json").read_bytes())
+    bound = config | {BINDING: {"target": asdict(TargetBinding.for_model(model.info))}}
+    write_drafter(folder, PublishedDrafter(bound, weights), "")
+
+
+def head_of(session: ChatSession, mode: Mode) -> BoundMtpHead:
+    """Load what a mode drafts with; return its layer."""
+    session.load_for_mode(DraftSettings(mode), lambda _: None)
+    session.drafters.auto.look_up_costs()
+    head = session.drafters.auto.available.head
+    assert head is not None
+    assert isinstance(head.head, BoundMtpHead)
+    return head.head
+
+
+def drafted(session: ChatSession) -> Statistics:
+    """Return the counts of a reply, whose text must be that of plain decoding."""
+    request = ask("say fox", temperature=0, max_tokens=TOKENS)
+    settings = DraftSettings(Mode.DRAFTER, beam_width=1, beam_length=4, lookup_branch=False)
+    *_, end = session.generate(replace(request, draft=settings))
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == plain(session.model, request).token_ids
+    return end.statistics
+
+
+@pytest.mark.slow
+def test_the_reading_that_drafts_best_is_found_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In both modes, and after a restart without measuring again."""
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr(machine, "on_battery", lambda: False)
+    model = signed_model(tmp_path / "model")
+    out = paths.drafters_dir() / "layer"
+    write_layer(model, out)
+    assert inspect_drafter(out) is HeadKind.MTP
+    session = ChatSession(model)
+    head = head_of(session, Mode.DRAFTER)
+    assert (head.reading, head.facts) == (READINGS[0], "")
+    before = drafted(session)
+    while head.facts == "":
+        assert session.work_while_idle()
+    assert head.reading == TRAINED
+    assert head.facts.startswith(f"It {TRAINED.description}: ")
+    after = drafted(session)
+    assert after.accepted > before.accepted
+    again = ChatSession(model)
+    found = head_of(again, Mode.AUTO)
+    assert (found.reading, found.facts) == (TRAINED, head.facts)
+    told = {option.mode: option.reason for option in again.possible_modes(DraftSettings(Mode.DRAFTER)).modes}
+    assert head.facts in told[Mode.DRAFTER]
+    assert head.facts in told[Mode.AUTO]
+
+
+@pytest.mark.parametrize("case", share(CASES, 9))
+def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", case)
+    layers = (golden_folder(case) / "model.safetensors").read_bytes()
+    hub.add(ORIGINAL, {"config.json": json.dumps(golden_config(case)).encode(), "model.safetensors": layers})
+    name = model.info.name
+    target = IncompleteModel.read_model(ModelCard(name, name, "", model.info.path))
+    folder = run(begin_drafter(plan_part(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL)))
+    assert inspect_drafter(folder) is HeadKind.MTP
+    assert load_drafter(folder, model) is not None
+    session = ChatSession(model)
+    request = ask(temperature=0.9, max_tokens=12)
+    end = reply(session, DraftSettings(Mode.DRAFTER, drafter="mtp"), request)
+    assert (end.mode, end.mode_reason, end.kind) == (Mode.DRAFTER, None, HeadKind.MTP)
+    assert end.token_ids == plain(model, request).token_ids

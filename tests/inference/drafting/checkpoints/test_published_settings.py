@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
+from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, drafter_config, load_drafter
+from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
+from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import HeadKind
 from tests.inference.drafting.checkpoints.drafter_folders import change
 from tests.inference.drafting.heads.block_drafters import written_block
@@ -157,7 +160,6 @@ def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"projector_type": "dspine"}, "does not know how the layers of a DSpine"),
         ({"attention_mode": "mla"}, "its setting attention_mode is 'mla'"),
         ({"attention_sink_bias": True}, "does not support its setting attention_sink_bias"),
     ],
@@ -210,3 +212,40 @@ def test_metas_assistant_leaves_sizes_to_its_class(tmp_path: Path) -> None:
     assert (read.windows, read.causal, read.rolling) == ((9, 9), (False, False), True)
     with pytest.raises(ModelError, match="needs a model with 202,048 tokens, but tiny has 31"):
         check_drafter(folder, shared_llama())
+
+
+YARN = {"factor": 4.0, "original_max_position_embeddings": 512}
+
+
+def rope_of(data: dict[str, Any]) -> RopeConfig:
+    return Settings(Checkpoint(Path("drafter"), data, (), {}), data).rope("full_attention")
+
+
+@pytest.mark.parametrize(
+    ("data", "theta"),
+    [
+        ({}, 10_000),
+        ({"rope_theta": 1e6}, 1e6),
+        ({"rope_theta": 1e6, "rope_scaling": None}, 1e6),
+        ({"rope_scaling": {"rope_theta": 1e6, "rope_type": "default"}}, 1e6),
+        ({"rope_theta": 1e4, "rope_scaling": {"rope_theta": 1e6, "rope_type": "default"}}, 1e6),
+        ({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, 1e6),
+        ({"rope_parameters": {"rope_theta": None, "full_attention": {"rope_theta": 1e6, "rope_type": "default"}}}, 1e6),
+    ],
+)
+def test_the_base_is_found_wherever_it_is_written(data: dict[str, Any], theta: float) -> None:
+    """Model Optimizer's templates have it in `rope_scaling`; without it, 10,000 was taken without a word."""
+    assert rope_of(data).theta == theta
+
+
+@pytest.mark.parametrize("place", ["rope_parameters", "rope_scaling"])
+@pytest.mark.parametrize("name", ["rope_type", "type"])
+def test_the_kind_may_have_its_older_name(place: str, name: str) -> None:
+    rope = rope_of({"rope_theta": 1e6, place: {name: "yarn", **YARN}})
+    assert rope.scaling == {"rope_type": "yarn", **YARN}
+
+
+def test_a_texts_mrope_is_plain_rope() -> None:
+    """Heads for Qwen2.5-VL name it so; a token of a text has the same position in all three of its parts."""
+    rope = rope_of({"rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})
+    assert rope.scaling == {"rope_type": "default"}

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import change, change_tensors
-from tests.inference.drafting.checkpoints.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
+from tests.inference.drafting.heads.eagle3_drafters import LAYOUTS, eagle3_folder, golden_folders
 from tests.inference.fakes import loaded, shared_family, shared_llama
 from tests.inference.families import network_of
 from tests.time_limits import at_most
@@ -84,36 +84,20 @@ UNFIT: list[tuple[str, dict[str, Any], str]] = [
     ("safeailab", {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state is False"),
     ("safeailab", {"eagle_config": {"use_mtp_layernorm": True}}, "does not know its setting use_mtp_layernorm"),
     ("safeailab", {"eagle_config": {"parallel_draft_step": 4}}, "parallel_draft_step is 4"),
-    ("safeailab", {"eagle_config": [1]}, "eagle_config is"),
     ("safeailab", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
     ("safeailab", {"logit_scale": 0.5}, "logit_scale is 0.5"),
     ("safeailab", {"use_rotary_pos_emb": False}, "use_rotary_pos_emb is False"),
-    ("safeailab", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic'"),
-    ("safeailab", {"rope_scaling": {"type": "linear"}}, "lacks factor"),
-    ("safeailab", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "strength": 3}}, "setting strength"),
     ("safeailab", {"sliding_window": 4}, "sliding_window is 4"),
-    ("safeailab", {"layer_types": ["chunked_attention"]}, "layer_types is"),
-    ("safeailab", {"layer_types": ["sliding_attention"]}, "lacks sliding_window"),
-    ("safeailab", {"num_hidden_layers": 10**9}, "num_hidden_layers is"),
     ("safeailab", {"num_hidden_layers": 2}, "the tensor layers.1."),
-    ("safeailab", {"hidden_size": 10**30}, "hidden_size is"),
-    ("safeailab", {"hidden_size": None}, "lacks hidden_size"),
-    ("safeailab", {"intermediate_size": 2**30}, "has the shape"),
-    ("safeailab", {"num_attention_heads": 3}, "its 3 query heads cannot share 2"),
     ("safeailab", {"head_dim": 16}, "has the shape"),
-    ("safeailab", {"head_dim": "8"}, "head_dim is '8'"),
     ("safeailab", {"draft_vocab_size": 2**31 - 1}, "it proposes 2,147,483,647 tokens"),
     ("safeailab", {"draft_vocab_size": 19}, "has the shape"),
     ("safeailab", {"vocab_size": 32}, "has the shape"),
-    ("safeailab", {"rms_norm_eps": -1}, "rms_norm_eps is -1"),
     ("safeailab", {"norm_before_fc": True}, "the tensor input_norm.weight is missing"),
-    ("safeailab", {"norm_before_fc": 1}, "norm_before_fc is 1"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "eagle_aux_hidden_state_layer_ids is"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}, "reads the layers"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [1, 2]}, "has the shape"),
-    ("safeailab", {"eagle_aux_hidden_state_layer_ids": 3}, "eagle_aux_hidden_state_layer_ids is 3"),
     ("safeailab", {"target_hidden_size": 48}, "has the shape"),
-    ("deepspec", {"num_target_layers": 36}, "a model with 36 layers, but tiny has 2"),
     ("speculators", {"speculators_model_type": "peagle"}, "speculators_model_type is 'peagle'"),
     ("speculators", {"norm_before_residual": None}, "lacks norm_before_residual"),
     ("speculators", {"fc_norm": True}, "fc_norm is True"),
@@ -135,20 +119,16 @@ def test_what_is_unknown_or_cannot_be_is_refused_by_name(
 
 TENSORS: list[tuple[dict[str, mx.array | None], str]] = [
     ({"fc__weight": None}, "the tensor fc.weight is missing"),
-    ({"midlayer__mlp__up_proj__weight": None}, "the tensor layers.0.mlp.up_proj.weight is missing"),
     ({"lm_head__weight": None}, "the tensor lm_head.weight is missing"),
     ({"d2t": None}, "does not say which .d2t."),
     ({"norm__weight": mx.zeros(31)}, r"norm.weight has the shape \(31,\) instead of \(32,\)"),
     ({"midlayer__self_attn__sinks": mx.zeros(4)}, "has an unknown tensor layers.0.self_attn.sinks"),
-    ({"norm__bias": mx.zeros(32)}, "has an unknown tensor norm.bias"),
-    ({"norm__weight": mx.zeros(32, mx.int32)}, "norm.weight is stored as I32"),
     ({"d2t": mx.zeros(20)}, "d2t is stored as F32"),
 ]
 CONTENTS: list[tuple[dict[str, mx.array | None], str]] = [
     ({"d2t": mx.full(20, 12, mx.int64)}, "d2t has tokens that the model does not have"),
     ({"d2t": -mx.arange(20)}, "not in ascending order"),
     ({"t2d": mx.zeros(31, mx.bool_)}, "d2t and t2d do not name the same tokens"),
-    ({"norm__weight": mx.full(32, float("nan"))}, "norm.weight has values that are not finite"),
 ]
 
 
@@ -180,12 +160,6 @@ def test_a_drafter_for_another_model_is_refused(folder: Path, model: LoadedModel
         check_drafter(folder, model)
 
 
-def test_a_drafter_for_wider_hidden_states_is_refused(model: LoadedModel, tmp_path: Path) -> None:
-    folder = eagle3_folder(tmp_path / "drafter", shared_family("llama"))
-    with pytest.raises(ModelError, match="hidden states of width 64, but tiny has 32"):
-        check_drafter(folder, model)
-
-
 def test_a_narrow_drafter_needs_tables_of_its_own(model: LoadedModel, tmp_path: Path) -> None:
     """`target_hidden_size`: the target's embeddings are too wide for it."""
     wide = shared_family("llama")
@@ -212,13 +186,6 @@ def test_pickles_are_not_read(case: str, model: LoadedModel, tmp_path: Path) -> 
     with pytest.raises(ModelError, match=words) as caught:
         load_drafter(folder, model)
     assert ("safetensors" in (caught.value.hint or "")) == (case == "a pickle")
-
-
-def test_the_code_that_a_checkpoint_names_is_not_run(model: LoadedModel, tmp_path: Path) -> None:
-    folder = eagle3_folder(tmp_path / "drafter", model, auto_map={"AutoModel": "evil.Model"})
-    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    load_drafter(folder, model)
-    assert not (tmp_path / "ran").exists()
 
 
 def test_biases_tied_tables_and_windows_are_as_the_checkpoint_says(model: LoadedModel, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from tests.inference.drafting.checkpoints.drafter_folders import change_tensors
 from tests.inference.drafting.heads.assistant_targets import (
     CASES,
     FULL,
-    ROPE,
     SLIDING,
     TARGET,
     assistant_folder,
@@ -64,11 +63,8 @@ def test_output_rows_of_their_own_and_unused_projections_are_told_by_name(model:
 
 UNFIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"backbone_hidden_size": 32}, {}, "projection.weight has the shape"),
-    ({"backbone_hidden_size": 10**30}, {}, "backbone_hidden_size is"),
     ({"text_config": None}, {}, "lacks rope_parameters"),
-    ({"text_config": [1]}, {}, r"text_config is \[1\]"),
     ({"quantization": {"bits": 4}}, {}, "quantization is"),
-    ({"use_ordered_embeddings": 1}, {}, "use_ordered_embeddings is 1"),
     ({"use_ordered_embeddings": True, "num_centroids": 8}, {}, "num_centroids is 8"),
     ({"use_ordered_embeddings": True, "num_centroids": 31}, {}, "num_centroids is 31"),
     ({"use_ordered_embeddings": True, "num_centroids": 31, "centroid_intermediate_top_k": 2}, {}, "is missing"),
@@ -80,13 +76,9 @@ UNFIT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"num_kv_shared_layers": 1}, "num_kv_shared_layers is 1"),
     ({}, {"num_hidden_layers": 10**9}, "num_hidden_layers is"),
     ({}, {"layer_types": ["chunked_attention"] * 2}, "layer_types is"),
-    ({}, {"layer_types": [FULL]}, "layer_types is"),
     ({}, {"rope_parameters": {"rope_type": "default"}}, "rope_parameters is"),
-    ({}, {"rope_parameters": {**ROPE, FULL: {"rope_type": "dynamic"}}}, "rope_type is 'dynamic'"),
-    ({}, {"rope_parameters": {**ROPE, SLIDING: {"rope_type": "default", "rope_theta": 0}}}, "rope_theta is 0"),
     ({}, {"sliding_window": 1}, "sliding_window is 1"),
     ({}, {"vocab_size": 32}, "needs a model with 32 tokens"),
-    ({}, {"head_dim": 15}, "its rope cannot rotate"),
     ({}, {"global_head_dim": 64}, "has the shape"),
     ({}, {"num_attention_heads": 10**9}, "fewer weights than its configuration needs"),
     ({"backbone_hidden_size": 2**31 - 1}, {}, "fewer weights than its configuration needs"),
@@ -106,8 +98,6 @@ def test_what_is_unknown_or_cannot_be_is_refused_by_name(
 
 TENSORS: list[tuple[dict[str, mx.array | None], str]] = [
     ({"model__embed_tokens__weight": None}, "the tensor embed_tokens.weight is missing"),
-    ({"model__layers__0__layer_scalar": None}, "the tensor layers.0.layer_scalar is missing"),
-    ({"model__norm__weight": mx.full(24, float("nan"))}, "norm.weight has values that are not finite"),
     ({"model__extra__weight": mx.zeros(4)}, "has an unknown tensor extra.weight"),
     ({"masked_embedding__token_ordering": mx.zeros(31, mx.int64)}, "unknown tensor masked_embedding.token_ordering"),
 ]

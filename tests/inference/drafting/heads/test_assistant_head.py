@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api import BeamShape, DraftKind, DraftSettings, Mode, ReplyEnd, TokenEvent
+from rdchat.inference.api import BeamShape, DraftSettings, Mode, ReplyEnd, TokenEvent
 from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
@@ -19,13 +19,22 @@ from rdchat.inference.drafting.heads.assistant_head import AssistantMemory, Boun
 from rdchat.inference.drafting.heads.head import HeadState, Root
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.auto.chips import finished
-from tests.inference.drafting.heads.assistant_targets import WINDOW, assistant_folder, shared_gemma, stored
-from tests.inference.fakes import CharacterTokenizer, ask, chains_only, with_beams
+from tests.inference.drafting.heads.assistant_targets import (
+    CASES,
+    WINDOW,
+    assistant_folder,
+    golden_folder,
+    golden_target,
+    shared_gemma,
+    stored,
+)
+from tests.inference.fakes import CharacterTokenizer, ask, with_beams
 from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
@@ -37,10 +46,6 @@ class Endless(CharacterTokenizer):
     """No token ends a reply."""
 
     eos_token_ids = frozenset()
-
-
-def test_the_target_takes_trees() -> None:
-    assert shared_gemma().capability.kind is DraftKind.TREE
 
 
 @pytest.mark.parametrize(
@@ -58,26 +63,6 @@ def test_the_text_is_that_of_plain_decoding(
         assert end.token_ids == plain(model, request).token_ids
         assert end.statistics.drafted > 0
         assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
-
-
-@pytest.mark.slow
-def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
-    model = shared_gemma()
-    chains = chains_only(model)
-    request = ask(temperature=0, max_tokens=16)
-    end = drafted_by_beams(HeadModel(chains, stored(assistant_folder(tmp_path), model)), chains, request, TREE)
-    assert end.token_ids == plain(model, request).token_ids
-    assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
-
-
-@pytest.mark.slow
-def test_a_quantised_target_is_drafted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rdchat.inference.drafting.heads.head.on_gpu", lambda: True)
-    model = shared_gemma("4bit")
-    request = ask(temperature=0.9, max_tokens=16)
-    end = drafted_by_beams(HeadModel(model, stored(assistant_folder(tmp_path), model)), model, request, TREE)
-    assert end.token_ids == plain(model, request).token_ids
-    assert end.statistics.drafted > 0
 
 
 @pytest.mark.parametrize("temperature", share([0.9, 0], 2))
@@ -251,3 +236,80 @@ def test_rounds_behind_a_long_text_copy_no_buffer(ahead: bool, tmp_path: Path) -
         before = mx.get_active_memory()
     assert len(peaks) > 3
     assert max(peaks[1:]) < buffer / 2, "the first round makes room in the buffers"
+
+
+class Golden:
+    """One case."""
+
+    def __init__(self, case: str) -> None:
+        self.model = golden_target(case)
+        self.head = stored(golden_folder(case), self.model)
+        self.expected = dict(np.load(golden_folder(case) / "expected.npz"))
+        self.text: list[int] = self.expected["text"].tolist()
+        self.chain: list[int] = self.expected["chain"].tolist()
+
+    def roots(self) -> Any:
+        return zip(
+            self.expected["roots"].tolist(), self.expected["target_logits"], self.expected["logits"], strict=True
+        )
+
+    def state(self, cache: KVCache, root: int) -> HeadState:
+        memory = self.head.memory()
+        memory.use_cache(cache)
+        assert self.model.hooks.hidden is not None
+        return memory.root_state(Root(self.text[root], root, self.model.hooks.hidden[0, -1]))
+
+
+@pytest.fixture(params=CASES)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(request.param)
+
+
+def read(model: LoadedModel, head: BoundAssistant, cache: KVCache, tokens: list[int]) -> mx.array:
+    """Have the target read tokens; return the logits after the last one."""
+    model.hooks.record_states(head.reads)
+    logits: mx.array = model.network(mx.array([tokens]), cache=cache.layers)[0, -1]
+    cache.tokens += tokens
+    return logits
+
+
+def assert_chosen(mine: mx.array, reference: np.ndarray) -> None:
+    """Compare logits, (n, vocabulary); the reference gives tokens outside the chosen clusters a low one."""
+    scored = reference > reference.min(axis=-1, keepdims=True)
+    own = np.array(mine)
+    if scored.sum() == reference.size - len(reference):
+        scored[:] = True
+    np.testing.assert_allclose(own[scored], reference[scored], atol=2e-4)
+    assert (own[~scored] < -1000).all()
+
+
+def test_a_chain_has_the_references_logits(golden: Golden) -> None:
+    """With the rows and hidden states of the target's own call, before and after the sliding window is full."""
+    for root, target_logits, logits in golden.roots():
+        cache = KVCache(golden.model.network)
+        np.testing.assert_allclose(
+            np.array(read(golden.model, golden.head, cache, golden.text[:root])), target_logits, atol=2e-4
+        )
+        state = golden.state(cache, root)
+        for level, token in enumerate([*golden.chain, 0]):
+            assert_chosen(state.logits(), logits[level : level + 1])
+            state = state.after(mx.array([0]), mx.array([token]))
+
+
+def test_rows_that_come_one_by_one_are_those_that_come_at_once(golden: Golden) -> None:
+    cache = KVCache(golden.model.network)
+    for root, _, logits in golden.roots():
+        while len(cache.tokens) < root:
+            read(golden.model, golden.head, cache, golden.text[len(cache.tokens) :][:1])
+        assert_chosen(golden.state(cache, root).logits(), logits[:1])
+
+
+def test_a_levels_beams_do_not_depend_on_each_other(golden: Golden) -> None:
+    cache = KVCache(golden.model.network)
+    root, _, logits = list(golden.roots())[-1]
+    read(golden.model, golden.head, cache, golden.text[:root])
+    tokens = mx.array([9, golden.chain[0], 5])
+    state = golden.state(cache, root).after(mx.array([0, 0, 0]), tokens)
+    assert_chosen(state.logits()[1:2], logits[1:2])
+    state = state.after(mx.array([2, 1]), mx.array([4, golden.chain[1]]))
+    assert_chosen(state.logits()[1:], logits[2:3])

@@ -1,27 +1,160 @@
-"""Several MTP layers: each drafts one token in turn, as in transformers, and the last one all further ones."""
+"""MTP layers in the loop: the same text as plain decoding, as trees or as chains."""
 
 import json
 import re
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api import BeamShape
+from rdchat.inference.api import BeamShape, DraftKind
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import HeadState, Root
-from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, LayerCache, Reading
+from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, LayerCache, MtpNetwork, Reading
+from rdchat.inference.models.model_config import PLAIN
 from tests.grids import grid, share
-from tests.inference.drafting.heads.mtp_targets import GOLDEN, golden_config, golden_folder, golden_target
+from tests.inference.drafting.heads.golden_heads import GoldenHead
+from tests.inference.drafting.heads.mtp_targets import CASES, GOLDEN, golden_config, golden_folder, golden_target
 from tests.inference.fakes import ask
+from tests.inference.image_prompts import Image, ImagePrompt, fresh
 from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
 
-CASES = ["glm4_moe", "qwen3_next", "mimo", "deepseek_v3", "deepseek_v32"]
+TREE = BeamShape(3, 5)
+CHAIN = BeamShape(1, 5)
+
+
+def test_all_families_that_are_read_have_a_case() -> None:
+    read = {name for naming in _NAMINGS for name in naming.architectures}
+    assert read - set(PLAIN) == set(CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "temperature"), share(product(CASES, (0, 0.9)), 20))
+def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> None:
+    """As trees and chains, also with recurrent state in the target; the second time with what the memory holds."""
+    model = golden_target(case)
+    assert model.capability.kind is DraftKind.TREE
+    drafters = HeadModel(model, load_drafter(golden_folder(case), model))
+    request = ask(temperature=temperature, max_tokens=16, seed=2)
+    for shape in (TREE, CHAIN):
+        end = drafted_by_beams(drafters, model, request, shape)
+        assert end.token_ids == plain(model, request).token_ids
+        assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
+        assert end.statistics.drafted > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reading", share([(each,) for each in READINGS], 4), ids=lambda reading: reading.description)
+def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tuple[bool, bool]) -> None:
+    model = golden_target("glm4_moe")
+    drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))
+    assert isinstance(drafters.head, BoundMtpHead)
+    drafters.head.read_as(next(each for each in READINGS if each == reading))
+    request = ask(temperature=0.9, max_tokens=24, seed=3)
+    assert drafted_by_beams(drafters, model, request, TREE).token_ids == plain(model, request).token_ids
+
+
+@pytest.mark.parametrize(
+    ("wrong", "chosen", "facts"),
+    [
+        (
+            (50, 50.5, 48, 50.5),
+            READINGS[0],
+            "50 % of the tokens it drafted in a test were right, about as many in any other",
+        ),
+        (
+            (50, 52, 40, 39),
+            READINGS[2],
+            "60 % of the tokens it drafted in a test were right, 50 % in the best other way.",
+        ),
+    ],
+)
+def test_another_reading_than_the_likeliest_must_be_clearly_better(
+    wrong: tuple[float, ...], chosen: Reading, facts: str
+) -> None:
+    """A few tokens more are chance."""
+    model = golden_target("glm4_moe")
+    drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))
+    assert isinstance(drafters.head, BoundMtpHead)
+    drafters.read_as(dict(zip(READINGS, wrong, strict=True)))
+    assert drafters.head.reading == chosen
+    assert f"It {chosen.description}: {facts}" in drafters.head.facts
+
+
+@pytest.mark.slow
+def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
+    model = golden_target("mimo", "bfloat16")
+    head = load_drafter(golden_folder("mimo"), model)
+    assert isinstance(head, BoundMtpHead)
+    assert head.networks[0].eh_proj.weight.dtype == mx.bfloat16
+    request = ask(temperature=0, max_tokens=16)
+    assert drafted_by_beams(HeadModel(model, load_drafter(golden_folder("mimo"), model)), model, request, TREE)
+
+
+def test_layers_of_another_family_are_refused() -> None:
+    with pytest.raises(ModelError, match="not for a model of the type qwen3_next"):
+        load_drafter(golden_folder("deepseek_v3"), golden_target("qwen3_next"))
+
+
+def test_rows_behind_an_image_have_the_positions_that_the_target_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = golden_target("qwen3_5")
+    prompt = ImagePrompt([1, 2, 3], Image(1, 12, -8), [4, 5], Image(2, 4, -2), [6, 7])
+    head = load_drafter(golden_folder("qwen3_5"), model)
+    turned = list[int]()
+    rows = MtpNetwork.rows
+    assert isinstance(head, BoundMtpHead)
+
+    def noting(self: MtpNetwork, *arguments: Any, **options: Any) -> mx.array:
+        turned.extend(arguments[2])
+        return rows(self, *arguments, **options)
+
+    monkeypatch.setattr(MtpNetwork, "rows", noting)
+    memory = head.memory()
+    hidden = mx.ones((len(prompt), head.networks[0].norm.weight.shape[0]))
+    memory.begin_reply(prompt.tokens)
+    memory.use_cache(fresh(model, prompt))
+    memory.take_committed(prompt.tokens, hidden, 0)
+    memory.root_state(Root(9, len(prompt), hidden[-1])).after(mx.array([0, 0]), mx.array([3, 4]))
+    # Rows of text before text, at tokens 0, 1, 15, 21 and 22; then two beams at token 23.
+    assert turned == [0, 1, 7, 11, 12, 13, 13]
+
+
+@pytest.fixture(params=CASES)
+def golden(request: pytest.FixtureRequest) -> GoldenHead:
+    """The layer bound to a target of its family."""
+    model = golden_target(request.param)
+    folder = golden_folder(request.param)
+    return GoldenHead(load_drafter(folder, model), folder, "hidden", 2e-4)
+
+
+def test_each_row_of_a_prompt_has_the_references_logits(golden: GoldenHead) -> None:
+    golden.assert_each_row()
+
+
+def test_rows_that_come_one_by_one_are_those_that_come_at_once(golden: GoldenHead) -> None:
+    golden.assert_rows_one_by_one()
+
+
+def test_a_chain_has_the_references_logits(golden: GoldenHead) -> None:
+    golden.assert_chain()
+    assert isinstance(golden.head, BoundMtpHead)
+    golden.head.read_as(Reading(recycles_before_norm=True))
+    golden.assert_chain("chain_before")
+
+
+def test_a_tree_has_the_references_logits(golden: GoldenHead) -> None:
+    golden.assert_tree()
+
+
+SEVERAL = ["glm4_moe", "qwen3_next", "mimo", "deepseek_v3", "deepseek_v32"]
 ROWS = 7
 WIDTH = 32
 VOCABULARY = 31
@@ -99,7 +232,7 @@ def test_a_chain_has_the_logits_of_transformers() -> None:
     assert golden["chain_logits"].argmax(axis=1).tolist() == chain.tolist()
 
 
-@pytest.mark.parametrize(("case", "layers", "reading"), grid(CASES, [2, 3], READINGS[:2], one_in=8))
+@pytest.mark.parametrize(("case", "layers", "reading"), grid(SEVERAL, [2, 3], READINGS[:2], one_in=8))
 def test_each_layer_drafts_one_token_in_turn(case: str, layers: int, reading: Reading, tmp_path: Path) -> None:
     head = loaded_layers(tmp_path / "layers", case, layers)
     head.read_as(reading)
@@ -123,7 +256,7 @@ def test_each_layer_drafts_one_token_in_turn(case: str, layers: int, reading: Re
             np.testing.assert_allclose(levels(state, drafted), expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("case", share(CASES, 5))
+@pytest.mark.parametrize("case", share(SEVERAL, 5))
 def test_beams_do_not_see_each_other(case: str, tmp_path: Path) -> None:
     """Also further down than there are layers."""
     head = loaded_layers(tmp_path / "layers", case, 2)
@@ -141,8 +274,8 @@ def test_beams_do_not_see_each_other(case: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(np.array(beams.logits())[beam], alone, atol=2e-4)
 
 
-@pytest.mark.parametrize(("case", "temperature"), grid(CASES, [0, 0.9], one_in=10))
-def test_the_text_is_that_of_plain_decoding(case: str, temperature: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("case", "temperature"), grid(SEVERAL, [0, 0.9], one_in=10))
+def test_several_layers_leave_the_text_of_plain_decoding(case: str, temperature: float, tmp_path: Path) -> None:
     """Drafts that begin ahead are the drafts that begin behind the commit, so acceptance shows rows that are wrong."""
     model = golden_target(case)
     drafters = HeadModel(model, loaded_layers(tmp_path / "layers", case, 2))
