@@ -286,34 +286,6 @@ def test_a_seed_gives_the_same_prompts_as_ever() -> None:
     )
 
 
-def test_long_batches_ask_about_long_texts_and_others_do_not() -> None:
-    passages = [f"Passage {number}. It says more." for number in range(6)]
-    long, short = ([seed_prompt(3, number, passages, is_long) for number in range(400)] for is_long in (True, False))
-    written = [prompt for prompt in long if prompt.kind == "search" or prompt.kind.startswith("article")]
-    assert len(written) > 300
-    assert sum(len(prompt.text) > 1200 for prompt in written) > 250
-    assert max(len(prompt.text) for prompt in short) < 1600
-
-
-def test_written_texts_are_whole_and_told_apart() -> None:
-    written = texts("written_texts")
-    foreign = [text for texts in written["foreign"].values() for text in texts]
-    whole = [*written["articles"], *foreign, *written["requests"]]
-    assert len(set(whole)) == len(whole)
-    assert all(text == text.strip() and "{" not in pattern.format(passages="", question="")
-               for text in whole for pattern in written["search_patterns"])  # fmt: skip
-    questions = [question for search in written["searches"] for question in search["questions"]]
-    long = [seed_prompt(3, number, [], True) for number in range(200)]
-    short = [seed_prompt(3, number, [], False) for number in range(200)]
-    articles = [prompt.text for prompt in long if prompt.kind.startswith("article")]
-    searches = [prompt.text for prompt in long if prompt.kind == "search"]
-    translations = [prompt.text for prompt in short if prompt.kind == "written translation"]
-    assert min(len(articles), len(searches), len(translations)) > 10
-    assert all(any(part in text for each in written["articles"] for part in each.split("\n\n")) for text in articles)
-    assert all(any(text in prompt for text in foreign) for prompt in translations)
-    assert all(any(question in prompt for question in questions) for prompt in searches)
-
-
 def some(count: int) -> list[TrainingConversation]:
     draw = np.random.default_rng(0)
     made = []

@@ -3,7 +3,6 @@
 import mlx.core as mx
 import pytest
 
-from rdchat.errors import ModelError
 from rdchat.inference.api import Prompt, Statistics
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
@@ -41,13 +40,6 @@ def test_every_question_is_decoded_with_every_setup(tmp_path_factory: pytest.Tem
         assert counts.target_calls <= counts.generated_tokens - 1
         # A branch of prompt lookup may be longer than the beams.
         assert 0 < len(counts.acceptance_by_position) <= 12
-
-
-@pytest.mark.slow
-def test_a_model_without_that_drafter_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
-    gone = tmp_path_factory.mktemp("drafter") / "gone"
-    with pytest.raises(ModelError, match="There is no drafter at"):
-        next(evaluate(tiny_llama(0), PROMPTS, gone, ManualClock()))
 
 
 def test_counts_are_pooled_by_sums_not_ratios() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.children import CHILDREN
 from rdchat.inference.api import Phase, TrainingOrder
 from rdchat.work.served import packed, read_message
 from tests.inference.training.short_child import COMMAND
@@ -39,7 +38,3 @@ def test_without_a_task_it_does_nothing() -> None:
     found = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, cwd=ROOT, timeout=240, check=False)
     assert found.returncode == 0
     assert found.stdout in {b"", packed({"ready": True})}
-
-
-def test_the_apps_own_entry_point_knows_it() -> None:
-    assert "training" in CHILDREN

@@ -17,6 +17,7 @@ from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import embedding_scale
+from tests.inference.drafting.checkpoints.drafter_folders import change, edit_tensors
 from tests.inference.drafting.heads.block_drafters import (
     JETSPEC,
     KINDS,
@@ -33,18 +34,6 @@ OWN: dict[str, Any] = {"markov": Markov.GATED, "own_embeddings": True, "own_outp
 @pytest.fixture
 def drafter(tmp_path: Path) -> Path:
     return written_block(tmp_path / "drafter", shared_llama(), **OWN)
-
-
-def change(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def change_tensors(folder: Path, changes: Callable[[dict[str, mx.array]], object]) -> None:
-    path = str(folder / "model.safetensors")
-    tensors = {name: mx.array(np.array(tensor)) for name, tensor in mx.load(path).items()}
-    changes(tensors)
-    mx.save_safetensors(path, tensors)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -73,7 +62,7 @@ def test_a_drafter_is_known_by_its_tensors_alone(drafter: Path) -> None:
     """Names and classes are as their makers like; `auto_map` names code that is never run."""
     (drafter / "code.py").write_text("raise SystemExit('run')")
     prefixed = lambda tensors: [tensors.update({f"model.{name}": tensors.pop(name)}) for name in list(tensors)]  # noqa: E731
-    change_tensors(drafter, prefixed)
+    edit_tensors(drafter, prefixed)
     change(drafter, model_type="llama", architectures=["LlamaForCausalLMEagle3"])
     assert isinstance(load_drafter(drafter, shared_llama()), BoundBlockHead)
 
@@ -215,7 +204,7 @@ def test_parts_of_dflash_2_that_the_configuration_does_not_mention_are_not_left_
     change(folder, dflash_config=inner)
     with pytest.raises(ModelError, match="its configuration lacks conv_kernel_size"):
         check_drafter(folder, shared_llama())
-    change_tensors(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if "selector" in name])
+    edit_tensors(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if "selector" in name])
     with pytest.raises(ModelError, match=r"has an unknown tensor layers\.0\.attention_conv"):
         check_drafter(folder, shared_llama())
 
@@ -230,7 +219,7 @@ def test_convolutions_in_layers_of_gemma_4_are_refused(tmp_path: Path) -> None:
 def test_early_dominos_keep_their_parts_in_a_module_of_their_own(tmp_path: Path) -> None:
     folder = written_block(tmp_path / "drafter", shared_llama(), **DOMINO)
     parts = ("prefix_gru", "embed_proj")
-    change_tensors(
+    edit_tensors(
         folder,
         lambda tensors: [
             tensors.update({f"logit_head.{name}": tensors.pop(name)})
@@ -262,7 +251,7 @@ def nothing_finite(tensors: dict[str, mx.array]) -> None:
     ],
 )
 def test_tensors_that_do_not_fit(damage: Callable[[dict[str, mx.array]], object], words: str, drafter: Path) -> None:
-    change_tensors(drafter, damage)
+    edit_tensors(drafter, damage)
     with pytest.raises(ModelError, match=words):
         load_drafter(drafter, shared_llama())
 
@@ -307,7 +296,7 @@ def test_a_drafter_may_say_the_kind_of_its_target(kind: object, words: str, draf
 
 def test_confidence_heads_are_accepted_and_left(drafter: Path) -> None:
     more = {"confidence_head.proj.weight": mx.zeros((1, 40)), "confidence_head.proj.bias": mx.zeros(1)}
-    change_tensors(drafter, lambda tensors: tensors.update(more))
+    edit_tensors(drafter, lambda tensors: tensors.update(more))
     change(drafter, enable_confidence_head=True, confidence_head_with_markov=True)
     stored = load_drafter(drafter, shared_llama())
     assert isinstance(stored, BoundBlockHead)

@@ -32,7 +32,15 @@ from tests.grids import share
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, run
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
-from tests.inference.drafting.heads.mtp_targets import CASES, GOLDEN, golden_config, golden_folder, reply, target_in
+from tests.inference.drafting.heads.mtp_targets import (
+    CASES,
+    GOLDEN,
+    bound_mtp,
+    golden_config,
+    golden_folder,
+    reply,
+    target_in,
+)
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import plain
 from tests.inference.training.small_language import small_model, small_network
@@ -187,8 +195,7 @@ def test_norms_get_their_1_key_by_key(added: set[str], tmp_path: Path) -> None:
     low = {name: -mx.abs(at) - 0.2 if "pre_fc" in name else at for name, at in raw.items()}
     stored = {name: at + 1 if at.ndim == 1 and name.split(".")[1] in added else at for name, at in low.items()}
     mx.save_safetensors(str(model.info.path / "mtp.safetensors"), stored)
-    head = load_drafter(model.info.path, model)
-    assert isinstance(head, BoundMtpHead)
+    head = bound_mtp(model.info.path, model)
     found = {
         "mtp.pre_fc_norm_embedding": head.networks[0].enorm, "mtp.pre_fc_norm_hidden": head.networks[0].hnorm,
         "mtp.norm": head.networks[0].norm, "mtp.layers.0.input_layernorm": head.networks[0].block.input_layernorm,

@@ -20,14 +20,13 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind
-from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.grids import share
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, change, saved_random_drafter
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma, stored
 from tests.inference.drafting.heads.block_drafters import KINDS, BlockPair, written_block
 from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
-from tests.inference.drafting.heads.mtp_targets import CASES, golden_config, golden_folder, golden_target
+from tests.inference.drafting.heads.mtp_targets import CASES, bound_mtp, golden_config, golden_folder, golden_target
 from tests.inference.fakes import ALPHABET, ask, shared_family, shared_llama
 from tests.inference.plain_replies import drafted_by_beams, plain
 
@@ -113,7 +112,7 @@ def test_quantised_mtp_layers_of_each_family_are_read(case: str, bits: int, tmp_
     shared = "mtp." if naming.shares_parts else "model.mtp_layers.0." if case == "mimo" else "model.layers.4."
     layer = "mtp.layers.0." if naming.shares_parts else shared
     published = {ours: shared + theirs for theirs, ours in naming.parts.items() if ours}
-    network = head_of(golden_folder(case), model).networks[0]
+    network = bound_mtp(golden_folder(case), model).networks[0]
 
     def converts(name: str, module: nn.Module) -> bool:
         return hasattr(module, "to_quantized") and module.weight.shape[-1] % GROUP == 0 and not name.endswith("gate")
@@ -127,19 +126,13 @@ def test_quantised_mtp_layers_of_each_family_are_read(case: str, bits: int, tmp_
     }
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization": {"group_size": GROUP, "bits": bits}}))
     mx.save_safetensors(str(tmp_path / "model.safetensors"), tensors)
-    head = head_of(tmp_path, model)
+    head = bound_mtp(tmp_path, model)
     for name, tensor in tree_flatten(head.networks[0].parameters()):
         np.testing.assert_array_equal(np.array(tensor), np.array(weights[name]), err_msg=name)
     request = ask(temperature=0.9, max_tokens=8)
     end = drafted_by_beams(HeadModel(model, head), model, request, BeamShape(3, 4))
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
-
-
-def head_of(folder: Path, model: LoadedModel) -> BoundMtpHead:
-    head = load_drafter(folder, model)
-    assert isinstance(head, BoundMtpHead)
-    return head
 
 
 @pytest.mark.parametrize("apples", share([True, False], 2))

@@ -10,6 +10,8 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api import DraftSettings, GenerationRequest, ReplyEnd
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.drafting.checkpoints.drafter_folders import with_files
@@ -40,6 +42,13 @@ def golden_target(case: str, dtype: str = "float32") -> LoadedModel:
     if dtype != "float32":
         network.set_dtype(getattr(mx, dtype))
     return model
+
+
+def bound_mtp(folder: Path, model: LoadedModel) -> BoundMtpHead:
+    """Read the MTP layers in a folder."""
+    head = load_drafter(folder, model)
+    assert isinstance(head, BoundMtpHead)
+    return head
 
 
 def golden_config(case: str) -> dict[str, Any]:

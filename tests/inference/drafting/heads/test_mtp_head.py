@@ -20,7 +20,14 @@ from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Lay
 from rdchat.inference.models.model_config import PLAIN
 from tests.grids import grid, share
 from tests.inference.drafting.heads.golden_heads import GoldenHead
-from tests.inference.drafting.heads.mtp_targets import CASES, GOLDEN, golden_config, golden_folder, golden_target
+from tests.inference.drafting.heads.mtp_targets import (
+    CASES,
+    GOLDEN,
+    bound_mtp,
+    golden_config,
+    golden_folder,
+    golden_target,
+)
 from tests.inference.fakes import ask
 from tests.inference.image_prompts import Image, ImagePrompt, fresh
 from tests.inference.plain_replies import drafted_by_beams, plain
@@ -92,8 +99,7 @@ def test_another_reading_than_the_likeliest_must_be_clearly_better(
 @pytest.mark.slow
 def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
     model = golden_target("mimo", "bfloat16")
-    head = load_drafter(golden_folder("mimo"), model)
-    assert isinstance(head, BoundMtpHead)
+    head = bound_mtp(golden_folder("mimo"), model)
     assert head.networks[0].eh_proj.weight.dtype == mx.bfloat16
     request = ask(temperature=0, max_tokens=16)
     assert drafted_by_beams(HeadModel(model, load_drafter(golden_folder("mimo"), model)), model, request, TREE)
@@ -180,8 +186,7 @@ def several(folder: Path, case: str, layers: int, left_out: str = "") -> Path:
 
 
 def loaded_layers(folder: Path, case: str, layers: int) -> BoundMtpHead:
-    head = load_drafter(several(folder, case, layers), golden_target(case))
-    assert isinstance(head, BoundMtpHead)
+    head = bound_mtp(several(folder, case, layers), golden_target(case))
     assert len(head.networks) == layers
     return head
 
@@ -217,8 +222,7 @@ def levels(state: HeadState, drafted: list[int]) -> np.ndarray:
 
 def test_a_chain_has_the_logits_of_transformers() -> None:
     folder = GOLDEN / "several_mtp"
-    head = load_drafter(folder, golden_target("glm4_moe"))
-    assert isinstance(head, BoundMtpHead)
+    head = bound_mtp(folder, golden_target("glm4_moe"))
     assert len(head.networks) == 3
     golden = np.load(folder / "expected.npz")
     hidden, following, chain = (golden[name] for name in ("hidden", "following", "chain"))
