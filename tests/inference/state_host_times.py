@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
-from tests.inference.fakes import reply_end
 
 # isort: split
 from rdchat.inference.api import DraftKind
@@ -18,7 +17,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.session import ChatSession
 from tests.inference.device_stand_in import DeviceStandIn, Event, decoding
-from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded, reply_end
 from tests.inference.families import HYBRIDS, network_of
 
 # Tokens of a reply on the stand-in.

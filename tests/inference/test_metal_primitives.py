@@ -6,13 +6,11 @@ from itertools import cycle, product
 from pathlib import Path
 from unittest.mock import patch
 
-import mlx.core as mx
 import pytest
 
 from rdchat.inference.api import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.auto_drafter import AvailableDrafters
 from rdchat.inference.decoding import reductions
-from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.draft_model import DraftModel
@@ -41,7 +39,7 @@ from tests.inference.fakes import (
     with_beams,
 )
 from tests.inference.families import CHAINS, TREES, network_of
-from tests.inference.graphs import Node, graph_of, noted_graphs
+from tests.inference.graphs import Node, noted_graphs
 
 SAMPLINGS = {
     "greedy": {"temperature": 0},
@@ -56,16 +54,12 @@ AUTO_TOKENS = 30
 Begin = Callable[[LoadedModel, GenerationRequest], ReplyIterator]
 
 
-def _job(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
-    return job_of(model, request)
-
-
 def _plain(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
-    return ReplyIterator(_job(model, request))
+    return ReplyIterator(job_of(model, request))
 
 
 def _lookup(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
-    job = _job(model, request)
+    job = job_of(model, request)
     return ReplyIterator(job, LookupDrafter(job.prompt, 4, job.ledger))
 
 
@@ -75,7 +69,7 @@ def _draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyIterato
 
 def _head(make: Callable[[LoadedModel], Head]) -> Begin:
     def begin(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
-        job = _job(model, request)
+        job = job_of(model, request)
         shaped = with_beams(request, BeamShape(3, 4))
         return ReplyIterator(job, HeadModel(model, make(model)).drafter(job.prompt, shaped, job.ledger))
 
@@ -140,7 +134,7 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     """In trees, or in chains where the target keeps recurrent state."""
     model = golden_target(case)
     drafters = HeadModel(model, load_drafter(golden_folder(case), model))
-    job = _job(model, ask(max_tokens=5, seed=2))
+    job = job_of(model, ask(max_tokens=5, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
         end = reply_end(ReplyIterator(job, drafter))
@@ -153,7 +147,7 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
 def test_metal_has_all_that_gemmas_assistant_computes(clusters: int, tmp_path: Path) -> None:
     model = shared_gemma()
     drafters = HeadModel(model, load_drafter(assistant_folder(tmp_path, clusters=clusters), model))
-    job = _job(model, ask(max_tokens=8, seed=2))
+    job = job_of(model, ask(max_tokens=8, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
         end = reply_end(ReplyIterator(job, drafter))
@@ -180,37 +174,3 @@ def test_metal_has_all_that_other_precisions_compute(dtype: str) -> None:
         list(_lookup(model, ask("abcabcabc", max_tokens=8)))
     assert ("QuantizedMatmul" in {node.name for node in found}) == (dtype == "4bit")
     _check(found)
-
-
-LACKING: dict[str, Callable[[], mx.array]] = {
-    "QRF has no kernel": lambda: mx.linalg.qr(mx.ones((2, 2)), stream=mx.cpu)[0],
-    "SVD has no kernel": lambda: mx.linalg.svd(mx.ones((2, 2)), stream=mx.cpu)[0],
-    "Inverse has no kernel": lambda: mx.linalg.inv(mx.eye(2), stream=mx.cpu),
-    "Cholesky has no kernel": lambda: mx.linalg.cholesky(mx.eye(2), stream=mx.cpu),
-    "Eigh has no kernel": lambda: mx.linalg.eigh(mx.eye(2), stream=mx.cpu)[0],
-    "Eig has no kernel": lambda: mx.linalg.eig(mx.eye(2), stream=mx.cpu)[0],
-    "Scatter of 8 bytes": lambda: mx.zeros(4, mx.int64).at[mx.array([1])].add(2),
-    "ScatterAxis of 8 bytes": lambda: mx.put_along_axis(
-        mx.zeros(4, mx.uint64), mx.array([1]), mx.array([3], mx.uint64), 0
-    ),
-    "Add of float64": lambda: mx.add(mx.array(1.0, mx.float64), 1, stream=mx.cpu),
-}
-
-
-@pytest.mark.parametrize("lacking", LACKING)
-def test_what_metal_lacks_is_found(lacking: str) -> None:
-    assert lacking in {node.lacking for node in graph_of(LACKING[lacking]())}
-
-
-def test_what_mlx_makes_or_exports_no_more_is_found() -> None:
-    """MLX 0.32.4 refuses to make a range of bools, and to export LU factors."""
-    assert Node("Arange", (), (mx.bool_,)).lacking
-    assert Node("LUF", (mx.float32,), (mx.float32,)).lacking
-    assert not Node("Arange", (), (mx.int32,)).lacking
-
-
-def test_what_is_read_without_being_evaluated_is_found_too() -> None:
-    with noted_graphs() as found:
-        assert mx.sort(mx.array([2, 1]))[0].item() == 1
-        assert mx.cumsum(mx.array([2, 1])).tolist() == [2, 3]
-    assert {"Sort", "Scan"} <= {node.name for node in found}

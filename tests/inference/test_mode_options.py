@@ -64,16 +64,6 @@ def test_a_model_that_takes_no_trees_says_so_where_drafting_is_chosen(kind: Draf
     assert (told[Mode.AUTO].available, told[Mode.AUTO].reason) == (True, words)
 
 
-def test_how_tokenizers_differ_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(_name: str, _target: LoadedModel) -> PairVerdict:
-        raise ModelError("small cannot draft for tiny: Token 7 is 'a' in tiny and 'b' in small.", "Pick another.")
-
-    monkeypatch.setattr("rdchat.inference.drafters.check_draft_model", check)
-    told = _told(fakes.tiny_llama(), DraftSettings(draft_model="small"))[Mode.SPECULATIVE]
-    assert not told.available
-    assert "Token 7 is 'a' in tiny and 'b' in small." in told.reason
-
-
 def test_a_draft_model_that_fits_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[str] = []
 

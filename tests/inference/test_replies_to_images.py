@@ -1,100 +1,28 @@
 """Prompts with ids of images: replies are the same in every mode, and what looks at prompts leaves those ids out."""
 
 from dataclasses import replace
-from itertools import product
-from pathlib import Path
 
 import mlx.core as mx
-import mlx.nn as nn
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from rdchat.inference.api import CacheFolder, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api import ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding.reply import reply_start, thought_end
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.reply_index import ReplyIndex
-from rdchat.inference.verification.target import LoadedModel
-from tests.grids import share
-from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, reply_in, small_blocks
-from tests.inference.fakes import ALPHABET, CharacterPrompts, CharacterTokenizer, shared_llama, tiny_llama
+from tests.inference.fakes import ALPHABET, shared_llama
 from tests.inference.image_prompts import Image
-from tests.inference.ready_drafters import ready_session
 
-__all__ = ["chat_folder", "small_blocks"]
 pytestmark = pytest.mark.across_rows
-
-_PICTURES = mx.array(np.random.default_rng(8).normal(size=(997, 32)).astype(np.float32))
-_COUNT = 11
-
-
-class SeeingEmbedding(nn.Embedding):
-    """Has rows for ids of images too."""
-
-    def __call__(self, x: mx.array) -> mx.array:
-        return mx.where((x < 0)[..., None], _PICTURES[-x % 997], super().__call__(mx.maximum(x, 0)))
-
-
-class SeeingTokenizer(CharacterTokenizer):
-    """`@` and a letter are an image; another letter is another image of the same size."""
-
-    def encode(self, text: str, **_options: object) -> list[int]:
-        before, *images = text.split("@")
-        ids = super().encode(before)
-        for each in images:
-            ids += [*Image(ALPHABET.index(each[0]), _COUNT).ids, *super().encode(each[1:])]
-        return ids
-
-
-@pytest.fixture(scope="module")
-def seeing() -> LoadedModel:
-    """A model that is fed images as rows, at positions one by one."""
-    model = tiny_llama()
-    model.network.model.embed_tokens.__class__ = SeeingEmbedding
-    tokenizer = SeeingTokenizer()
-    return replace(model, tokenizer=tokenizer, prompts=CharacterPrompts(tokenizer))
 
 
 def chat(*turns: str, **sampling: object) -> GenerationRequest:
     """Return the request of a chat; a person and the model speak in turn."""
     messages = tuple(ChatMessage((Role.USER, Role.ASSISTANT)[number % 2], turn) for number, turn in enumerate(turns))
     return GenerationRequest(messages, SamplingParams(max_tokens=8, **sampling), seed=4)  # type: ignore[arg-type]
-
-
-FIRST = "@a what is this"
-SECOND = "here are @b and @a again and @a again and"
-CHATS = [
-    chat(FIRST),
-    chat(SECOND),
-    chat(FIRST, "an apple", "and this @b"),
-    chat(SECOND, "pears", "more"),
-    chat("@c what is this", "an apple", "and this @b"),
-    chat(FIRST, "an apple", "and that @a"),
-]
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize(("mode", "temperature", "penalty"), share(product(Mode, (0.0, 0.9), (1.0, 1.4)), 3))
-def test_chats_with_images_in_turn_are_what_plain_decoding_says(
-    mode: Mode, temperature: float, penalty: float, seeing: LoadedModel, chat_folder: Path
-) -> None:
-    """With caches in memory and, after a restart, on disk."""
-    for _ in range(2):
-        session = ready_session(seeing, cache_bytes=PLENTY)
-        for request in CHATS:
-            sampling = replace(request.sampling, temperature=temperature, repetition_penalty=penalty)
-            reply_in(session, replace(request, sampling=sampling, keep=CacheFolder(chat_folder, PLENTY)), mode)
-        session.disk.finish_writing(60)
-
-
-def test_only_the_same_image_is_not_read_again(seeing: LoadedModel) -> None:
-    session = ready_session(seeing, cache_bytes=PLENTY)
-    for turn, is_known in [("@a what is this", False), ("@b what is this", False), ("@a what is this", True)]:
-        counted = reply_in(session, chat(turn, temperature=0.0), Mode.OFF).statistics
-        assert counted.cached_prompt_tokens == (counted.prompt_tokens - 1 if is_known else 0)
 
 
 # What looks at prompts

@@ -1,13 +1,8 @@
 """The engine on a device whose rounding depends on the number of rows: only near-ties differ."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from hashlib import sha256
 from itertools import product
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -24,11 +19,8 @@ from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import share
 from tests.inference.fakes import lenient, shared_family, shared_llama, tree_of_beams
-from tests.inference.families import TREES, network_of
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
 from tests.inference.rounding import coarse_rounding_by_rows, rounding_by_rows
-
-ROWS = (1, 2, 5, 6, 16)
 
 
 @pytest.fixture(autouse=True)
@@ -36,43 +28,6 @@ def rounding() -> Iterator[None]:
     """Every product rounds by its number of rows, in its own precision."""
     with rounding_by_rows():
         yield
-
-
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
-def test_products_round_by_rows_and_not_by_what_the_other_rows_hold(dtype: mx.Dtype) -> None:
-    a, b = (mx.random.normal(shape, key=mx.random.key(n)).astype(dtype) for n, shape in enumerate([(16, 64), (64, 99)]))
-    first = [np.array((a[:rows] @ b)[0].astype(mx.float32)) for rows in ROWS]
-    for rows, row in zip(ROWS, first, strict=True):
-        repeated = mx.repeat(a[:1], rows, axis=0) @ b
-        assert (np.array(repeated.astype(mx.float32)) == row).all(), "a row's place does not matter"
-    assert (first[1] == first[2]).all(), "two to five rows share a kernel"
-    assert (first[3] == first[4]).all(), "so do six and more"
-    for one, other in ((0, 1), (1, 3), (0, 3)):
-        error = np.abs(first[one] - first[other]).max()
-        assert 0 < error < 50 * mx.finfo(dtype).eps * np.abs(first[one]).max()
-
-
-@pytest.mark.slow
-def test_logits_are_the_same_with_other_kernels_of_the_host() -> None:
-    """OpenBLAS picks kernels by processor, which add up in different orders; every x86 of today has Nehalem's."""
-    code = "from tests.inference.test_rounding_by_rows import logits_by_rows; print(logits_by_rows())"
-    with_others = {**os.environ, "OPENBLAS_CORETYPE": "Nehalem"}
-    command = [sys.executable, "-c", code]
-    root = Path(__file__).parents[2]
-    told = subprocess.run(command, env=with_others, cwd=root, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == logits_by_rows()
-
-
-def logits_by_rows() -> str:
-    """Return digests of the logits of several rows, of models with products of every kind."""
-    digests: list[str] = []
-    with rounding_by_rows():
-        for family, dtype in (("llama", "float32"), ("gpt_oss", "bfloat16"), ("qwen3_moe", "4bit")):
-            network = network_of(*TREES[family], dtype)
-            for rows in ROWS:
-                logits = np.array(network(mx.arange(1, rows + 1)[None]).astype(mx.float32))
-                digests.append(sha256(logits.tobytes()).hexdigest()[:8])
-    return " ".join(digests)
 
 
 @pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES, 18))

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from rdchat.errors import ModelError
 from rdchat.inference.api import (
     ChatMessage,
     DraftSettings,
@@ -18,7 +17,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.session import ChatSession
 from tests.grids import grid
-from tests.inference.fakes import ask, positions, reply_end, tiny_llama
+from tests.inference.fakes import positions, reply_end, tiny_llama
 
 pytestmark = pytest.mark.across_rows
 
@@ -82,22 +81,6 @@ def test_after_every_kind_of_end_the_next_reply_is_what_a_fresh_session_says(nam
     assert reply(session, following).token_ids == reply(ChatSession(model), following).token_ids
 
 
-def test_system_prompt_goes_into_the_first_question_where_a_template_knows_no_system_role() -> None:
-    model = tiny_llama()
-    plain = model.tokenizer.apply_chat_template
-
-    def like_gemma(turns: list[dict[str, str]], **options: bool) -> str:
-        if turns[0]["role"] == "system":
-            raise ValueError("System role not supported")
-        return plain(turns, **options)
-
-    model.tokenizer.apply_chat_template = like_gemma
-    messages = request((SYSTEM, "be brief"), (USER, "hm")).messages
-    assert model.decode(model.encode_chat(messages, False)) == "user: be brief\n\nhm\nassistant: "
-    messages = request((SYSTEM, "be brief"), (USER, "hm"), (ASSISTANT, "so "), continue_last=True).messages
-    assert model.decode(model.encode_chat(messages, True)) == "user: be brief\n\nhm\nassistant: so "
-
-
 def test_a_reply_is_continued_as_it_stands_whatever_a_template_makes_of_thoughts() -> None:
     """Like Qwen3's, which drops the thoughts of earlier replies and opens a new one with a thought."""
     model = tiny_llama()
@@ -120,14 +103,3 @@ def test_a_reply_is_continued_as_it_stands_whatever_a_template_makes_of_thoughts
         request((USER, "one"), (ASSISTANT, part), continue_last=True, temperature=0, max_tokens=11),
     )
     assert part + rest.text == first.text
-
-
-def test_conversation_that_a_template_refuses_is_an_error_in_words() -> None:
-    model = tiny_llama()
-
-    def refuse(_turns: list[dict[str, str]], **_options: bool) -> str:
-        raise ValueError("roles must alternate")
-
-    model.tokenizer.apply_chat_template = refuse
-    with pytest.raises(ModelError, match="roles must alternate"):
-        ChatSession(model).generate(ask())

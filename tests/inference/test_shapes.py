@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
@@ -28,7 +27,7 @@ from rdchat.inference.api import (
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob, thought_end
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.reply_matcher import ReplyMatcher, mask_of
+from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -341,13 +340,6 @@ def test_every_kind_of_end_of_an_expression_is_drafted_over() -> None:
         assert re.fullmatch(source, plain.text)
         for width in (1, 3):
             assert scripted(json_model(), request, list(plain.token_ids), width)[-1].token_ids == plain.token_ids
-
-
-def test_a_mask_has_a_bit_for_each_token() -> None:
-    rng = np.random.default_rng(0)
-    words = rng.integers(0, 2**32, (3, 5), dtype=np.uint32)
-    expected = [[bool(row[token // 32] >> (token % 32) & 1) for token in range(141)] for row in words.tolist()]
-    assert mask_of(words, 141).tolist() == expected
 
 
 @pytest.mark.parametrize(("fits", "thinks"), share(product([True, False], [False, True]), 2))

@@ -22,7 +22,6 @@ from rdchat.inference.decoding.loop import Call, CallResult, RoundPlan, decode
 from rdchat.inference.drafting.beam_search import NodePool
 from tests.inference.auto.chips import STEP_MS, Chip
 
-NOTHING = np.empty(0)
 PROMPT = 128  # tokens
 _RANKS = 100  # tokens of each place in the text: a miss, then the ranks of siblings
 
@@ -33,17 +32,14 @@ class Drafting:
 
     Attributes:
         first: Chance of the best child of a node; each further child has half of the one before.
-        boast: The drafter's own probabilities over the true chances, as far as all of them can sum to 1.
     """
 
     first: float
-    boast: float = 1.0
 
     def draw(self, width: int = WIDTH, length: int = LONGEST, place: int = 0) -> NodePool:
         """Return a draft below a place in the text; its tokens tell place and rank among their siblings."""
         kept = 2 * width if width > 1 else 1
-        boast = min(self.boast, 0.99 / (2 * self.first))
-        steps = np.log(boast * self.first * 0.5 ** np.arange(kept))
+        steps = np.log(self.first * 0.5 ** np.arange(kept))
         tokens = [np.array([0])]
         parents = [np.array([-1])]
         scores = [np.array([0.0])]
@@ -61,7 +57,7 @@ class Drafting:
 
     def true_values(self, width: int = WIDTH) -> np.ndarray:
         """Return the expected accepted length, (lengths, nodes), by the true chances: the sum of the nodes' chances."""
-        pool: Any = Drafting(self.first).draw(width)
+        pool: Any = self.draw(width)
         values = np.zeros((len(LENGTHS), MAX_ROWS + 1))
         best_first = np.argsort(-pool.scores, kind="stable")
         for n, length in enumerate(LENGTHS):
@@ -102,7 +98,7 @@ def source(costs: CostModel, values: np.ndarray, trees: bool = True) -> Source:
     return head_source(estimate_of(values), costs, WIDTH if trees else 1)
 
 
-def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) -> float:
+def best_of_all(chip: Chip, values: np.ndarray) -> float:
     """Return the most tokens a plain step's time that any plan gives, found by trying them all."""
     calls = chip.calls_of()
     best = 1.0
@@ -111,8 +107,6 @@ def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) ->
             for n, length in enumerate(LENGTHS):
                 time = chip.beams(WIDTH, length) + calls[rows]
                 best = max(best, (1 + values[n, nodes]) / time)
-            if nodes - 1 <= len(lookup):
-                best = max(best, (1 + lookup[: nodes - 1].sum()) / calls[rows])
     return best
 
 
@@ -138,29 +132,21 @@ class Simulation:
     """
 
     room = MAX_ROWS
-    controls = Controller
 
     def __init__(self, chip: Chip, drafting: Drafting, estimates: AcceptanceEstimates | None = None) -> None:
         self.chip = chip
         self.drafting = drafting
         self._calls = chip.calls_of()
-        self._costs = chip.costs()
-        self.estimates = estimates or AcceptanceEstimates()
         self.rng = np.random.default_rng(0)
         self.tokens = 0
         self.ms = 0.0
         self.rounds = 0
         self.last = Plan()
-        self.begin_text(drafting)
-
-    def begin_text(self, drafting: Drafting) -> None:
-        """Begin another reply."""
-        self.drafting = drafting
         self._queued = False
-        planner = Planner(self._costs)
-        estimates = self.estimates
-        head = head_source(estimates.head, self._costs, WIDTH)
-        self.controller = self.controls(planner, estimates, range(PROMPT), [head])
+        costs = chip.costs()
+        estimates = estimates or AcceptanceEstimates()
+        head = head_source(estimates.head, costs, WIDTH)
+        self.controller = Controller(Planner(costs), estimates, range(PROMPT), [head])
         self._events = decode(self, self.controller)
         next(self._events)  # the first token comes with the prefill
 

@@ -38,7 +38,6 @@ from tests.inference.auto.simulation import Drafting, Simulation
 from tests.inference.fakes import (
     ALPHABET,
     ask,
-    chains_only,
     random_drafter,
     reply_end,
     shared_family,
@@ -110,14 +109,6 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
 def test_the_text_is_that_of_plain_decoding_in_other_families(name: str) -> None:
     """Rounds are tried on all of them in tests/inference/decoding/test_rounds.py."""
     check_same(shared_family(name), ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,))
-
-
-@pytest.mark.slow
-def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> None:
-    chains = chains_only(shared_llama())
-    for seed in range(2):
-        end = check_same(chains, ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.DRAFTER,), seed)
-        assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
 @pytest.mark.parametrize(("length", "seed"), share(zip(range(1, 12), cycle(range(3)), strict=False), 11))

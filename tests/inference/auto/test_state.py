@@ -34,8 +34,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.chips import finished
-from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, reply_end, tiny_llama
-from tests.inference.families import CHAINS, network_of
+from tests.inference.fakes import ALPHABET, ask, chains_only, positions, random_drafter, reply_end, tiny_llama
 
 pytestmark = pytest.mark.across_rows
 
@@ -83,14 +82,6 @@ def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.Monkey
     for _ in measure_calls(model, [NEAR], NEAR_ROWS, OtherPrograms()):
         turns.append(1)
     assert len(turns) < 2 * (2 + len(NEAR_ROWS)) + 8, "a turn for kernels to be compiled in, and one that counts"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", share(sorted(CHAINS), 9))
-def test_models_that_follow_chains_are_measured_too(name: str) -> None:
-    family, options = CHAINS[name]
-    model = loaded(network_of(family, {**options, "vocab_size": len(ALPHABET)}), context_length=200)
-    assert (16, NEAR) in near_calls(model).costs
 
 
 def test_a_model_that_verifies_nothing_has_its_plain_steps_measured() -> None:
@@ -163,26 +154,19 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
     assert files[0].read_text() != "{"
 
 
-def test_nothing_is_measured_in_low_power_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = AutoState(tiny_llama(context_length=200))
-    monkeypatch.setattr(machine, "low_power_mode", lambda: True)
-    assert not state.measure()
-    monkeypatch.setattr(machine, "low_power_mode", lambda: False)
-    assert state.measure()
-
-
 @pytest.mark.slow
-def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("slowed", ["on_battery", "low_power_mode"])
+def test_nothing_is_measured_on_battery_or_with_low_power(slowed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     state = AutoState(tiny_llama(context_length=200))
-    monkeypatch.setattr(machine, "on_battery", lambda: True)
+    monkeypatch.setattr(machine, slowed, lambda: True)
     assert not state.measure()
-    monkeypatch.setattr(machine, "on_battery", lambda: False)
+    monkeypatch.setattr(machine, slowed, lambda: False)
     for _ in range(5):
         assert state.measure()
-    monkeypatch.setattr(machine, "on_battery", lambda: True)
+    monkeypatch.setattr(machine, slowed, lambda: True)
     assert not state.measure(), "unplugged meanwhile"
     assert not state.costs.measured
-    monkeypatch.setattr(machine, "on_battery", lambda: False)
+    monkeypatch.setattr(machine, slowed, lambda: False)
     measured_wholly(state)
     assert state.costs.measured
 
@@ -334,22 +318,6 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     while (state.costs.beams_ms(WIDTH) == guessed).all():
         assert state.measure()
     assert list(state._missing) == [Part.CALLS]
-
-
-@pytest.mark.slow
-def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> None:
-    model = tiny_llama(context_length=200)
-    measured_wholly(AutoState(model))
-    (file,) = (paths.cache_dir() / "costs").iterdir()
-    data = json.loads(file.read_text())
-    data["costs"] = [row for row in data["costs"] if row[0] != PLAIN_STEP]
-    file.write_text(json.dumps(data | {"measurements": 99}))
-    state = AutoState(model)
-    state.use_drafters(AvailableDrafters())
-    assert not state.costs.measured
-    assert state.costs.plain_ms(100) == 0
-    measured_wholly(state)
-    assert state.costs.plain_ms(100) > 0
 
 
 def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,15 +70,6 @@ def test_a_stored_prompt_comes_back_with_its_shift(
         remove_folder(path)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_another_image_of_the_same_size_is_no_hit(name: str, chat_folder: Path) -> None:
-    model = MODELS[name]()
-    first = ImagePrompt(BEFORE, Image(1, 12, -5), BEHIND)
-    store(model, first, chat_folder)
-    found = restored(model, ImagePrompt(BEFORE, Image(2, 12, -5), BEHIND, [6]), chat_folder)
-    assert len(found.tokens) == (16 if name == "llama" else 0), "the block before the image"
-
-
 def test_an_image_whose_rows_see_each_other_comes_back_whole_or_not(chat_folder: Path) -> None:
     """Blocks end inside it here."""
     model = shared_llama()

@@ -127,17 +127,3 @@ def test_a_kill_while_the_project_is_kept_loses_and_doubles_nothing(name: str, c
     assert counts[0] == 0
     assert sorted(counts) == counts
     assert counts[-1] >= length
-
-
-@pytest.mark.parametrize("name", ["llama", "recurrent state"])
-def test_drafts_come_from_the_projects_files_as_if_they_were_read(name: str, chat_folder: Path) -> None:
-    model = MODELS[name]()
-    first, second = (project_request(model, chat_folder.parent, chat) for chat in (0, 1))
-    longer = replace(second, sampling=replace(second.sampling, max_tokens=60))
-    reply(model, first)
-    kept = reply(model, longer, Mode.LOOKUP).statistics
-    read = reply(model, replace(longer, keep=None), Mode.LOOKUP).statistics
-    assert kept.disk_prompt_tokens >= len(TEXT)
-    assert read.disk_prompt_tokens == 0
-    assert kept.drafted > 0
-    assert (kept.drafted, kept.accepted, kept.from_chat) == (read.drafted, read.accepted, read.from_chat)

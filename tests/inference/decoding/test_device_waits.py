@@ -36,7 +36,6 @@ from tests.inference.fakes import (
     reply_end,
     shared_family,
     shared_llama,
-    token_events,
     tree_of_beams,
     with_beams,
 )
@@ -153,31 +152,6 @@ def test_trees_on_recurrent_state_wait_once_a_round(name: str) -> None:
     assert waits(events) - 1 == end.statistics.host_syncs == end.statistics.rounds
     assert end.statistics.accepted > 0
     assert end.token_ids == plain(model, request).token_ids
-
-
-@pytest.mark.slow
-def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_draft(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model = shared_llama()
-    for sampling in SAMPLINGS:
-        for width in (1, 3):
-            request = ask(max_tokens=40, seed=4, **sampling)
-            trees = []
-            for ahead in (True, False):
-                with monkeypatch.context() as patch:
-                    if not ahead:
-                        patch.setattr(HeadDrafter, "drafts_ahead", lambda *_: False)
-                    job = job_of(model, request)
-                    job = replace(job, request=replace(request, draft=replace(request.draft, trace=True)))
-                    drafter = recurrent(model, job, branch=True, width=width)
-                    used = note_reuse(drafter)
-                    events = list(ReplyIterator(job, drafter))
-                    assert set(used) == {False, ahead}
-                    told = [event.tree for event in token_events(events) if event.tree]
-                    trees.append([(tree.tokens, tree.parents) for tree in told])
-            assert trees[0] == trees[1]
-            assert len(trees[0]) > 5
 
 
 @pytest.mark.slow

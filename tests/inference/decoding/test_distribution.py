@@ -155,28 +155,3 @@ def test_drafted_replies_are_those_whose_distribution_is_right(
     found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found < limit
     assert [list(end.token_ids) for end in ends] == [by_definition(target, seed) for seed in range(len(ends))]
-
-
-def without_noise(
-    _self: TokenChooser, logits: mx.array, _start: int, depths: mx.array, *_: object
-) -> tuple[mx.array, mx.array]:
-    return mx.argmax(logits, axis=-1), mx.ones(depths.shape, mx.bool_)
-
-
-def with_one_noise_a_round(
-    self: TokenChooser, logits: mx.array, start: int, depths: mx.array, *_: object
-) -> tuple[mx.array, mx.array]:
-    """Each token alone is then distributed as it should be, but not two of one round."""
-    return self.choose(logits, [start] * depths.size), mx.ones(depths.shape, mx.bool_)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", [without_noise, with_one_noise_a_round])
-def test_wrong_rules_of_acceptance_show(
-    target: LoadedModel, drafter: HeadModel, monkeypatch: pytest.MonkeyPatch, rule: object
-) -> None:
-    """The tests above can fail: as many samples as the drafted replies have are enough."""
-    monkeypatch.setattr(TokenChooser, "choose_quickly", rule)
-    ends = decoded(target, drafter, DECODED)
-    found, limit = variation(target, counted([end.token_ids for end in ends]))
-    assert found > limit

@@ -123,18 +123,6 @@ def test_exact_times_cost_waits_and_change_nothing_else(mode: Mode) -> None:
     )
 
 
-def test_settling_waits_only_where_exact_times_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited: list[int] = []
-    monkeypatch.setattr(mx, "eval", lambda *arrays: waited.append(len(arrays)))
-    ledger = Ledger()
-    ledger.synchronize(mx.array(1))
-    assert waited == []
-    ledger.exact = True
-    ledger.synchronize(mx.array(1), None)
-    assert waited == [2]
-    assert (ledger.take_waits(), ledger.take_waits()) == (1, 0)
-
-
 class DeviceClock:
     """A clock that goes on only while MLX is asked to compute: a second for each time."""
 

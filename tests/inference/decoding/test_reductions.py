@@ -50,9 +50,10 @@ def test_both_devices_graphs_choose_the_same(sampling: SamplingParams, monkeypat
     assert chosen[0] == chosen[1]
 
 
-@pytest.mark.usefixtures("gpu")
-@pytest.mark.parametrize("count", [1, 8, 256])
-def test_the_largest_are_found_by_short_sorts(count: int) -> None:
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("count", [1, 7, 256])
+def test_the_largest_are_found_in_order(count: int, on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reductions, "on_gpu", lambda: on_gpu)
     ids, values = reductions.top_k(LOGITS, count)
     expected = np.argsort(-np.array(LOGITS), axis=1)[:, :count]
     assert (np.array(ids) == expected).all()

@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from rdchat import host
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import (
     AnswerShape,
@@ -78,13 +77,6 @@ def test_a_name_is_looked_up_without_its_user(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(socket, "gethostbyname", {"studio.local": "93.184.216.34"}.__getitem__)
     with pytest.raises(InvalidSettingError, match="private network"):
         found_host("studio.local")
-
-
-def test_ssh_gets_the_name_behind_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "child_command", lambda name: ["start", name])
-    assert STUDIO.command[0] == "ssh"
-    assert STUDIO.command[-3:-1] == ("--", "anna@studio.local")
-    assert Host("localhost").command == ("start", "rank")
 
 
 def start_there(home: Path, path: str, shell: str = "/bin/sh") -> subprocess.CompletedProcess[str]:

@@ -192,16 +192,6 @@ def test_a_commit_writes_the_accepted_rows_only_whatever_the_context(
     assert mx.get_peak_memory() - before < held / 4, "nothing is copied"
 
 
-@pytest.mark.parametrize(
-    ("path", "unmoved", "others"),
-    [([], 0, None), ([0, 1, 2], 3, None), ([0, 1, 4, 5, 6], 2, slice(4, 7)), ([0, 2, 5], 1, [2, 5])],
-)
-def test_rows_that_a_commit_keeps(path: list[int], unmoved: int, others: slice | list[int] | None) -> None:
-    kept = RoundRows.for_path(path)
-    assert (kept.count, kept.unmoved) == (len(path), unmoved)
-    assert (kept.others.tolist() if isinstance(kept.others, mx.array) else kept.others) == others
-
-
 def test_buffers_grow_by_a_quarter_and_by_256_rows_at_least() -> None:
     """They doubled: at 32,768 tokens twice the memory that was needed, and three times while growing."""
     buffer = RowBuffer()

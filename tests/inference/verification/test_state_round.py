@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -198,23 +197,6 @@ def wide(name: str) -> nn.Module:
     else:
         options = options | {"hidden_size": 1024, "block_dim": 1024}
     return network_of(name, options)
-
-
-def test_two_models_of_a_family_compute_rounds_on_two_threads() -> None:
-    def replay(_number: int) -> list[Any]:
-        network = network_of(*HYBRIDS["qwen3_5"])
-        hooks = ModelHooks(network)
-        cache = after_prompt(network)
-        rows = list[Any]()
-        for _ in range(4):
-            rows.append(np.array(fed(network, cache, hooks, PackedTree.pack(TREE))))
-            cache.close_round([0, 4, 5])
-        return rows
-
-    expected = replay(0)
-    with ThreadPoolExecutor(2) as threads:
-        for rows in threads.map(replay, range(2)):
-            assert all((ours == theirs).all() for ours, theirs in zip(rows, expected, strict=True))
 
 
 def test_a_layer_that_is_used_at_two_depths_takes_trees() -> None:
