@@ -123,8 +123,8 @@ class DiskCaches:
 
     def note_prompt(self, cache: KVCache, folder: CacheFolder | None) -> None:
         """Remember the state within a prompt, or at its end, where an edit, another reply or another chat goes on."""
-        is_kept = folder is not None and len(cache.tokens) >= _MIN_TOKENS
-        if is_kept and self._layout is not None and self._layout.has_state:
+        is_stored = folder is not None and len(cache.tokens) >= _MIN_TOKENS
+        if is_stored and self._layout is not None and self._layout.has_state:
             self._states[len(cache.tokens)] = self._layout.copy_state(cache)
 
     def write_cache(self, cache: KVCache, folder: CacheFolder | None, shared: int = 0) -> None:
@@ -226,15 +226,15 @@ def _read(
 ) -> None:
     """Append the segments of a prompt that are in some folders to a cache; see `DiskCaches.extend_cache`."""
     reached = len(cache.tokens)
-    places = {each: folder for folder in folders for path in folder.glob("*") if (each := Segment.named(path.name))}
-    segments = [each for each in _plan(prompt, places, layout.has_state) if each.end > reached]
+    folder_of = {each: folder for folder in folders for path in folder.glob("*") if (each := Segment.named(path.name))}
+    segments = [each for each in _plan(prompt, folder_of, layout.has_state) if each.end > reached]
     if not segments or segments[-1].end - reached < _MIN_GAIN:
         return
-    for folder in {places[each] for each in segments}:
+    for folder in {folder_of[each] for each in segments}:
         os.utime(folder)
     try:
         for segment in segments:
-            folder = places[segment]
+            folder = folder_of[segment]
             check()
             arrays = layout.read_segment(folder, segment)
             if arrays is None:

@@ -256,8 +256,8 @@ class Reply:
             control = self._text.control_offsets(token_id)
             if self._text.stopped:
                 # One of the model's own ends it as an end token does.
-                is_asked = self._text.stop in self.request.sampling.stop
-                self.finish_reason = FinishReason.STOP_STRING if is_asked else FinishReason.EOS
+                is_requested = self._text.stop in self.request.sampling.stop
+                self.finish_reason = FinishReason.STOP_STRING if is_requested else FinishReason.EOS
             elif self.room < 0:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL

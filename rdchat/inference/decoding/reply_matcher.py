@@ -24,7 +24,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, PrefixTree
 
 # A bit for each token, (vocabulary / 32,).
-Words = npt.NDArray[np.uint32]
+TokenBits = npt.NDArray[np.uint32]
 # Tokens that are drafted because the rules leave no other text.
 _MAX_FORCED = 15
 # Stands before a control token's text, which ordinary text may spell too; no UTF-8 has it.
@@ -37,7 +37,7 @@ class Rules(Protocol):
     def is_free(self, count: int) -> bool:
         """Return whether any token may surely come next, and after any `count` more tokens."""
 
-    def allowed(self) -> Words | None:
+    def allowed(self) -> TokenBits | None:
         """Return which tokens may come next; None for any."""
 
     def forced(self) -> list[int]:
@@ -62,7 +62,7 @@ class _Node:
 
     token: int
     parent: int
-    mask: Words
+    mask: TokenBits
     source: int
 
 
@@ -179,7 +179,7 @@ class ReplyMatcher:
             self._rules.take(int(tree.tokens[each]))
         return new_path
 
-    def _next(self) -> Words:
+    def _next(self) -> TokenBits:
         allowed = self._rules.allowed()
         return np.full((self._size + 31) // 32, 0xFFFFFFFF, np.uint32) if allowed is None else allowed
 
@@ -187,7 +187,7 @@ class ReplyMatcher:
         return bool(node.mask[token >> 5] >> (token & 31) & 1)
 
 
-def mask_of(bit_rows: Words, size: int) -> mx.array:
+def mask_of(bit_rows: TokenBits, size: int) -> mx.array:
     """Return (n, size) bool from the bits of (n, words).
 
     They are unpacked on the host: 0.3 ms for 16 rows of 150,000 tokens, where MLX on a CPU needs 57 ms to index them.
@@ -254,7 +254,7 @@ class ThoughtLimit:
         self._model = model
         self._limit = limit
         self._within = within
-        self._words = (model.info.vocabulary_size + 31) // 32
+        self._integers = (model.info.vocabulary_size + 31) // 32
         self._control = {text: token for token, text in model.prompts.control.items()}
         self._openings = [(self._bytes_of(each.marker), each) for each in openings()]
         state = self._opened(_State(), Opening("", closing, closing)) if closing else _State()
@@ -268,10 +268,10 @@ class ThoughtLimit:
         ours = not state.due and (state.over or state.count + count < self._limit)
         return ours and (self._within is None or self._within.is_free(count))
 
-    def allowed(self) -> Words | None:
+    def allowed(self) -> TokenBits | None:
         if not (due := self._states[-1].due):
             return None if self._within is None else self._within.allowed()
-        bits = np.zeros(self._words, np.uint32)
+        bits = np.zeros(self._integers, np.uint32)
         bits[due[0] >> 5] = 1 << (due[0] & 31)
         return bits
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import SHAPE_HINT, AnswerShape
-from rdchat.inference.decoding.reply_matcher import Words, marker_parts
+from rdchat.inference.decoding.reply_matcher import TokenBits, marker_parts
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, problem_line
 from rdchat.inference.verification.target import LoadedModel
@@ -105,7 +105,7 @@ class ShapeRules:
         """Return tokens of the text that must come next; the model may still split it otherwise."""
         return [int(token) for token in self._matcher.compute_ff_tokens()]
 
-    def allowed(self) -> Words:
+    def allowed(self) -> TokenBits:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
         self._check()
         return bits

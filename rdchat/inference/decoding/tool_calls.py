@@ -43,8 +43,8 @@ READERS: dict[str, Reader] = {
 """Readers by the names that mlx-lm gives to the forms of calls."""
 # A value may spell the end mark of calls, so that many of them are tried. What openings without a call reach over is in
 # all at most so many times the reply.
-_MOST_ENDS = 32
-_MOST_IN_VAIN = 16
+_MAX_ENDS = 32
+_MAX_WASTE = 16
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _ONLY_FENCE = re.compile(r"\s*(`{3,}+|~{3,}+)[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
 
@@ -167,7 +167,7 @@ class _Blocks(NamedTuple):
         closed = _positions(self.text, self.markers[1], first, last)
         begins = [(start, start + len(self.markers[0])) for start in opened]
         begins += [(head, head) for head in self.heads if first <= head < last]
-        left = _MOST_IN_VAIN * (last - first)
+        left = _MAX_WASTE * (last - first)
         after = first
         for start, inside in sorted(begins, key=lambda each: (each[0], -each[1])):
             if start < after:
@@ -193,12 +193,12 @@ class _Blocks(NamedTuple):
         end marks, in order.
         """
         begin = after_blanks(self.text, inside)
-        behind, is_whole = objects_end(self.text, begin)
-        if is_whole and behind > begin and self.text.startswith(self.markers, behind, last):
+        behind, is_complete = objects_end(self.text, begin)
+        if is_complete and behind > begin and self.text.startswith(self.markers, behind, last):
             yield behind
             return
         nearest = bisect_left(closed, inside)
-        yield from reversed(closed[nearest : nearest + _MOST_ENDS])
+        yield from reversed(closed[nearest : nearest + _MAX_ENDS])
         if start == inside:
             return
         if self.ended and self.read is mistral_calls:

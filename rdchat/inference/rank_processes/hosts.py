@@ -82,7 +82,7 @@ def _check_private(name: str, ip: str) -> None:
         )
 
 
-def found_host(name: str, address: str | None = None) -> Host:
+def resolve_host(name: str, address: str | None = None) -> Host:
     """Return a Mac with its address; without one, the name is looked up.
 
     Raises:

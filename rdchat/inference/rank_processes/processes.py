@@ -33,7 +33,7 @@ _NUMBERS = ("free_bytes", "limit_bytes", "port")
 _SLOW_GBIT_S = 2
 _AT_ONCE = 1000
 _SSH_FAILED = 255
-_NOT_FOUND = 127
+_COMMAND_MISSING = 127
 _AGAIN = "Go on when that Mac is back: the model is then loaded again."
 
 type _Read = Callable[[Any], Any]
@@ -125,7 +125,7 @@ class RankProcesses:
     def rest_ranks(self) -> None:
         """Have all ranks give memory back, and the others take no processor, until rank 0 gets a request."""
         # They know it before rank 0's message.
-        for job in [self._tell(rank, "wait") for rank in self._others]:
+        for job in [self._notify(rank, "wait") for rank in self._others]:
             job.result()
         self._resting = True
         self.result_of(self.ask_rank("rest", {}))
@@ -150,7 +150,7 @@ class RankProcesses:
         if self._resting and do not in _STILL:
             self._resting = False
             for other in self._others:
-                self._tell(other, "go")
+                self._notify(other, "go")
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         # A download has no deadline.
         limits = Limits(None if do == "fetch" else DEADLINE_S * _PATIENCE.get(do, 1))
@@ -205,9 +205,9 @@ class RankProcesses:
         """Ping all ranks."""
         while not self._closed.wait(DEADLINE_S / _PING_SHARE / 2):
             for rank in range(len(self._children)):
-                self._tell(rank, "ping")
+                self._notify(rank, "ping")
 
-    def _tell(self, rank: int, what: str) -> Job[Any]:
+    def _notify(self, rank: int, what: str) -> Job[Any]:
         """Tell a rank something that its reading thread answers, whatever MLX waits for."""
         limits = Limits(DEADLINE_S / _PING_SHARE)
         return self._children[rank].submit(what, {}, limits, on_end=partial(self._on_end, rank))
@@ -234,7 +234,7 @@ class RankProcesses:
                 line = one_line(self._children[rank].last_log)
                 hint = local_network_hint(line).strip() or f"Check that `ssh {host.ssh} true` works without a password."
                 return ModelError(f"ssh cannot reach {host.display_name}: {line}", hint)
-            case ChildEndedError(status=status) if status == _NOT_FOUND:
+            case ChildEndedError(status=status) if status == _COMMAND_MISSING:
                 return ModelError(
                     f"ssh finds no rdchat on {host.display_name}.", "Put the app into Applications there."
                 )

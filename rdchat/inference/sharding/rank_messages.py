@@ -40,7 +40,7 @@ _SIZE = 256
 # Marks the start of a message.
 _MAGIC = 0x72646368
 # No message is longer: a call has some thousand tokens.
-_MAX_WORDS = 2**20
+_MAX_INTEGERS = 2**20
 Kind = IntEnum("Kind", ["LOAD", "CALL", "UNLOAD", "REST", "END"])
 """What a message says. `LOAD` has a precision and a check sum; of `CALL` see `Leader`."""
 # A call of more tokens reads a prompt.
@@ -86,7 +86,7 @@ def receive(group: mx.distributed.Group) -> tuple[Kind, list[int]]:
         RanksError: If it is none, since this rank computed something else than rank 0, or a rank was lost.
     """
     magic, kind, count, *numbers = _sum_of(group, _SIZE)
-    if magic != _MAGIC or kind not in Kind or not 0 <= count <= _MAX_WORDS:
+    if magic != _MAGIC or kind not in Kind or not 0 <= count <= _MAX_INTEGERS:
         raise RanksError(f"Rank {group.rank()} lost step with rank 0.", "Load the model again.")
     if (missing := count - len(numbers)) > 0:
         numbers += _sum_of(group, missing)

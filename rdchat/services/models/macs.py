@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api import MemoryRoom, ModelCard, macs_for, ranked_address
-from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, found_host
+from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, resolve_host
 from rdchat.inference.rank_processes.processes import checked, facts_text
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.models.fit import Machine
@@ -46,7 +46,7 @@ class Macs(QObject):
             address: Its address; looked up if it is empty.
             then: Called with the error if it was not added.
         """
-        self._work.do(partial(found_host, name, address or None), partial(self._on_found, then), then)
+        self._work.do(partial(resolve_host, name, address or None), partial(self._on_found, then), then)
 
     def _on_found(self, then: Callable[[RdchatError | None], object], result: Host) -> None:
         self._settings.change_values(hosts=(*self._others(result), result))

@@ -35,7 +35,7 @@ from rdchat.inference.api import (
     TokenEvent,
     ToolCall,
 )
-from rdchat.inference.rank_processes.hosts import Host, found_host, ring_hosts
+from rdchat.inference.rank_processes.hosts import Host, resolve_host, ring_hosts
 from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
 from rdchat.work.served import packed, read_message
 
@@ -52,7 +52,7 @@ def test_what_is_no_name_of_a_mac(name: str) -> None:
 
 @pytest.mark.parametrize("ip", ["10.0.0.1", "172.16.3.4", "192.168.1.5", "169.254.7.8", "127.0.0.1"])
 def test_private_addresses_are_taken(ip: str) -> None:
-    assert found_host("studio.local", ip) == Host("studio.local", (ip,))
+    assert resolve_host("studio.local", ip) == Host("studio.local", (ip,))
 
 
 @pytest.mark.parametrize("ip", ["8.8.8.8", "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "172.32.0.1"])
@@ -62,21 +62,21 @@ def test_public_addresses_are_refused(ip: str) -> None:
         (ip, f"{ip} is"),
     ):
         with pytest.raises(InvalidSettingError, match=f"^{words}"):
-            found_host(name, ip)
+            resolve_host(name, ip)
 
 
 @pytest.mark.parametrize("ip", ["", "studio.local", "::1", "10.0.0", "10.0.0.1:5000", "٣.0.0.1"])
 def test_what_is_no_address(ip: str) -> None:
     with pytest.raises(InvalidSettingError, match="is not an IPv4 address"):
-        found_host("studio.local", ip)
+        resolve_host("studio.local", ip)
 
 
 def test_a_name_is_looked_up_without_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostbyname", {"studio.local": "192.168.1.5"}.__getitem__)
-    assert found_host("anna@studio.local") == STUDIO
+    assert resolve_host("anna@studio.local") == STUDIO
     monkeypatch.setattr(socket, "gethostbyname", {"studio.local": "93.184.216.34"}.__getitem__)
     with pytest.raises(InvalidSettingError, match="private network"):
-        found_host("studio.local")
+        resolve_host("studio.local")
 
 
 def start_there(home: Path, path: str, shell: str = "/bin/sh") -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_a_name_without_an_address_names_the_local_network(monkeypatch: pytest.M
     """macOS looks no name of the local network up for an app that may not use it."""
     monkeypatch.setattr(socket, "gethostbyname", Mock(side_effect=socket.gaierror))
     with pytest.raises(InvalidSettingError, match=r"has no address here.*Local Network must allow rdchat"):
-        found_host("studio.local")
+        resolve_host("studio.local")
 
 
 def test_a_ring_begins_with_this_mac_at_the_address_that_the_others_reach() -> None:

@@ -97,7 +97,7 @@ class Places:
         patch.setattr(self.servers, "ask_servers", lambda: None)
         patch.setattr(self.search, "_hub", lambda: None)
         patch.setattr(library, "begin_drafter", lambda _plan: asked.answer())
-        patch.setattr(macs, "found_host", lambda name, _address: asked.answer(Host(name, ("192.168.1.5",))))
+        patch.setattr(macs, "resolve_host", lambda name, _address: asked.answer(Host(name, ("192.168.1.5",))))
         patch.setattr(macs, "checked", lambda _host: {"problem": "Not ready."})
         patch.setattr(remote_servers, "_added", lambda _server, _key: asked.answer())
 
@@ -216,6 +216,6 @@ def test_a_mac_that_is_found_by_another_name_ends_its_sheet(
 ) -> None:
     sheet, _ = places.mac("studio")
     sheet.open()
-    monkeypatch.setattr(macs, "found_host", lambda _name, _address: Host("studio.local", ("192.168.1.5",)))
+    monkeypatch.setattr(macs, "resolve_host", lambda _name, _address: Host("studio.local", ("192.168.1.5",)))
     press(places, sheet, "later")
     qtbot.waitUntil(lambda: not isValid(sheet))
