@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, ROWS
-from rdchat.inference.auto.planner import DRAFT_TOKENS, AcceptanceEstimates, DraftEstimate, usual_accepted
+from rdchat.inference.auto.planner import AcceptanceEstimates, DraftEstimate, usual_accepted
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_index import LONGEST_MATCH, LookupEstimate, Rate
 from tests.inference.auto.simulation import Drafting, estimate_of
@@ -77,15 +77,6 @@ def test_a_reply_that_ends_in_a_draft_refuses_none_of_it() -> None:
     assert ended.factor > 1 > missed.factor
 
 
-def test_the_next_text_begins_near_the_usual() -> None:
-    estimate = chain()
-    for _ in range(20):
-        estimate.learn(4, 5, 0)
-    of_text = estimate.factor
-    estimate.keep_share(0.5)
-    assert of_text < estimate.factor < 1
-
-
 def test_a_text_begins_with_what_all_of_them_showed() -> None:
     estimate = AcceptanceEstimates().chains
     for _ in range(8):
@@ -99,18 +90,6 @@ def test_a_text_begins_with_what_all_of_them_showed() -> None:
     for _ in range(40):
         estimate.learn(2, 3, accepted=2)
     assert estimate.factor > 1, "this text is another one"
-
-
-def test_drafts_that_fail_end_a_draft_models_trial_and_another_text_gives_it_a_chance() -> None:
-    estimate = AcceptanceEstimates().chains
-    of_four = DRAFT_TOKENS.index(4), 5
-    before = estimate.table()[of_four]
-    for _ in range(4):
-        estimate.learn(4, 5, accepted=0)
-    failed = estimate.table()[of_four]
-    assert failed < 0.4 * before
-    estimate.keep_share(0.5)
-    assert 1.2 * failed < estimate.table()[of_four] < before
 
 
 def test_runner_ups_are_believed_the_more_there_are_of_them() -> None:

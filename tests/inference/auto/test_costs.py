@@ -1,7 +1,5 @@
 """Costs: read from measured curves, and corrected by real calls."""
 
-import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -218,21 +216,6 @@ def test_a_disturbed_measurement_serves_and_is_not_counted(file: CostFile) -> No
 def test_what_a_later_measurement_lacks_is_kept(file: CostFile) -> None:
     file.add_measurement(CALLS | DEEPER)
     assert file.add_measurement(CALLS) == CALLS | DEEPER
-
-
-def test_a_file_of_an_older_format_is_neither_read_nor_in_the_way() -> None:
-    """Nothing of a file must be taken on trust, whatever its name."""
-    key = {"part": "calls", "target": "a", "drafter": "", "mlx": "0.32.4"}
-    new = CostFile(key)
-    new.add_measurement(CALLS)
-    path = written()
-    old = {"key": {"format": "1", **key}, "measurements": 3, "costs": [[0, 128, 1.0], [1, 128, 1.0], [1, 1024, 1.0]]}
-    named = hashlib.sha256(json.dumps(old["key"], sort_keys=True).encode()).hexdigest()[:32]
-    for place in (path, path.with_name(f"{named}.json")):
-        place.write_text(json.dumps(old))
-    assert new.read_costs() == ({}, 0)
-    new.add_measurement(CALLS)
-    assert new.read_costs() == (CALLS, 1)
 
 
 def test_of_several_measurements_the_shortest_times_count(file: CostFile) -> None:

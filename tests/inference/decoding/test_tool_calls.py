@@ -78,16 +78,6 @@ def test_a_call_says_that_its_slips_were_mended(parser: str, text: str) -> None:
     assert find("I look." + text, parser) == ((replace(WEATHER, mended=True),), "I look.")
 
 
-def test_several_calls_and_the_text_around_them() -> None:
-    assert find(f"A{CALL}\n{CALL}B") == ((WEATHER, WEATHER), "AB")
-
-
-def test_ids_that_the_model_gives_are_kept() -> None:
-    calls, text = find('[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Köln"}, "id": "abc123def"}]', "mistral")
-    assert calls == (replace(WEATHER, call_id="abc123def"),)
-    assert not text
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -121,12 +111,6 @@ def test_a_call_that_the_model_ended_without_its_marker_counts_and_one_that_was_
     assert find(text, ended=False) == ((), text)
     cut = '[TOOL_CALLS]weather[ARGS]{"city": "Köln"}'
     assert find(cut, "mistral", ended=False) == ((), cut)
-
-
-def test_arguments_must_be_a_json_object() -> None:
-    for arguments in ("", "[]", "{", "1"):
-        with pytest.raises(InvalidSettingError, match="tool weather are not a JSON object"):
-            ToolCall("weather", arguments)
 
 
 class CallingTokenizer(CharacterTokenizer):

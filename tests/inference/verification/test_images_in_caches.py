@@ -117,20 +117,6 @@ def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePr
     read_in_parts(model, cache, ImagePrompt(*longer.pieces, [7, 8]), [])
 
 
-@settings(max_examples=15)
-@given(chats=some.lists(prompts(), min_size=2, max_size=2), order=some.lists(some.integers(0, 1), max_size=30))
-def test_chats_that_pause_each_other_keep_their_own_shifts(chats: list[ImagePrompt], order: list[int]) -> None:
-    model = shared_llama(sliding_window=5)
-    caches = [fresh(model, chat) for chat in chats]
-    expected = [alone(model, chat) for chat in chats]
-    for number in order:
-        start = len(caches[number].tokens)
-        end = min(start + 4, len(chats[number]))
-        if start < end:
-            logits = read(model, caches[number], chats[number], end)
-            assert mx.allclose(logits, expected[number][start:end], atol=2e-4)
-
-
 def test_an_emptied_cache_reads_its_prompt_again() -> None:
     """As where a file of a stored cache turns out to be damaged."""
     model = shared_llama()
