@@ -1,4 +1,4 @@
-"""Which engine runs a model, by the model's address."""
+"""Which engine runs a model, and how this machine's engine loads, rests, sleeps and ends."""
 
 import gc
 import shutil

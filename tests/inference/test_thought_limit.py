@@ -1,4 +1,4 @@
-"""The limit of a thought: the reply as without it up to there, the model's own marker, and an answer; in every mode."""
+"""What a reply may say: the limit of its thought, suppressed tokens, and a thought that was begun; in every mode."""
 
 import json
 from dataclasses import replace

@@ -1,6 +1,7 @@
 """The automatic mode with all kinds of heads: with a memory of the text, and with short drafts."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +12,17 @@ from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, NEAR, PLAIN_STEP
 from rdchat.inference.auto.measuring import measure_beams
 from rdchat.inference.auto.planner import WIDTH, AcceptanceEstimates, Choice, Plan, Planner, head_source
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.lookup_index import LookupTree
 from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.chips import finished
+from tests.inference.drafting.heads.block_drafters import written_block
+from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.fake_heads import fake_head
 from tests.inference.fakes import ask, random_drafter, reply_end, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
@@ -126,3 +132,24 @@ def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
     assert not head.gaps
     assert max(short.lengths) == 2
     assert remembering._memory.positions == [], "what it keeps of the chat is another memory"  # type: ignore[attr-defined]
+
+
+WRITTEN = {"eagle3": eagle3_folder, "block": written_block}
+
+
+def ready_head(kind: str, model: LoadedModel, folder: Path) -> HeadModel:
+    """Return a drafter of a kind, written to a folder and read from there."""
+    head = HeadModel(model, load_drafter(WRITTEN[kind](folder / kind, model), model))
+    assert head.head.kind == kind
+    assert head.head.remembers
+    return head
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_their_costs_are_measured(kind: str, tmp_path: Path) -> None:
+    model = tiny_llama(context_length=2048)
+    head = ready_head(kind, model, tmp_path)
+    longest = min(6, 1 + head.head.max_drafted)
+    costs = finished(measure_beams(model, head, 4, OtherPrograms())).costs
+    assert set(costs) == {(4, 2), (4, longest)}
+    assert all(ms > 0 for ms in costs.values())

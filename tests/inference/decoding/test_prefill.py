@@ -1,4 +1,4 @@
-"""Reading the prompt in chunks sized by the time of the last one; the text does not depend on them."""
+"""Chunks of a prompt are as long as cancelling allows, and change no text."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The counters of a reply: one baseline, and its speed over time."""
+"""The counters and the text of a reply."""
 
 import codecs
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How much memory a model may use, from the device's own figures; and what is kept in memory."""
+"""The memory a model may use, the words of MLX's errors, and the facts about the device."""
 
 import gc
 import shutil

@@ -1,4 +1,4 @@
-"""A drafter's scores, whatever they are, change no token of a reply: drafts of such scores are dropped and counted."""
+"""Numbers that are not finite: a drafter's change no token of a reply, and the target's end it in words."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Packing a tree whose shape is lazy: depth-first, the likeliest child first."""
+"""Trees are packed depth-first and padded, and their rows are those of the tree alone."""
 
 import mlx.core as mx
 import numpy as np

@@ -1,4 +1,4 @@
-"""Calls are timed with a text as a draft has it: of random tokens, they would use nearly all experts of a mixture."""
+"""Calls are timed with a text as a draft has it, in turns that other programs may disturb."""
 
 from collections.abc import Callable
 from dataclasses import replace
