@@ -35,7 +35,7 @@ from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api import FinishReason, Role, SamplingDefaults, SamplingParams
+from rdchat.inference.api import SAMPLING_NUMBERS, FinishReason, Role, SamplingDefaults, SamplingParams
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.work.job import Job
 
@@ -124,18 +124,10 @@ def _settings(chat: FullChat, sampling: SamplingParams) -> Iterator[str]:
 
 
 def _sampling(sampling: SamplingParams) -> Iterator[str]:
-    yield f"temperature {sampling.temperature:g}"
-    yield f"top-p {sampling.top_p:g}"
-    if sampling.top_k:
-        yield f"top-k {sampling.top_k}"
-    if sampling.min_p:
-        yield f"min-p {sampling.min_p:g}"
-    if sampling.repetition_penalty != 1:
-        yield f"repetition penalty {sampling.repetition_penalty:g}"
-    if sampling.presence_penalty:
-        yield f"presence penalty {sampling.presence_penalty:g}"
-    if sampling.frequency_penalty:
-        yield f"frequency penalty {sampling.frequency_penalty:g}"
+    for name, number in SAMPLING_NUMBERS.items():
+        value = getattr(sampling, name)
+        if name in {"temperature", "top_p"} or value != getattr(SamplingParams(), name):
+            yield f"{number.label} {value:.12g}"
     yield f"at most {sampling.max_tokens:,} tokens"
     if sampling.stop:
         yield f"stop at {', '.join(map(repr, sampling.stop))}"

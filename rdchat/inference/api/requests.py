@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -226,6 +227,26 @@ class ThinkingChoice(StrEnum):
     HIGH = "high"
 
 
+class SamplingNumber(NamedTuple):
+    """A value that chooses a token: its name for people, and its lowest and highest value."""
+
+    label: str
+    low: float = 0
+    high: float = math.inf
+
+
+SAMPLING_NUMBERS = {
+    "temperature": SamplingNumber("temperature", 0, 10),
+    "top_p": SamplingNumber("top-p", 0, 1),
+    "top_k": SamplingNumber("top-k"),
+    "min_p": SamplingNumber("min-p", 0, 1),
+    "repetition_penalty": SamplingNumber("repetition penalty", 0.1, 10),
+    "presence_penalty": SamplingNumber("presence penalty", -2, 2),
+    "frequency_penalty": SamplingNumber("frequency penalty", -2, 2),
+}
+"""By the name in `SamplingParams`: what models recommend, and what requests may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How a token is chosen from the model's distribution; the defaults serve the app and the command line alike.
@@ -263,19 +284,13 @@ class SamplingParams:
         return self.temperature < 1e-4
 
     def __post_init__(self) -> None:
-        require(0 <= self.temperature <= 10, "temperature", self.temperature, "from 0 to 10")
         require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
         require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
-        require(0 <= self.min_p <= 1, "min-p", self.min_p, "from 0 to 1")
-        require(0.1 <= self.repetition_penalty <= 10, "repetition penalty", self.repetition_penalty, "from 0.1 to 10")
-        require(-2 <= self.presence_penalty <= 2, "presence penalty", self.presence_penalty, "from -2 to 2")
-        require(-2 <= self.frequency_penalty <= 2, "frequency penalty", self.frequency_penalty, "from -2 to 2")
+        for name, number in SAMPLING_NUMBERS.items():
+            value = getattr(self, name)
+            require(number.low <= value <= number.high, number.label, value, f"from {number.low:g} to {number.high:g}")
         require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
         require(all(self.stop), "stop", "''", "a string that is not empty")
-
-
-SAMPLING_NUMBERS = tuple(each.name for each in fields(SamplingParams) if each.name not in ("max_tokens", "stop"))
-"""The values that choose a token: what models recommend, and what requests may have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,8 +264,9 @@ def chat_request(request: GenerationRequest, model: str, draw: Draw, *, is_rdcha
     sampling = request.sampling
     neutral = SamplingParams()
     # Some are not in OpenAI's API, so they are sent only where they change something.
-    values = {name: getattr(sampling, name) for name in SAMPLING_NUMBERS}
-    changed: dict[str, Any] = {name: value for name, value in values.items() if value != getattr(neutral, name)}
+    changed: dict[str, Any] = {
+        name: value for name in SAMPLING_NUMBERS if (value := getattr(sampling, name)) != getattr(neutral, name)
+    }
     last = request.messages[-1] if request.continue_last else None
     body = changed | {
         "model": model, "messages": [

@@ -82,7 +82,11 @@ def qwen_layout(width: int, height: int, settings: Settings, max_tokens: int | N
     if max_tokens is not None:
         maximum = min(maximum, max(minimum, max_tokens * side**2))
     height, width = (max(each, math.ceil(max(width, height) / _LONGEST_RATIO)) for each in (height, width))
-    rows, columns = _grid(width, height, side, (minimum, maximum))
+    return _one_tile(*_grid(width, height, side, (minimum, maximum)), side)
+
+
+def _one_tile(rows: int, columns: int, side: int) -> Layout:
+    """Return the layout of an image whose tokens have this side in pixels."""
     return Layout(((rows, columns),), (columns * side, rows * side))
 
 
@@ -121,7 +125,7 @@ def pixtral_layout(width: int, height: int, settings: Settings, max_tokens: int 
         while rows * columns > max_tokens and longest > 1:
             longest = max(longest - side, 1)
             rows, columns = _covering_squares(width, height, side, longest)
-    return Layout(((rows, columns),), (columns * side, rows * side))
+    return _one_tile(rows, columns, side)
 
 
 def _covering_squares(width: int, height: int, side: int, longest: int) -> tuple[int, int]:
@@ -133,8 +137,8 @@ def _covering_squares(width: int, height: int, side: int, longest: int) -> tuple
 
 def pixtral_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, channels * side * side)."""
-    squares = _squares(_resized(rgb, layout.size, settings, _BICUBIC), _integer_setting(settings, "patch_size", 16))
-    return _normal(squares.transpose(0, 3, 1, 2), settings, _CLIP_MEAN, _CLIP_STD).reshape(len(squares), -1)
+    squares = _cut(_resized(rgb, layout.size, settings, _BICUBIC), _integer_setting(settings, "patch_size", 16))
+    return _normal(squares, settings, _CLIP_MEAN, _CLIP_STD).reshape(len(squares), -1)
 
 
 def idefics3_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
@@ -182,10 +186,10 @@ def idefics3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDA
     image = _resized(rgb, layout.size, settings, _LANCZOS)
     if rows:
         image = _resized(image, (columns * edge, rows * edge), settings, _LANCZOS)
-    tiles = _resized(image, (edge, edge), settings, _LANCZOS)[None]
+    tiles = _cut(_resized(image, (edge, edge), settings, _LANCZOS), edge)
     if rows:
-        tiles = np.concatenate([_squares(image, edge), tiles])
-    return _normal(tiles.transpose(0, 3, 1, 2), settings)
+        tiles = np.concatenate([_cut(image, edge), tiles])
+    return _normal(tiles, settings)
 
 
 def gemma3_layout(_width: int, _height: int, settings: Settings, _max_tokens: int | None) -> Layout:
@@ -202,22 +206,20 @@ def gemma3_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArr
 def gemma4_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
     """Return the layout for Gemma 4: as large as the tokens allow. The settings have fewer than the model can take."""
     side = _integer_setting(settings, "patch_size", 16) * _integer_setting(settings, "pooling_kernel_size", 3)
-    maximum = (
-        min(max_tokens, _integer_setting(settings, "max_soft_tokens", 280))
-        if max_tokens is not None
-        else _GEMMA4_TOKENS
-    )
+    maximum = _GEMMA4_TOKENS
+    if max_tokens is not None:
+        maximum = min(max_tokens, _integer_setting(settings, "max_soft_tokens", 280))
     factor = math.sqrt(maximum * side**2 / (width * height))
     rows, columns = (math.floor(factor * each / side) for each in (height, width))
     if 0 in {rows, columns}:
         rows, columns = (max(1, min(each, maximum)) for each in (height // width, width // height))
-    return Layout(((rows, columns),), (columns * side, rows * side))
+    return _one_tile(rows, columns, side)
 
 
 def gemma4_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray[np.float32]:
     """Return patches (patches, side * side * channels)."""
-    squares = _squares(_resized(rgb, layout.size, settings, _BICUBIC), _integer_setting(settings, "patch_size", 16))
-    return _flat(_normal(squares.transpose(0, 3, 1, 2), settings, (0.0,) * 3, (1.0,) * 3))
+    squares = _cut(_resized(rgb, layout.size, settings, _BICUBIC), _integer_setting(settings, "patch_size", 16))
+    return _flat(_normal(squares, settings, (0.0,) * 3, (1.0,) * 3))
 
 
 def lfm2_layout(width: int, height: int, settings: Settings, max_tokens: int | None) -> Layout:
@@ -271,16 +273,17 @@ def lfm2_patches(rgb: Pixels, settings: Settings, layout: Layout) -> npt.NDArray
     tile = _integer_setting(settings, "tile_size", 512)
     images = []
     if rows:
-        images += [*_squares(_resized(rgb, (columns * tile, rows * tile), settings, _BILINEAR), tile)]
+        tiles = _cut(_resized(rgb, (columns * tile, rows * tile), settings, _BILINEAR), tile)
+        images += [*tiles.transpose(0, 2, 3, 1)]
     if len(layout.grids) > rows * columns:
         images.append(_resized(rgb, layout.size, settings, _BILINEAR))
-    squares = np.concatenate([_squares(each, _integer_setting(settings, "encoder_patch_size", 16)) for each in images])
-    return _flat(_normal(squares.transpose(0, 3, 1, 2), settings))
+    side = _integer_setting(settings, "encoder_patch_size", 16)
+    return _flat(_normal(np.concatenate([_cut(each, side) for each in images]), settings))
 
 
-def _squares(image: Pixels, side: int) -> Pixels:
-    """Return the squares (n, side, side, 3) that an image is cut into, row by row."""
-    return image.reshape(image.shape[0] // side, side, -1, side, 3).swapaxes(1, 2).reshape(-1, side, side, 3)
+def _cut(image: Pixels, side: int) -> Pixels:
+    """Return the squares (n, 3, side, side) that an image is cut into, row by row."""
+    return image.reshape(image.shape[0] // side, side, -1, side, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3, side, side)
 
 
 def _flat(squares: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
