@@ -1,3 +1,1 @@
 """The models on this machine as the models window lists them: read from headers, cached on disk."""
-
-import rdchat.inference.blas  # noqa: F401  before MLX

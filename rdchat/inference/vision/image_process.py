@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
 from rdchat.files.atomic_file import temporary_folder
+from rdchat.files.plain_data import plain
 from rdchat.work.child_process import ChildError, ChildProcess, Limits
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class ImageProcess:
         Raises:
             ImageRefusedError: If it is no image that can be read, or takes too much time or memory.
         """
-        return self._request("look", path, name, waiting, lambda answer, _: _facts_of(answer))
+        return self._request("look", path, name, waiting, lambda answer, _: plain(ImageFacts, answer))
 
     def prepare(
         self,
@@ -191,17 +192,10 @@ class ImageProcess:
             return result
 
 
-def _facts_of(answer: Any) -> ImageFacts:
-    return ImageFacts(int(answer["width"]), int(answer["height"]), str(answer["format"]), str(answer["note"]))
-
-
 def _prepared_of(answer: Any, out: Path) -> Prepared:
     import numpy as np  # noqa: PLC0415  see above
 
-    grids = tuple((int(rows), int(columns)) for rows, columns in answer["grids"])
-    width, height = answer["size"]
-    rows, columns = answer["tiles"]
     patches = np.load(out, allow_pickle=False)
     if patches.dtype != np.float32:
         raise TypeError("no patches")
-    return Prepared(patches, Layout(grids, (int(width), int(height)), (int(rows), int(columns))))
+    return Prepared(patches, plain(Layout, answer))

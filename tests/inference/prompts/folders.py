@@ -15,10 +15,15 @@ def changed(model: Path, place: Path, file: str, change: Callable[[dict[str, Any
     """Copy a model folder, with changes to one of its JSON files."""
     if not place.exists():
         shutil.copytree(model, place)
-    content = json.loads((place / file).read_text())
+    return edited(place, file, change)
+
+
+def edited(folder: Path, file: str, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Change one of a folder's JSON files."""
+    content = json.loads((folder / file).read_text())
     change(content)
-    (place / file).write_text(json.dumps(content))
-    return place
+    (folder / file).write_text(json.dumps(content))
+    return folder
 
 
 def with_template(model: Path, place: Path, template: str) -> Path:

@@ -28,7 +28,7 @@ from rdchat.inference.prompts.model_prompts import ModelPrompts, check_round_tri
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.prompts.tokenizers_child import TokenizerCalls
 from rdchat.inference.session import ChatSession
-from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
+from tests.inference.prompts.folders import assistant, changed, edited, prompts_of, user, with_template
 from tests.inference.tokenizer_kinds import Kind, kinds
 
 BLANK = " "
@@ -109,18 +109,16 @@ def lose_pattern(tokenizer: dict[str, Any]) -> None:
     ("harm", "warning"),
     [(lose_decoder, ""), (lose_line_ends, "The tokenizer of model turns 'a b\\nc' into 'a b c'")],
 )
-def test_a_model_is_loaded_with_a_warning(
-    small_model: Path, tmp_path: Path, harm: Callable[[dict[str, Any]], None], warning: str
-) -> None:
-    model = load_model(changed(small_model, tmp_path / "model", "tokenizer.json", harm), "float32")
+def test_a_model_is_loaded_with_a_warning(folder: Path, harm: Callable[[dict[str, Any]], None], warning: str) -> None:
+    model = load_model(edited(folder, "tokenizer.json", harm), "float32")
     assert model.info.warning.partition(". If")[0] == warning
     assert model.info.may_differ == bool(warning)
     assert model.decode(model.prompts.encode_text("one word")) == "one word"
 
 
-def test_a_model_whose_pattern_is_lost_is_refused(small_model: Path, tmp_path: Path) -> None:
+def test_a_model_whose_pattern_is_lost_is_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match="loses the blanks"):
-        load_model(changed(small_model, tmp_path / "model", "tokenizer.json", lose_pattern), "float32")
+        load_model(edited(folder, "tokenizer.json", lose_pattern), "float32")
 
 
 LOOP = "{% for m in messages %}[{{ m.role }}]\n{{ m.content }}AFTER{% endfor %}"
@@ -131,8 +129,8 @@ THOUGHT = "{% if m.thinking %}{{ m.thinking }}<|im_end|>{% endif %}"
 def ends(folder: Path, process: TokenizerProcess) -> set[int]:
     """Return the ids that end a reply of a model whose files name the id 0 alone."""
     (folder / "generation_config.json").unlink()
-    changed(folder, folder, "config.json", lambda config: config.update(eos_token_id=0))
-    changed(folder, folder, "tokenizer_config.json", lambda config: config.update(eos_token="<|endoftext|>"))
+    edited(folder, "config.json", lambda config: config.update(eos_token_id=0))
+    edited(folder, "tokenizer_config.json", lambda config: config.update(eos_token="<|endoftext|>"))
     return set(read_tokenizer(folder, process).eos_token_ids)
 
 
@@ -152,9 +150,9 @@ def ends(folder: Path, process: TokenizerProcess) -> set[int]:
     ],
 )
 def test_the_control_token_directly_after_a_reply_ends_replies(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str, expected: set[int]
+    folder: Path, process: TokenizerProcess, template: str, expected: set[int]
 ) -> None:
-    assert ends(with_template(small_model, tmp_path / "model", template), process) == expected
+    assert ends(with_template(folder, folder, template), process) == expected
 
 
 @pytest.mark.parametrize(
@@ -162,11 +160,9 @@ def test_the_control_token_directly_after_a_reply_ends_replies(
     [({"eos_token_id": 2}, True), ({"eos_token_id": [2, 0]}, True), (None, False), ("none", False), (1, False),
      ({"eos_token_id": "2"}, False), ({"eos_token_id": True}, False), ({}, False)],
 )  # fmt: skip
-def test_a_text_models_own_end_counts(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, part: object, counts: bool
-) -> None:
-    folder = with_template(small_model, tmp_path / "model", LOOP.replace("AFTER", "\n"))
-    changed(folder, folder, "config.json", lambda config: config.update(text_config=part))
+def test_a_text_models_own_end_counts(folder: Path, process: TokenizerProcess, part: object, counts: bool) -> None:
+    with_template(folder, folder, LOOP.replace("AFTER", "\n"))
+    edited(folder, "config.json", lambda config: config.update(text_config=part))
     assert ends(folder, process) == ({0, 2} if counts else {0})
 
 
@@ -175,10 +171,10 @@ def test_a_text_models_own_end_counts(
     [(0, 0), ([0], 0), ([], 1), (None, 1), ("0", 1), (True, 1), ([0, "1", None], 0), ({"a": 0}, 1)],
 )
 def test_the_end_in_generation_config_counts_before_that_of_the_model(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, written: object, expected: int
+    folder: Path, process: TokenizerProcess, written: object, expected: int
 ) -> None:
-    folder = with_template(small_model, tmp_path / "model", LOOP.replace("AFTER", "\n"))
-    changed(folder, folder, "config.json", lambda config: config.update(eos_token_id=1))
+    with_template(folder, folder, LOOP.replace("AFTER", "\n"))
+    edited(folder, "config.json", lambda config: config.update(eos_token_id=1))
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": written}))
     # The tokenizer's own counts in any case.
     assert set(read_tokenizer(folder, process).eos_token_ids) == {expected, 2}
@@ -255,19 +251,17 @@ def grown(token_id: int) -> Any:
     [(grown(ROWS), "265 ('zz'), but the model has 265 rows"), (grown(10**6), "1,000,000 ('zz')"),
      (add("<far>", ROWS), "265 ('<far>')"), (add("word", ROWS, special=False), "265 ('word')")],
 )  # fmt: skip
-def test_a_token_beyond_the_model_s_rows_is_refused_at_load(
-    small_model: Path, tmp_path: Path, change: Any, named: str
-) -> None:
+def test_a_token_beyond_the_model_s_rows_is_refused_at_load(folder: Path, change: Any, named: str) -> None:
     """A control token that the template writes, and a word, which a message with it would become."""
-    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", change)
-    changed(small_model, folder, "tokenizer_config.json", lambda config: config.update(chat_template="<far>"))
+    edited(folder, "tokenizer.json", change)
+    edited(folder, "tokenizer_config.json", lambda config: config.update(chat_template="<far>"))
     with pytest.raises(ModelError, match=re.escape(f"a token {named}")):
         load_model(folder)
 
 
-def test_a_special_token_beyond_the_rows_is_plain_text(small_model: Path, tmp_path: Path) -> None:
+def test_a_special_token_beyond_the_rows_is_plain_text(folder: Path, small_model: Path) -> None:
     """Gemma 3's tokenizer has a token for images that the models that only read have no row for."""
-    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("<image_soft_token>", ROWS))
+    edited(folder, "tokenizer.json", add("<image_soft_token>", ROWS))
     model = load_model(folder)
     text = "a <image_soft_token> b"
     typed = (ChatMessage(Role.USER, text),)
@@ -282,17 +276,17 @@ def test_a_special_token_beyond_the_rows_is_plain_text(small_model: Path, tmp_pa
         assert max(end.token_ids) < ROWS
 
 
-def test_a_vocabulary_that_is_larger_only_by_padding_is_fine(small_model: Path, tmp_path: Path) -> None:
-    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("[PAD265]", ROWS))
+def test_a_vocabulary_that_is_larger_only_by_padding_is_fine(folder: Path) -> None:
+    edited(folder, "tokenizer.json", add("[PAD265]", ROWS))
     model = load_model(folder)
     assert max(model.encode_chat((ChatMessage(Role.USER, "a [PAD265] b"),), False)) < ROWS
 
 
-def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(small_model: Path, tmp_path: Path) -> None:
-    folder = changed(small_model, tmp_path / "wide", "tokenizer.json", add("[PAD265]", ROWS))
-    changed(small_model, folder, "tokenizer_config.json", lambda config: config.update(chat_template="[PAD265]"))
+def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(folder: Path) -> None:
+    edited(folder, "tokenizer.json", add("[PAD265]", ROWS))
+    edited(folder, "tokenizer_config.json", lambda config: config.update(chat_template="[PAD265]"))
     model = load_model(folder)
-    with pytest.raises(ModelError, match="a token 265, for which wide has no embedding"):
+    with pytest.raises(ModelError, match="a token 265, for which model has no embedding"):
         model.encode_chat((ChatMessage(Role.USER, ""),), False)
 
 
@@ -301,11 +295,11 @@ GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"S
 
 @pytest.mark.slow
 def test_a_normaliser_that_grows_its_input_ends_the_child_alone(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
+    folder: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._LOAD_S", 1.0)
-    folder = changed(small_model, tmp_path / "grow", "tokenizer.json", lambda tok: tok.update(normalizer=GROWTH))
-    with pytest.raises(ModelError, match=r"The tokenizer of grow .* (so it was ended|crashed)|cannot be used"):
+    edited(folder, "tokenizer.json", lambda tok: tok.update(normalizer=GROWTH))
+    with pytest.raises(ModelError, match=r"The tokenizer of model .* (so it was ended|crashed)|cannot be used"):
         prompts_of(folder, process)
 
 
@@ -317,42 +311,41 @@ HARMFUL_DECODERS = [
 
 @pytest.mark.parametrize("decoder", HARMFUL_DECODERS, ids=["grows", "searches"])
 def test_a_decoder_that_would_hang_this_process_is_refused(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, decoder: dict[str, Any]
+    folder: Path, process: TokenizerProcess, decoder: dict[str, Any]
 ) -> None:
-    folder = changed(small_model, tmp_path / "bad", "tokenizer.json", lambda tok: tok.update(decoder=decoder))
-    with pytest.raises(ModelError, match=r"The tokenizer of bad (cannot be used: its|took)"):
+    edited(folder, "tokenizer.json", lambda tok: tok.update(decoder=decoder))
+    with pytest.raises(ModelError, match=r"The tokenizer of model (cannot be used: its|took)"):
         prompts_of(folder, process)
 
 
 def test_a_tokenizer_that_adds_a_million_tokens_to_each_text_is_refused(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess
+    folder: Path, process: TokenizerProcess
 ) -> None:
     added = {"id": "much", "ids": [1] * 10**6, "tokens": ["a"] * 10**6}
     alone = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "much", "type_id": 0}}]
     both = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     adding = {"type": "TemplateProcessing", "single": alone, "pair": both, "special_tokens": {"much": added}}
-    folder = changed(small_model, tmp_path / "much", "tokenizer.json", lambda tok: tok.update(post_processor=adding))
-    with pytest.raises(ModelError, match=r"of much cannot be used: it adds 1,000,000 tokens to each text\."):
+    edited(folder, "tokenizer.json", lambda tok: tok.update(post_processor=adding))
+    with pytest.raises(ModelError, match=r"of model cannot be used: it adds 1,000,000 tokens to each text\."):
         prompts_of(folder, process)
 
 
 @pytest.mark.slow
 def test_a_search_pattern_without_end_is_ended_as_a_template_is(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
+    folder: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
-    folder = changed(small_model, tmp_path / "slow", "tokenizer.json", lambda tok: tok.update(pre_tokenizer=split))
+    edited(folder, "tokenizer.json", lambda tok: tok.update(pre_tokenizer=split))
     prompts = prompts_of(folder, process)
     monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._ENCODE_S", 0.5)
-    with pytest.raises(ModelError, match=r"slow (took longer|could not be done|cannot be used)"):
+    with pytest.raises(ModelError, match=r"model (took longer|could not be done|cannot be used)"):
         prompts.encode([ChatMessage(Role.USER, "x" * 5000)], None, 512)
 
 
-def test_a_tokenizer_that_was_replaced_on_the_disk_is_read_anew(small_model: Path, tmp_path: Path) -> None:
-    folder = changed(small_model, tmp_path / "again", "tokenizer.json", lambda _: None)
+def test_a_tokenizer_that_was_replaced_on_the_disk_is_read_anew(folder: Path) -> None:
     message = (ChatMessage(Role.USER, "hello"),)
     before = load_model(folder).encode_chat(message, False)
-    changed(small_model, folder, "tokenizer.json", lambda tokenizer: tokenizer["model"].update(merges=[]))
+    edited(folder, "tokenizer.json", lambda tokenizer: tokenizer["model"].update(merges=[]))
     after = load_model(folder).encode_chat(message, False)
     assert len(after) > len(before)
 

@@ -26,7 +26,7 @@ from rdchat.inference.prompts.template_fitting import (
     tools_as_text,
 )
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
+from tests.inference.prompts.folders import assistant, edited, prompts_of, user, with_template
 
 S = Role.SYSTEM
 U = Role.USER
@@ -224,12 +224,10 @@ CHAT = (
 )
 
 
-def made(small_model: Path, place: Path, process: TokenizerProcess, template: str) -> ModelPrompts:
+def made(folder: Path, process: TokenizerProcess, template: str) -> ModelPrompts:
     """Return the prompts of a model that was trained for tools."""
     trained = {"chat_template": template, "tool_parser_type": "json_tools"}
-    return prompts_of(
-        changed(small_model, place / "tools", "tokenizer_config.json", lambda c: c.update(trained)), process
-    )
+    return prompts_of(edited(folder, "tokenizer_config.json", lambda c: c.update(trained)), process)
 
 
 def text_of(prompts: ModelPrompts, small_model: Path, *messages: ChatMessage, tools: str = "") -> tuple[str, list[int]]:
@@ -241,9 +239,9 @@ def text_of(prompts: ModelPrompts, small_model: Path, *messages: ChatMessage, to
 
 @pytest.mark.parametrize(("template", "arguments"), [(OBJECTS, "Bonn <|im_end|>"), (TEXTS, WEATHER_CALL.arguments)])
 def test_templates_get_arguments_as_objects_or_as_text_whichever_they_take(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str, arguments: str
+    folder: Path, small_model: Path, process: TokenizerProcess, template: str, arguments: str
 ) -> None:
-    prompts = made(small_model, tmp_path, process, template)
+    prompts = made(folder, process, template)
     text, control = text_of(prompts, small_model, *CHAT, tools=json.dumps([TOOL]))
     assert text == (
         json.dumps(TOOL) + "<|im_start|>user  :How is it?<|im_end|>"
@@ -254,10 +252,10 @@ def test_templates_get_arguments_as_objects_or_as_text_whichever_they_take(
 
 
 def test_a_model_that_was_not_trained_for_tools_gets_them_as_text(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess
+    folder: Path, small_model: Path, process: TokenizerProcess
 ) -> None:
     """What definitions, arguments and results spell stays text: none of it ends a turn or opens another."""
-    folder = with_template(small_model, tmp_path / "plain", TOOL_TEMPLATE.replace("tools", "x"))
+    with_template(folder, folder, TOOL_TEMPLATE.replace("tools", "x"))
     prompts = prompts_of(folder, process)
     assert (prompts.tool_markers, prompts.trained_for_tools) == (CALL_MARKERS, False)
     text, control = text_of(prompts, small_model, *CHAT, tools=json.dumps([TOOL]))
@@ -270,11 +268,9 @@ def test_a_model_that_was_not_trained_for_tools_gets_them_as_text(
 
 
 def test_a_base_model_has_no_markers_and_gets_tools_as_text(
-    small_model: Path, tmp_path: Path, process: TokenizerProcess
+    folder: Path, small_model: Path, process: TokenizerProcess
 ) -> None:
-    folder = changed(
-        small_model, tmp_path / "base", "tokenizer_config.json", lambda config: config.pop("chat_template")
-    )
+    edited(folder, "tokenizer_config.json", lambda config: config.pop("chat_template"))
     prompts = prompts_of(folder, process)
     assert (prompts.tool_markers, prompts.trained_for_tools) == (None, False)
     text, _ = text_of(prompts, small_model, CHAT[0], tools=json.dumps([TOOL]))

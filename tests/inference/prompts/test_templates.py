@@ -89,15 +89,13 @@ def test_a_template_that_fails_says_why(templated: Callable[[str], ModelPrompts]
 
 @pytest.mark.slow
 def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
-    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StoppedByPersonError(Exception):
         pass
 
     process = TokenizerProcess()
-    prompts = prompts_of(
-        with_template(small_model, tmp_path / "bad", HANGS["a power that holds the interpreter"]), process
-    )
+    prompts = prompts_of(with_template(folder, folder, HANGS["a power that holds the interpreter"]), process)
     child = psutil.Process(process.child.pid)
     monkeypatch.setattr(tokenizer_process, "_ENCODE_S", 3600.0)  # so that it is not ended by its limit of time
     looks = count()
@@ -130,8 +128,8 @@ def test_an_empty_rendering_is_empty(
     assert prompts.encode([user(" ")], None, 512) == []
 
 
-def test_a_template_of_megabytes_is_refused_by_name(small_model: Path, tmp_path: Path) -> None:
-    folder = with_template(small_model, tmp_path / "model", "{# " + "a" * 2**20 + " #}")
+def test_a_template_of_megabytes_is_refused_by_name(folder: Path) -> None:
+    with_template(folder, folder, "{# " + "a" * 2**20 + " #}")
     with (
         pytest.raises(ModelError, match="chat template of model has more than 1,048,576 characters"),
         tokenizer_view(folder),

@@ -23,7 +23,7 @@ import rdchat
 from rdchat.errors import ModelError
 from rdchat.inference.prompts.model_prompts import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import NO_CODE, TokenizerProcess, joined_templates, tokenizer_view
-from tests.inference.prompts.folders import changed, prompts_of, user
+from tests.inference.prompts.folders import changed, edited, prompts_of, user
 
 MARK = b"\xef\xbb\xbf"
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -102,9 +102,9 @@ def test_special_tokens_that_only_the_class_names_are_kept(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def bare(small_model: Path, tmp_path: Path) -> Path:
+def bare(folder: Path) -> Path:
     """A model folder without a chat template."""
-    return changed(small_model, tmp_path / "bare", "tokenizer_config.json", lambda own: own.pop("chat_template"))
+    return edited(folder, "tokenizer_config.json", lambda own: own.pop("chat_template"))
 
 
 def put(folder: Path, name: str, template: Any) -> None:

@@ -146,13 +146,6 @@ def test_a_tower_that_is_deleted_before_the_first_image_is_named(hub: HubServer,
         rows.see("a", prepared("qwen3_vl")[0])
 
 
-def test_a_tower_is_for_its_own_copy_alone(hub: HubServer, original: Path, copy: Path, tmp_path: Path) -> None:
-    other = without_tower(seeing_folder(tmp_path / "other", "qwen3_5"))
-    fetched(copy)
-    assert vision_of(copy).is_fetched
-    assert vision_of(other).reason == NO_VISION
-
-
 def test_a_tower_is_listed_and_removed_by_itself(hub: HubServer, original: Path, copy: Path) -> None:
     def cards() -> dict[str, ModelCard]:
         return {card.name: card for card in library_models(str(copy))}

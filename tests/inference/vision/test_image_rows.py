@@ -55,7 +55,6 @@ from tests.inference.vision.seeing_models import (
 
 # Parts of the span of the logits.
 EQUAL = 3e-5
-BLOCKS = ["gemma3", "gemma4"]
 AXES = [kind for kind in GOLDEN if kind.startswith("qwen")]
 TREE = PrefixTree(
     np.array([5, 9, 12, 7, 30, 41, 8], np.int32),
@@ -157,15 +156,6 @@ def test_rows_are_divided_by_the_scale_that_the_network_multiplies_by(dtype: mx.
     assert call is not None
     multiplied = (call.embeddings[0] * scale).astype(mx.float32)
     assert abs((multiplied / rows).mean().item() - 1) < 2e-4
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-def test_a_cache_does_not_end_in_a_block(model: SeeingModel) -> None:
-    held = model.cache()
-    inside = model.spans[0].start + 3
-    model.read(held)
-    held.trim_to(inside)
-    assert len(held.tokens) == 0
 
 
 def test_pixtral_may_have_the_name_of_its_tower(tmp_path: Path) -> None:

@@ -394,14 +394,3 @@ def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
         if said != caption:
             wrong.append(f"{said} | {caption}")
     assert len(wrong) < 0.1 * count, wrong
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_no_mode_changes_what_it_says(model: LoadedModel, tmp_path: Path, temperature: float) -> None:
-    for image, _ in drawings(tmp_path, 1):
-        plain = described(ChatSession(model), image, QUESTION, temperature=temperature)
-        for mode in (*DRAFTERS, Mode.AUTO):
-            drafted = described(ready_session(model, model), image, QUESTION, mode, temperature)
-            assert drafted.mode is mode, drafted.mode_reason
-            assert drafted.token_ids == plain.token_ids, mode
