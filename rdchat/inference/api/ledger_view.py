@@ -56,18 +56,17 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     for spent, below in times.items():
         total = counted[spent]
         inside = f"{REPLY}{PATH_SEPARATOR}{spent}"
-        parts = [LedgerEntry(row, inside, _count(calls[spent, row], total), ms) for row, ms in below.items()]
+        parts = list[LedgerEntry]()
+        for row, ms in below.items():
+            stages = calls[spent, row]
+            # Several stages may take turns.
+            parts.append(LedgerEntry(row, inside, stages.total() if len(stages) == 1 else total, ms))
         if len(parts) == 1:
             rows.append(LedgerEntry(spent, REPLY, total or parts[0].calls, parts[0].total_ms))
         elif parts:
             rows += [LedgerEntry(spent, REPLY, total, sum(below.values())), *parts]
     total_ms = sum(row.total_ms for row in rows if row.parent == REPLY)
     return (LedgerEntry(REPLY, "", replies, total_ms), *rows)
-
-
-def _count(stages: Counter[str], total: int) -> int:
-    """Return the calls of a row by those of its stages; `total` where there are several, which may take turns."""
-    return next(iter(stages.values())) if len(stages) == 1 else total
 
 
 def spent_ms(statistics: Statistics) -> dict[Spent, float]:

@@ -147,8 +147,11 @@ class MemoryNeed:
         width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
         weights = sizes.stored_bytes
         if not stays_quantized(sizes.quantization_bits, dtype):
-            network = sizes.parameters - sizes.tower_parameters
-            weights = int(network * _bytes_per_weight(dtype, width)) + sizes.tower_parameters * width
+            each: float = width
+            if dtype in QUANTIZED:
+                # Each group has a scale and a bias.
+                each = QUANTIZED[dtype] / 8 + 2 * width / QUANTIZATION_GROUP
+            weights = int((sizes.parameters - sizes.tower_parameters) * each) + sizes.tower_parameters * width
         tokens = min(tokens, sizes.context_length)
         cache = sizes.kv_values_per_token * width * tokens
         return cls(weights, cache, tokens, precision_text(sizes, dtype), image_bytes=sizes.image_bytes)
@@ -208,13 +211,6 @@ def macs_for(need: MemoryNeed, rooms: Sequence[MemoryRoom]) -> int:
         return 1
     each = each_need(need, len(rooms))
     return 0 if any(each.fit(room) is Fit.TOO_LARGE for room in rooms) else len(rooms)
-
-
-def _bytes_per_weight(dtype: Dtype, float_bytes: int) -> float:
-    if dtype not in QUANTIZED:
-        return float(float_bytes)
-    # Each group has a scale and a bias.
-    return QUANTIZED[dtype] / 8 + 2 * float_bytes / QUANTIZATION_GROUP
 
 
 def describes_drafter(config: Mapping[str, object]) -> bool:

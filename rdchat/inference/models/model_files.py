@@ -236,18 +236,13 @@ def _check(folder: Path) -> ModelFiles:
         # ModelOpt keeps its settings in this file alone.
         config = {"quantization_config": {"quant_method": "modelopt"}} | config
     architecture = check_architecture(config)
-    check_quantization(config)
+    bits, group = check_quantization(config)
     files = weight_files(folder, entries)
     if not any(path.match(pattern) for path in entries for pattern in _VOCABULARIES):
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", REFETCH_HINT)
     tensors = read_headers(folder, files)
     check_sizes(config, tensors)
-    return ModelFiles(folder, architecture, _sizes(config, tensors, folder), files)
-
-
-def _sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], folder: Path) -> ModelSizes:
-    bits, group = check_quantization(config)
-    return ModelSizes(
+    sizes = ModelSizes(
         parameters=_count_parameters(tensors, config, group),
         stored_bytes=sum(tensor.stored_bytes for tensor in tensors.values()),
         quantization_bits=bits,
@@ -255,6 +250,7 @@ def _sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], folde
         kv_values_per_token=kv_values_per_token(config),
         context_length=context_length(config, folder),
     )
+    return ModelFiles(folder, architecture, sizes, files)
 
 
 def _float_type(tensors: Mapping[str, StoredTensor]) -> Dtype:

@@ -288,19 +288,11 @@ def _is_token(part: object) -> bool:
     return type(part) is int
 
 
-def _is_one_token(word: object) -> bool:
-    return isinstance(word, list) and len(word) == 1 and _is_token(word[0])
-
-
-def _is_text(part: object) -> bool:
-    return isinstance(part, str) and 0 < len(part) <= _LONGEST_STOP
-
-
-_PARTS = {
+_PARTS: dict[str, Callable[[Any], bool]] = {
     "suppress_tokens": _is_token,
     "eos_token_id": _is_token,
-    "bad_words_ids": _is_one_token,
-    "stop_strings": _is_text,
+    "bad_words_ids": lambda word: isinstance(word, list) and len(word) == 1 and _is_token(word[0]),
+    "stop_strings": lambda part: isinstance(part, str) and 0 < len(part) <= _LONGEST_STOP,
 }
 """What the parts of settings must be to be followed."""
 

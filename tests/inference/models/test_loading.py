@@ -32,6 +32,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, tiny_llama
+from tests.inference.model_folders import change_config
 from tests.malloc import bytes_in_use
 
 TOKENS = mx.array([[1, 2, 3, 4]])
@@ -72,23 +73,17 @@ def test_progress_goes_from_nothing_to_all(small_model: Path) -> None:
     assert reading == sorted(reading, key=lambda fraction: fraction or 0)
 
 
-def test_a_tensor_that_is_missing_is_named(small_model: Path, tmp_path: Path) -> None:
-    for file in small_model.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    tensors = load_file(tmp_path / "model.safetensors")
+def test_a_tensor_that_is_missing_is_named(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
     del tensors["model.norm.weight"]
-    save_file(tensors, tmp_path / "model.safetensors", {"format": "mlx"})
+    save_file(tensors, folder / "model.safetensors", {"format": "mlx"})
     with pytest.raises(ModelError, match=r"cannot be loaded.*model\.norm\.weight"):
-        load_model(tmp_path)
+        load_model(folder)
 
 
-def test_a_model_larger_than_memory_is_refused_before_it_is_read(small_model: Path, tmp_path: Path) -> None:
+def test_a_model_larger_than_memory_is_refused_before_it_is_read(folder: Path) -> None:
     """The weights are a sparse file with a true header, so the folder is whole and takes no room."""
-    config = json.loads((small_model / "config.json").read_text())
-    config.pop("quantization", None)
-    for file in small_model.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    change_config(folder, quantization=None)
     rows = psutil.virtual_memory().total // (2 * 1024) // 2 * 2
     half = rows * 1024
     layers = [f"model.layers.{layer}.mlp.up_proj.weight" for layer in range(2)]
@@ -98,11 +93,11 @@ def test_a_model_larger_than_memory_is_refused_before_it_is_read(small_model: Pa
             for layer, name in enumerate(layers)
         }
     )
-    with (tmp_path / "model.safetensors").open("wb") as out:
+    with (folder / "model.safetensors").open("wb") as out:
         out.write(len(header).to_bytes(8, "little") + header.encode())
         out.truncate(8 + len(header) + rows * 2048)
     with pytest.raises(DoesNotFitError, match=r"needs [\d.]+ [MG]B for its weights as float32.*is available") as caught:
-        load_model(tmp_path)
+        load_model(folder)
     assert "smaller" in caught.value.hint
 
 
@@ -316,16 +311,11 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Capability]:
     return made
 
 
-@pytest.fixture
-def model(small_model: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(small_model, tmp_path / "model"))
-
-
-def test_it_is_tried_once(model: Path, tried: list[Capability]) -> None:
-    first = load_model(model)
+def test_it_is_tried_once(folder: Path, tried: list[Capability]) -> None:
+    first = load_model(folder)
     assert tried == [], "nobody asked yet"
     found = first.capability
-    again = load_model(model)
+    again = load_model(folder)
     assert again.capability == found == tried[0]
     assert again.capability.errors == found.errors != {}
     assert again.capability.inputs == found.inputs == 3
@@ -335,12 +325,12 @@ def test_it_is_tried_once(model: Path, tried: list[Capability]) -> None:
 
 @pytest.mark.parametrize("change", ["file", "precision", "mlx", "mlx-lm", "rdchat", "device", "code"])
 def test_a_change_tries_it_again(
-    change: str, model: Path, tried: list[Capability], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    change: str, folder: Path, tried: list[Capability], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert load_model(model).capability
+    assert load_model(folder).capability
     match change:
         case "file":
-            os.utime(model / "model.safetensors", ns=(1, 2))
+            os.utime(folder / "model.safetensors", ns=(1, 2))
         case "mlx":
             monkeypatch.setattr(loading, "version", lambda _name: "other")
         case "mlx-lm" | "rdchat":
@@ -350,29 +340,29 @@ def test_a_change_tries_it_again(
         case "code":
             monkeypatch.setattr(loading, "__file__", str(tmp_path / "models" / "loading.py"))
     dtype = "float16" if change == "precision" else "auto"
-    assert load_model(model, dtype).capability
+    assert load_model(folder, dtype).capability
     assert len(tried) == 2
-    assert load_model(model, dtype).capability
+    assert load_model(folder, dtype).capability
     assert len(tried) == 2
 
 
 def test_a_file_that_changes_while_it_loads_is_tried_again(
-    model: Path, tried: list[Capability], monkeypatch: pytest.MonkeyPatch
+    folder: Path, tried: list[Capability], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = load_model(model)
-    os.utime(model / "model.safetensors", ns=(1, 2))
+    loaded = load_model(folder)
+    os.utime(folder / "model.safetensors", ns=(1, 2))
     assert loaded.capability
-    assert load_model(model).capability
+    assert load_model(folder).capability
     assert len(tried) == 2
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", "kind", "inputs", "errors"])
-def test_a_damaged_result_is_tried_again(model: Path, tried: list[Capability], damage: str) -> None:
-    found = load_model(model).capability
+def test_a_damaged_result_is_tried_again(folder: Path, tried: list[Capability], damage: str) -> None:
+    found = load_model(folder).capability
     (file,) = (paths.cache_dir() / "facts").glob("verification-*.json")
     text = file.read_text()
     file.write_text(text.replace(f'"{damage}"', '"other"') if damage.isalpha() and damage != "null" else damage)
-    assert load_model(model).capability == found
+    assert load_model(folder).capability == found
     assert len(tried) == 2
 
 
