@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from rdchat.inference.api import PartsReader
-from rdchat.inference.decoding.tool_calls import READERS, call_marks, find_tool_calls
+from rdchat.inference.decoding.tool_calls import READERS, Parse, call_marks, find_tool_calls
 from rdchat.inference.prompts.template_fitting import CHANNEL_MARKERS
 from tests.inference.calls.tools import TOOLS
 
@@ -260,18 +260,24 @@ _BLOCKS = some.lists(
 )
 
 
-def read_marked(text: str, form: str, step: int) -> tuple[list[str], str, str]:
-    """Return the paths of the calls, the answer without them, and what a client has of it before the end."""
-    module = import_module(f"mlx_lm.tool_parsers.{form}")
-    marks = (OPEN, CLOSE)
+def _streamed(
+    text: str, parse: Parse | None, marks: tuple[str, str], step: int = 1
+) -> tuple[list[tuple[str, Any]], str, str]:
+    """Return the calls, the answer without them, and what a client has of it before the end."""
     tools = json.dumps(TOOLS)
-    reader = PartsReader(call_marks=call_marks(module.parse_tool_call, marks, tools))
+    reader = PartsReader(call_marks=call_marks(parse, marks, tools))
     pieces = [piece for at in range(0, len(text), step) for piece in reader.add_text(text[at : at + step])]
     told = reader.finish_reply(ended=True)
-    calls, left = find_tool_calls(text, marks, module.parse_tool_call, tools, answers=told.spans, ended=True)
-    sent = "".join(piece.text for piece in pieces)
+    calls, left = find_tool_calls(text, marks, parse, tools, answers=told.spans, ended=True)
+    sent = "".join(piece.text for piece in pieces if not (piece.is_thought or piece.is_mark))
+    return [(each.name, json.loads(each.arguments)) for each in calls], told.within(left).answer, sent
+
+
+def read_marked(text: str, form: str, step: int) -> tuple[list[str], str, str]:
+    parse = import_module(f"mlx_lm.tool_parsers.{form}").parse_tool_call
+    calls, left, sent = _streamed(text, parse, (OPEN, CLOSE), step)
     assert text.startswith(sent)
-    return [json.loads(call.arguments).get("path", "") for call in calls], "".join(text[a:b] for a, b in left), sent
+    return [arguments.get("path", "") for _, arguments in calls], left, sent
 
 
 @pytest.mark.parametrize("form", ["json_tools", "qwen3_coder", "glm47"])
@@ -326,13 +332,7 @@ HEADERS = (
 
 
 def _read_channel(text: str) -> tuple[list[tuple[str, Any]], str, str]:
-    """Return the calls, the answer, and what a client has of it before the end."""
-    reader = PartsReader(call_marks=call_marks(None, CHANNEL_MARKERS, json.dumps(TOOLS)))
-    pieces = [piece for letter in text for piece in reader.add_text(letter)]
-    told = reader.finish_reply(ended=True)
-    calls, left = find_tool_calls(text, CHANNEL_MARKERS, None, json.dumps(TOOLS), answers=told.spans, ended=True)
-    sent = "".join(piece.text for piece in pieces if not (piece.is_thought or piece.is_mark))
-    return [(each.name, json.loads(each.arguments)) for each in calls], told.within(left).answer, sent
+    return _streamed(text, None, CHANNEL_MARKERS)
 
 
 @pytest.mark.parametrize("header", HEADERS)
