@@ -34,8 +34,8 @@ from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expande
 from rdchat.inference.remote.remote_reply import StreamedCalls, delta_texts
 from rdchat.inference.remote.server_connection import Connection
 from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.server.interfaces.chat_messages import message_of, thought_of
 from rdchat.server.interfaces.fields import ApiError, parse_body
-from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.services.models.hub_search import plain_card
 from rdchat.tools.definitions import listed_tools, read_servers
 from rdchat.tools.streams import parse_messages
@@ -240,8 +240,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "Jan": jan_chat,
     "a request": lambda text: read_damaged(lambda: parse_body(text.encode("utf-8", "replace"))),
     "a part": lambda text: (
-        content_of([{"type": "text", "text": text}] * 2, "content", strict=True),
-        content_of({"a": text}, "content", strict=False),
+        message_of(Role.USER, [{"type": "text", "text": text}] * 2, "content", strict=True),
+        message_of(Role.USER, {"a": text}, "content", strict=False),
         thought_of([{"text": text}]),
     ),
 }

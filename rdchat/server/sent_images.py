@@ -12,8 +12,8 @@ from rdchat.errors import ImageRefusedError
 from rdchat.files.atomic_file import temporary_folder
 from rdchat.inference.api import MAX_IMAGES, MAX_MESSAGE_IMAGES, ChatImage, ChatMessage
 from rdchat.inference.vision.image_process import Waiting, shared_images
+from rdchat.server.interfaces.chat_messages import SentImage
 from rdchat.server.interfaces.fields import ApiError
-from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.interfaces.reply_request import ReplyRequest
 from rdchat.server.response import DisconnectedError
 

@@ -42,11 +42,10 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_
 from rdchat.server.guard import Guard
 from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
-from rdchat.server.interfaces.chat_messages import call_for_client
+from rdchat.server.interfaces.client_tools import call_for_client, call_shape
 from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.responses import Responses
-from rdchat.server.interfaces.shapes import call_shape
 from rdchat.server.server_settings import ServerSettings
 from rdchat.tools.definitions import read_servers
 from rdchat.tools.tool_results import result_fields

@@ -17,8 +17,8 @@ from rdchat.inference.api import (
     Role,
     Statistics,
 )
+from rdchat.server.interfaces.chat_messages import SentImage
 from rdchat.server.interfaces.fields import ApiError
-from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import Job, RequestQueue
 from rdchat.server.served_models import Stop

@@ -5,11 +5,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rdchat.inference.api import AnswerShape, ChatMessage, FinishReason, PrefillProgress, Role, ToolCall
-from rdchat.server.interfaces.chat_messages import arguments_of, read_anthropic_tools
+from rdchat.inference.api import ChatMessage, FinishReason, PrefillProgress, Role, ToolCall
+from rdchat.server.interfaces.chat_messages import (
+    arguments_of,
+    is_foreign,
+    joined_parts,
+    message_of,
+    part_text,
+    thought_of,
+)
+from rdchat.server.interfaces.client_tools import read_answer, read_anthropic_tools, read_shape
 from rdchat.server.interfaces.fields import ApiError, Fields, check_length, object_of, unsupported, wrong
 from rdchat.server.interfaces.interface import event, read_effort
-from rdchat.server.interfaces.parts import content_of, in_order, is_foreign, part_text, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -20,7 +27,6 @@ from rdchat.server.interfaces.reply_request import (
     read_common,
     read_thinking,
 )
-from rdchat.server.interfaces.shapes import read_answer, read_shape
 
 _ROLES = ("user", "assistant", "system", "developer")
 # Anthropic's types of thinking, as an effort.
@@ -153,7 +159,11 @@ class Messages:
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         prompt = Prompt(tuple(_read_messages(fields)))
         output = fields.part("output_config")
-        answer = self._answer(fields, read_shape(output.part("format")))
+        shape = read_shape(output.part("format"))
+        tools = read_anthropic_tools(fields)
+        choice = fields.raw_value("tool_choice", "auto")
+        one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
+        answer = read_answer(tools, choice, shape)
         thinking = fields.part("thinking")
         kind = thinking.read_text("type") if thinking.values else ""
         effort = read_effort(output, "effort")
@@ -165,22 +175,16 @@ class Messages:
             prompts=(prompt,),
             effort=read_thinking(fields, effort or _THINKING[kind]),
             show_thoughts=kind in {"enabled", "adaptive"},
+            one_call=one_call,
             **answer,
             **common,
             ignored=fields.unread(),
         )
 
-    def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
-        """Read the tools that the model may or must call, as fields of `ReplyRequest` with the answer's shape."""
-        tools = read_anthropic_tools(fields)
-        choice = fields.raw_value("tool_choice", "auto")
-        one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
-        return read_answer(tools, choice, shape) | {"one_call": one_call}
-
 
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     """Yield the system prompt and the messages; a message with results of tools becomes several."""
-    system_text = content_of(fields.raw_value("system", ""), "system", strict=True, role=Role.SYSTEM).text
+    system_text = message_of(Role.SYSTEM, fields.raw_value("system", ""), "system", strict=True).content
     if system_text.startswith(f"{_BILLING}:"):
         fields.ignored.append(f"system.{_BILLING}")
         system_text = system_text.partition("\n")[2]
@@ -211,9 +215,8 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
     parts = list[tuple[str, Any]]()
     for block in blocks:
         if block.read_text("type") == "tool_result":
-            result = content_of(block.raw_value("content", ""), block.field_name("content"), strict=False).as_message(
-                Role.TOOL
-            )
+            content = block.raw_value("content", "")
+            result = message_of(Role.TOOL, content, block.field_name("content"), strict=False)
             if block.flag("is_error"):
                 offsets = tuple(len(_FAILED) + at for at in result.image_offsets)
                 result = replace(result, content=_FAILED + result.content, image_offsets=offsets)
@@ -221,7 +224,7 @@ def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[Cha
         else:
             parts.append((block.field_name(""), block.values))
     if parts or not blocks:
-        yield in_order(parts, "messages.content", role, strict=strict).as_message(role)
+        yield joined_parts(role, parts, "messages.content", strict=strict)
 
 
 def _assistant(blocks: Sequence[Fields], ignored: list[str]) -> ChatMessage:

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from rdchat.inference.api import MAX_LOG_PROBS, LikelyToken, TokenEvent
-from rdchat.server.interfaces.chat_messages import Tools, call_for_client, read_messages, read_tools
+from rdchat.server.interfaces.chat_messages import read_messages
+from rdchat.server.interfaces.client_tools import Tools, call_for_client, read_answer, read_shape, read_tools
 from rdchat.server.interfaces.fields import Fields, unsupported, wrong
 from rdchat.server.interfaces.interface import OpenAIFormat, OpenAIInterface, finish_of, read_effort, read_openai
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_thinking
-from rdchat.server.interfaces.shapes import read_answer, read_shape
 
 
 class ChatFormat(OpenAIFormat):

@@ -1,133 +1,257 @@
-"""Reads OpenAI's messages.
+"""Reads messages: OpenAI's, and the texts and images in the parts of all of them.
 
-Reads the tools of a request in the forms of all clients, and gives their calls back in the same form.
-
-The model gets functions. A tool of a `namespace` (as Codex sends those of MCP servers) has both names as one, and a
-`custom` tool, whose calls are plain text (such as Codex's `apply_patch`), has one argument, `input`.
+A part with text inside is that text, whatever its type is called. Images come in the request: nothing is fetched.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from importlib.resources import files
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api import ChatMessage, Role, ToolCall, parsed_json
-from rdchat.server.interfaces.fields import ApiError, Fields, object_of, wrong
-from rdchat.server.interfaces.parts import content_of, is_foreign, is_thought, thought_of
+from rdchat.inference.api import MAX_MESSAGE_IMAGES, ChatImage, ChatMessage, ImageCap, Role, ToolCall, parsed_json
+from rdchat.server.interfaces.fields import (
+    ApiError,
+    Fields,
+    check_length,
+    object_of,
+    unsupported,
+    without_numbers,
+    wrong,
+)
 
-Tools = Sequence[Mapping[str, Any]]
-"""Tools in OpenAI's form. `strict` and `namespace` stand beside the function, and `custom` where a client has it."""
-_NOTHING = {"type": "object", "properties": {}}
-_INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
+_KINDS = ("image", "image_url", "input_image")
+_DETAILS = {"low": ImageCap.SMALL, "auto": ImageCap.MEDIUM, "high": ImageCap.FULL, "original": ImageCap.FULL}
+# Models see the images of these.
+_SEEN = (Role.USER, Role.TOOL)
+# Sources of a text, which are not the text; see `notes_in`.
+_NOTES = ("annotations", "citations")
+# Fields that hold no text for the model.
+_NO_TEXT = {
+    "type", "id", "call_id", "tool_use_id", "role", "status", "index", "signature", "encrypted_content", "media_type",
+    "cache_control", "logprobs", "detail", "encrypted_index", "file_id", *_NOTES,
+}  # fmt: skip
+# A text in such a field of a file is bytes, or says where they are.
+_BYTES = re.compile(r"image|audio|video|file|format|(?:file_)?(?:data|id|url)|image_url")
+_BASE64 = ";base64,"
+# Characters in which the head of a data address ends.
+_HEAD = 200
+_TEXTS = {"text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text", "summary"}
+# Types of parts and of their sources that are files.
+_MEDIA = re.compile(r"(?:input_)?(?:image|audio|video|file)(?:_url)?")
+_FILES = ("base64", "url", "file")
 
 
-def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
-    """Read OpenAI's `tools`; those that run nowhere here, such as its own web search, count as ignored.
+@dataclass(frozen=True, slots=True)
+class SentImage(ChatImage):
+    """An image as a client sent it; its path and its size are known once it is stored.
 
-    In `/v1/responses` the fields of a function stand in the tool itself.
+    Attributes:
+        data: The file.
+        cap: How many tokens it may take.
+        kind: The type of its part.
+        strict: Whether it is an error if it cannot be read; see `part_text`.
     """
-    return _good_ones(fields, lambda given: _openai_tools(given, fields, ""))
+
+    data: bytes = field(default=b"", repr=False)
+    cap: ImageCap = ImageCap.MEDIUM
+    kind: str = ""
+    strict: bool = True
+
+    @property
+    def field(self) -> str:
+        """The name of its field for a client."""
+        return f"{without_numbers(self.name)}.{self.kind}"
 
 
-def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
-    """Read each entry of `tools`. A damaged one counts as ignored, unless none is good."""
-    tools = list[Mapping[str, Any]]()
-    refusals = list[ApiError]()
-    for at, each in enumerate(fields.items("tools")):
-        try:
-            tools += read(fields.inner(each, f"tools[{at}]"))
-        except ApiError as error:
-            refusals.append(error)
-            match each:
-                case {"function": {"name": name}} | {"name": name}:
-                    fields.ignored.append(f"tools.{name}")
-                case _:
-                    fields.ignored.append("tools")
-    if refusals and not tools:
-        raise refusals[0]
-    return tuple(tools)
+def image_of(part: Any, name: str, *, strict: bool) -> SentImage | None:
+    """Return the image of a part of a message; None for another part.
 
-
-def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Mapping[str, Any]]:
-    match given.read_text("type", "function"):
-        case "function":
-            yield _function(given, namespace)
-        case "custom":
-            yield _custom(given, namespace)
-        case "namespace":
-            name = given.read_text("name")
-            description = given.read_text("description", "")
-            inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
-            if inner:
-                first = inner[0]["function"]
-                first["description"] = "\n".join(filter(None, (description, first["description"])))
-            else:
-                fields.ignored.append("tools.namespace")
-            yield from inner
-        case kind:
-            fields.ignored.append(f"tools.{kind}")
-
-
-def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
-    function = given if given.raw_value("function") is None else given.part("function")
-    if not function.read_text("name"):
-        raise wrong(given.field_name("function"), "must name the function.")
-    return _tool(function, function.raw_value("parameters", _NOTHING), namespace)
-
-
-def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
-    custom = given if given.raw_value("custom") is None else given.part("custom")
-    form = custom.part("format")
-    form.raw_value("type")
-    form = form if form.raw_value("grammar") is None else form.part("grammar")
-    rule = form.read_text("definition", "")
-    tool = _tool(custom, _INPUT, namespace) | {"custom": True}
-    if rule:
-        syntax = form.read_text("syntax", "")
-        tool["function"]["description"] += f"\nThe input has this form ({syntax}):\n{rule}"
-    return tool
-
-
-def _tool(
-    given: Fields, parameters: Any, namespace: str = "", field: str = "parameters", about: str = ""
-) -> dict[str, Any]:
-    function = {
-        "name": namespace + given.read_text("name"),
-        "description": given.read_text("description", "") or about,
-        "parameters": object_of(parameters, given.field_name(field)),
-    }
-    return {"type": "function", "function": function, "strict": given.flag("strict"), "namespace": namespace}
-
-
-def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
-    """Read Anthropic's `tools`. Those that the client runs have schemas of Anthropic; those that only Anthropic runs,
-    such as its web search, count as ignored.
+    Args:
+        part: The part.
+        name: Its name in errors.
+        strict: Whether an image that is not in the request is an error; otherwise it counts as another part.
     """
-    known: dict[str, Any] = json.loads(files(__package__).joinpath("anthropic_tools.json").read_text())
-
-    def read(given: Fields) -> Iterator[Mapping[str, Any]]:
-        kind = given.read_text("type", "custom")
-        own: Mapping[str, Any] = next((known[each] for each in known if kind.startswith(f"{each}_")), {})
-        if not own and kind != "custom":
-            fields.ignored.append(f"tools.{given.read_text('name', '')}")
-            return
-        schema = own["parameters"] if own else given.raw_value("input_schema", {})
-        yield _tool(given, schema, field="input_schema", about=own.get("description", ""))
-
-    return _good_ones(fields, read)
-
-
-def origin_of(call: ToolCall, tools: Tools) -> Mapping[str, Any]:
-    """Return the tool of a call, with `custom` and `namespace`; empty where it is unknown."""
-    return next((tool for tool in tools if tool["function"]["name"] == call.name), {})
+    if not isinstance(part, dict):
+        return None
+    kind = part.get("type")
+    if kind not in _KINDS and part.keys() - {"type", "detail", "file_id"} == {"image_url"}:
+        kind = "image_url"
+    if kind not in _KINDS:
+        return None
+    try:
+        return SentImage(Path(), "", 0, 0, name, _data_of(part, name), _cap_of(part, name), kind, strict)
+    except ApiError:
+        if strict:
+            raise
+    return None
 
 
-def input_of(call: ToolCall) -> str:
-    """Return the text that a call of a `custom` tool passes."""
-    given = json.loads(call.arguments).get("input")
-    return given if isinstance(given, str) else call.arguments
+def _data_of(part: Mapping[str, Any], name: str) -> bytes:
+    match part:
+        case {"image_url": {"url": str(given)} | str(given)} | {"source": {"type": "url", "url": str(given)}}:
+            head, _, text = given.partition(",")
+            if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
+                why = "rdchat fetches nothing; send the image itself, as `data:image/png;base64,...`."
+                raise unsupported(name, why)
+        case {"source": {"data": str(text)}} | {"data": str(text)}:
+            pass
+        case _:
+            raise unsupported(name, "send the image itself, in base64.")
+    try:
+        data = b64decode("".join(text.split()), validate=True)
+    except ValueError as error:
+        raise wrong(name, "is not valid base64.") from error
+    if not data:
+        raise wrong(name, "is empty.")
+    return data
+
+
+def _cap_of(part: Mapping[str, Any], name: str) -> ImageCap:
+    inner = part.get("image_url")
+    given = (inner if isinstance(inner, dict) else part).get("detail") or "auto"
+    cap = _DETAILS.get(str(given))
+    if cap is None:
+        raise wrong(f"{name}.detail", f"must be one of {', '.join(_DETAILS)}.")
+    return cap
+
+
+def message_of(role: Role, content: Any, name: str, *, strict: bool) -> ChatMessage:
+    """Return a message whose content is a text or a list of parts; see `joined_parts`."""
+    if isinstance(content, str):
+        return ChatMessage(role, content)
+    if isinstance(content, dict) and not content.keys().isdisjoint(("text", "image_url")):
+        content = [content]
+    if isinstance(content, list):
+        check_length(content, name)
+        return joined_parts(role, [(f"{name}[{at}]", part) for at, part in enumerate(content)], name, strict=strict)
+    if strict:
+        raise wrong(name, "must be a text, or a list of parts.")
+    # A tool may return any JSON.
+    written = json.dumps(content, ensure_ascii=False)
+    return ChatMessage(role, part_text(content, name, strict=False) if _BASE64 in written else written)
+
+
+def joined_parts(role: Role, parts: Iterable[tuple[str, Any]], name: str, *, strict: bool) -> ChatMessage:
+    """Return the message of some parts: their texts, and the images between them where models see its images.
+
+    Args:
+        role: The message's role.
+        parts: Each with its name in errors.
+        name: That of all, in errors.
+        strict: See `part_text`.
+    """
+    content = ""
+    gap = ""
+    images = list[SentImage]()
+    offsets = list[int]()
+    for part_name, part in parts:
+        image = image_of(part, part_name, strict=strict) if role in _SEEN else None
+        if image is None:
+            content += gap + part_text(part, part_name, strict=strict)
+            gap = "\n"
+        else:
+            images.append(image)
+            offsets.append(len(content))
+            gap = ""
+    if strict and len(images) > MAX_MESSAGE_IMAGES:
+        raise wrong(name, f"has {len(images)} images; a message may have {MAX_MESSAGE_IMAGES}.")
+    return ChatMessage(role, content, images=tuple(images), image_offsets=tuple(offsets) if any(offsets) else ())
+
+
+def part_text(given: Any, name: str, *, strict: bool) -> str:
+    """Return the text of a part of a message.
+
+    Args:
+        given: The part, or a text in its place.
+        name: Its name in errors.
+        strict: Whether a file, or another part without text, is an error. In an old message and in a tool's result it
+            is a placeholder such as `[document]`, and any other JSON is itself: it must not block all further turns.
+    """
+    if isinstance(given, str):
+        return given
+    is_part = isinstance(given, dict) and not given.keys().isdisjoint(("type", "text"))
+    if not strict and not is_part and _BASE64 not in (written := json.dumps(given, ensure_ascii=False)):
+        return written
+    part = object_of(given, name)
+    kind = part.get("type", "text")
+    if not isinstance(kind, str):
+        raise wrong(f"{name}.type", "must be a text.")
+    texts = [*_texts(part)]
+    # A title alone says what is not there.
+    if texts and texts != [part.get("title")] and not (strict and _is_file(part)):
+        return "\n".join(texts)
+    if kind in _TEXTS and any(isinstance(part.get(each), str | list) for each in ("text", kind)):
+        return ""
+    if strict and kind == "text":
+        raise wrong(f"{name}.text", "must be a text.")
+    if strict:
+        raise unsupported(f"{name}.type", f"rdchat reads texts and images only, and this is {kind[:50]!r}.")
+    return "\n".join([_placeholder(kind), *texts])
+
+
+def _placeholder(kind: str) -> str:
+    return f"[{kind.removeprefix('input_').removesuffix('_url')[:50]}]"
+
+
+def _is_file(part: Mapping[str, Any]) -> bool:
+    source = part.get("source")
+    is_source = isinstance(source, dict) and source.get("type") in _FILES
+    return is_source or _MEDIA.fullmatch(str(part.get("type"))) is not None
+
+
+def notes_in(value: Any, name: str) -> Iterator[str]:
+    """Yield the names of the citations in messages: they are not words of these."""
+    for each in value if isinstance(value, list) else ():
+        yield from notes_in(each, name)
+    for key, each in value.items() if isinstance(value, dict) else ():
+        if key in _NOTES and each and "type" in value:
+            yield f"{name}.{key}"
+        elif key not in ("arguments", "input"):
+            yield from notes_in(each, f"{name}.{key}")
+
+
+def is_foreign(part: Any) -> bool:
+    """Return whether a part of an assistant's message is a call or a result of another API, or a sealed thought."""
+    kind = str(part.get("type")) if isinstance(part, dict) else ""
+    return kind == "redacted_thinking" or kind.startswith("server_") or kind.endswith(("_use", "_call", "_result"))
+
+
+def thought_of(content: Any) -> str:
+    """Return the texts of thoughts, as clients send them back in lists and in objects of several forms."""
+    return "\n".join(_texts(content))
+
+
+def is_thought(part: Any) -> bool:
+    """Return whether a part of an assistant's message is a thought."""
+    return isinstance(part, dict) and part.get("type") in ("thinking", "reasoning")
+
+
+def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
+    """Yield the texts in a JSON value, but for those of fields that hold none; a line stands for each file."""
+    match value:
+        case str() if value:
+            yield value
+        case list():
+            for each in value:
+                yield from _texts(each, in_file)
+        case Mapping():
+            if _is_file(value):
+                in_file = True
+                yield _placeholder(str(value.get("type")))
+            # A title stands before its text.
+            for field, each in ({"title": None} | dict(value)).items():
+                # Elsewhere `data` is bytes, as those of a picture or of an encrypted thought.
+                is_bytes = field == "data"
+                if isinstance(each, str) and field not in _TEXTS:
+                    is_address = each.startswith("data:") and _BASE64 in each[:_HEAD]
+                    is_bytes |= is_address or (in_file and _BYTES.fullmatch(field) is not None)
+                is_text = field == "data" and value.get("type") == "text"
+                if is_text or (field not in _NO_TEXT and not is_bytes):
+                    yield from _texts(each, in_file)
 
 
 def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
@@ -150,7 +274,7 @@ def read_message(fields: Fields, *, last: bool) -> ChatMessage:
         fields.ignored += [f"content.{part['type']}" for part in given if is_foreign(part)]
         given = [part for part in given if not is_thought(part) and not is_foreign(part)]
     strict = last and role is not Role.TOOL
-    message = content_of(given, fields.field_name("content"), strict=strict, role=role).as_message(role)
+    message = message_of(role, given, fields.field_name("content"), strict=strict)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
         former = fields.part("function_call")
@@ -187,10 +311,3 @@ def arguments_of(given: object) -> str:
     if isinstance(parsed_json(text), dict):
         return text
     return json.dumps({"unfinished": text}) if text.strip() else "{}"
-
-
-def call_for_client(call: ToolCall, call_id: str, tools: Tools = ()) -> dict[str, Any]:
-    """Return a tool call for clients of OpenAI's chat completions."""
-    if origin_of(call, tools).get("custom"):
-        return {"id": call_id, "type": "custom", "custom": {"name": call.name, "input": input_of(call)}}
-    return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

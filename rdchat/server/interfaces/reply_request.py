@@ -28,9 +28,9 @@ from rdchat.inference.api import (
     reply_seed,
 )
 from rdchat.inference.prompts.template_fitting import short_id
+from rdchat.server.interfaces.chat_messages import SentImage, notes_in
+from rdchat.server.interfaces.client_tools import call_of, for_template
 from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong
-from rdchat.server.interfaces.parts import SentImage, notes_in
-from rdchat.server.interfaces.shapes import call_of, for_template
 
 MAX_TOKENS = 2**31 - 1
 _BEST_TOKEN = 1e-9

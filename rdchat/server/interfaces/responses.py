@@ -14,10 +14,10 @@ from typing import Any
 
 from rdchat.inference.api import MAX_LOG_PROBS, ChatMessage, PrefillProgress, Role, ToolCall
 from rdchat.server.interfaces.chat_completions import log_probs
-from rdchat.server.interfaces.chat_messages import arguments_of, input_of, origin_of, read_message, read_tools
+from rdchat.server.interfaces.chat_messages import arguments_of, message_of, read_message, thought_of
+from rdchat.server.interfaces.client_tools import input_of, origin_of, read_answer, read_shape, read_tools
 from rdchat.server.interfaces.fields import ApiError, Fields, wrong
 from rdchat.server.interfaces.interface import OpenAIInterface, event, finish_of, read_effort
-from rdchat.server.interfaces.parts import content_of, thought_of
 from rdchat.server.interfaces.reply_request import (
     MAX_TOKENS,
     Choice,
@@ -28,7 +28,6 @@ from rdchat.server.interfaces.reply_request import (
     read_common,
     read_thinking,
 )
-from rdchat.server.interfaces.shapes import read_answer, read_shape
 
 # Characters of all items together, as JSON.
 MAX_KEPT = 4 * 2**20
@@ -356,9 +355,7 @@ def _read_item(item: Fields, fields: Fields, *, last: bool) -> ChatMessage | Non
             name = item.read_text("namespace", "") + item.read_text("name", kind.removesuffix("_call"))
             return ChatMessage(Role.ASSISTANT, "", tool_calls=(ToolCall(name, given, item.read_text("call_id")),))
         case _ if kind.endswith("_call_output"):
-            result = content_of(item.raw_value("output", ""), item.field_name("output"), strict=False).as_message(
-                Role.TOOL
-            )
+            result = message_of(Role.TOOL, item.raw_value("output", ""), item.field_name("output"), strict=False)
             return replace(result, tool_call_id=item.read_text("call_id", ""), name=item.read_text("name", ""))
         case "reasoning":
             texts = [thought_of(item.items(name)) for name in ("content", "summary")]

@@ -16,8 +16,8 @@ from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expande
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.server.interfaces.client_tools import call_shape
 from rdchat.server.interfaces.fields import ApiError
-from rdchat.server.interfaces.shapes import call_shape
 from tests.grids import share
 
 ROOT = {"$id": "https://example.com/s.json", "$defs": {"N": {"type": "integer"}}}

@@ -9,8 +9,8 @@ import pytest
 
 from rdchat.errors import PromptTooLongError, TemplateRefusedError
 from rdchat.inference.api import AnswerShape, FinishReason, Role, ShapeKind, ToolCall, reply_seed
+from rdchat.server.interfaces.chat_messages import SentImage
 from rdchat.server.interfaces.fields import ApiError
-from rdchat.server.interfaces.parts import SentImage
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, anthropic_client, streamed

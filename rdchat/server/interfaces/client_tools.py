@@ -1,18 +1,140 @@
-"""Reads the answer format that a client requests, and makes the format of a tool call that it requires."""
+"""The tools of a request, in the forms of all clients, and the format of its answer: that of a required call is one.
+
+The model gets functions. A tool of a `namespace` (as Codex sends those of MCP servers) has both names as one, and a
+`custom` tool, whose calls are plain text (such as Codex's `apply_patch`), has one argument, `input`.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.resources import files
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.plain_data import is_nested_deeper
 from rdchat.inference.api import MAX_NESTED, AnswerShape, ShapeKind, ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, template_schema
-from rdchat.server.interfaces.chat_messages import Tools
-from rdchat.server.interfaces.fields import ApiError, Fields, unsupported, wrong
+from rdchat.server.interfaces.fields import ApiError, Fields, object_of, unsupported, wrong
 
+Tools = Sequence[Mapping[str, Any]]
+"""Tools in OpenAI's form. `strict` and `namespace` stand beside the function, and `custom` where a client has it."""
+_NOTHING = {"type": "object", "properties": {}}
+_INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 _WITHOUT_PARAMETERS = {"type", "properties", "required", "title", "description"}
+
+
+def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
+    """Read OpenAI's `tools`; those that run nowhere here, such as its own web search, count as ignored.
+
+    In `/v1/responses` the fields of a function stand in the tool itself.
+    """
+    return _good_ones(fields, lambda given: _openai_tools(given, fields, ""))
+
+
+def _good_ones(fields: Fields, read: Callable[[Fields], Iterator[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
+    """Read each entry of `tools`. A damaged one counts as ignored, unless none is good."""
+    tools = list[Mapping[str, Any]]()
+    refusals = list[ApiError]()
+    for at, each in enumerate(fields.items("tools")):
+        try:
+            tools += read(fields.inner(each, f"tools[{at}]"))
+        except ApiError as error:
+            refusals.append(error)
+            match each:
+                case {"function": {"name": name}} | {"name": name}:
+                    fields.ignored.append(f"tools.{name}")
+                case _:
+                    fields.ignored.append("tools")
+    if refusals and not tools:
+        raise refusals[0]
+    return tuple(tools)
+
+
+def _openai_tools(given: Fields, fields: Fields, namespace: str) -> Iterator[Mapping[str, Any]]:
+    match given.read_text("type", "function"):
+        case "function":
+            yield _function(given, namespace)
+        case "custom":
+            yield _custom(given, namespace)
+        case "namespace":
+            name = given.read_text("name")
+            description = given.read_text("description", "")
+            inner = _good_ones(given, lambda each: _openai_tools(each, fields, name))
+            if inner:
+                first = inner[0]["function"]
+                first["description"] = "\n".join(filter(None, (description, first["description"])))
+            else:
+                fields.ignored.append("tools.namespace")
+            yield from inner
+        case kind:
+            fields.ignored.append(f"tools.{kind}")
+
+
+def _function(given: Fields, namespace: str) -> Mapping[str, Any]:
+    function = given if given.raw_value("function") is None else given.part("function")
+    if not function.read_text("name"):
+        raise wrong(given.field_name("function"), "must name the function.")
+    return _tool(function, function.raw_value("parameters", _NOTHING), namespace)
+
+
+def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
+    custom = given if given.raw_value("custom") is None else given.part("custom")
+    form = custom.part("format")
+    form.raw_value("type")
+    form = form if form.raw_value("grammar") is None else form.part("grammar")
+    rule = form.read_text("definition", "")
+    tool = _tool(custom, _INPUT, namespace) | {"custom": True}
+    if rule:
+        syntax = form.read_text("syntax", "")
+        tool["function"]["description"] += f"\nThe input has this form ({syntax}):\n{rule}"
+    return tool
+
+
+def _tool(
+    given: Fields, parameters: Any, namespace: str = "", field: str = "parameters", about: str = ""
+) -> dict[str, Any]:
+    function = {
+        "name": namespace + given.read_text("name"),
+        "description": given.read_text("description", "") or about,
+        "parameters": object_of(parameters, given.field_name(field)),
+    }
+    return {"type": "function", "function": function, "strict": given.flag("strict"), "namespace": namespace}
+
+
+def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
+    """Read Anthropic's `tools`. Those that the client runs have schemas of Anthropic; those that only Anthropic runs,
+    such as its web search, count as ignored.
+    """
+    known: dict[str, Any] = json.loads(files(__package__).joinpath("anthropic_tools.json").read_text())
+
+    def read(given: Fields) -> Iterator[Mapping[str, Any]]:
+        kind = given.read_text("type", "custom")
+        own: Mapping[str, Any] = next((known[each] for each in known if kind.startswith(f"{each}_")), {})
+        if not own and kind != "custom":
+            fields.ignored.append(f"tools.{given.read_text('name', '')}")
+            return
+        schema = own["parameters"] if own else given.raw_value("input_schema", {})
+        yield _tool(given, schema, field="input_schema", about=own.get("description", ""))
+
+    return _good_ones(fields, read)
+
+
+def origin_of(call: ToolCall, tools: Tools) -> Mapping[str, Any]:
+    """Return the tool of a call, with `custom` and `namespace`; empty where it is unknown."""
+    return next((tool for tool in tools if tool["function"]["name"] == call.name), {})
+
+
+def input_of(call: ToolCall) -> str:
+    """Return the text that a call of a `custom` tool passes."""
+    given = json.loads(call.arguments).get("input")
+    return given if isinstance(given, str) else call.arguments
+
+
+def call_for_client(call: ToolCall, call_id: str, tools: Tools = ()) -> dict[str, Any]:
+    """Return a tool call for clients of OpenAI's chat completions."""
+    if origin_of(call, tools).get("custom"):
+        return {"id": call_id, "type": "custom", "custom": {"name": call.name, "input": input_of(call)}}
+    return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def read_shape(given: Fields) -> AnswerShape | None:

@@ -1,1 +1,0 @@
-"""`rdchat models`: lists, finds, downloads, verifies and deletes models, and stores the hub's token."""
