@@ -12,9 +12,21 @@ from typing import Any
 
 from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import terminal
 from rdchat.commands.ask_files import Count, add_file_options, blind, read_files, read_images, with_files
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
+from rdchat.commands.terminal import (
+    INTERRUPTED,
+    NAMED,
+    ProgressLine,
+    add_fields,
+    add_hosts,
+    add_model,
+    ctrl_c_calls,
+    engine_address,
+    from_options,
+    load_chosen,
+    print_json,
+    print_warning,
+)
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api import (
     DRAFTERS,
@@ -83,15 +95,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="?", help="the question")
     parser.add_argument("--prompt-file", metavar="FILE", help="read the question from a file; - is standard input")
     add_file_options(parser)
-    terminal.add_model(parser, remote=True)
-    terminal.add_hosts(parser)
+    add_model(parser, remote=True)
+    add_hosts(parser)
     parser.add_argument(
         "--thinking",
         choices=[each.value for each in ThinkingChoice],
         help="whether the model thinks, if it has a switch for it",
     )
     parser.add_argument("--system", default="", metavar="TEXT", help="system prompt")
-    terminal.add_fields(parser, SamplingParams(), _SAMPLING, unset=True)
+    add_fields(parser, SamplingParams(), _SAMPLING, unset=True)
     parser.add_argument(
         "--seed", type=int, help="the same seed gives the same text, on a GPU up to rounding (default: random)"
     )
@@ -120,9 +132,9 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         "--draft-model", metavar="MODEL", help="for draft-model, auto: a smaller model with the same tokenizer"
     )
     group.add_argument(
-        "--drafter", help=f"for drafter-head, auto: {terminal.NAMED} its folder, or mtp (default: the one made for it)"
+        "--drafter", help=f"for drafter-head, auto: {NAMED} its folder, or mtp (default: the one made for it)"
     )
-    terminal.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
+    add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",
         action=argparse.BooleanOptionalAction,
@@ -141,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
     SamplingParams(**sampling)
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
-    draft = terminal.chosen(DraftSettings, args, mode=Mode(args.mode))
+    draft = from_options(DraftSettings, args, mode=Mode(args.mode))
     for mode, drafter in DRAFTERS.items():
         if draft.named(mode) and not draft.mode.uses(drafter.option):
             option = f"--{drafter.option.replace('_', '-')}"
@@ -158,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         answer.cancelled = True
     if args.json:
-        terminal.print_json(answer.report())
+        print_json(answer.report())
     elif not answer.cancelled or answer.end is not None:
         print()
     if args.profile and not args.json and answer.end is not None:
@@ -259,7 +271,7 @@ class _Answer:
                 limit = self.info.context_length
                 longest = self.info.longest_count
                 prompt = with_files(prompt, files, system=system, count=count, limit=limit, longest=longest, args=args)
-        terminal.print_warning(self.info)
+        print_warning(self.info)
         self._report_sampling(self.info.sampling)
         self._print(generate(self._request((*system, ChatMessage(Role.USER, prompt, images=self.images)), args)))
 
@@ -271,7 +283,7 @@ class _Answer:
         from rdchat.inference.preparation import prepare_later  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
-        loaded = terminal.load_chosen(args, progress)
+        loaded = load_chosen(args, progress)
         session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
         auto = self.draft.mode is Mode.AUTO
         named = any(self.draft.named(mode) for mode in DRAFTERS)
@@ -293,7 +305,7 @@ class _Answer:
         from rdchat.inference.engines import ChosenEngine  # noqa: PLC0415  only once the arguments are right
 
         settings = stored_settings()
-        address = terminal.engine_address(args)
+        address = engine_address(args)
         engine = ChosenEngine(lambda: settings.remote_servers, lambda: settings.hosts)
         info = engine.load(address, Dtype(args.dtype), progress.show_stage, args.load_anyway)
         engine.load_drafters(self.draft, progress.show_stage)

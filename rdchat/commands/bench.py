@@ -10,9 +10,21 @@ from typing import Any
 
 from rdchat import machine, paths
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import terminal
 from rdchat.commands.ask_files import read_images
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
+from rdchat.commands.terminal import (
+    INTERRUPTED,
+    ProgressLine,
+    add_hosts,
+    add_model,
+    check_writable,
+    ctrl_c_calls,
+    engine_address,
+    from_options,
+    print_result,
+    print_warning,
+    table,
+    write_errors,
+)
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import (
     EVERYDAY_PROMPTS,
@@ -68,8 +80,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=int, default=3, metavar="T", help="runs of each mode on each prompt (default: 3)"
     )
-    terminal.add_model(parser, dtype=False)
-    terminal.add_hosts(parser)
+    add_model(parser, dtype=False)
+    add_hosts(parser)
     parser.add_argument("--seed", type=int, default=0, help="seed of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
     parser.add_argument(
@@ -167,14 +179,14 @@ def _report(args: argparse.Namespace, result: BenchResult) -> None:
     try:
         if args.csv and result.runs:
             path = Path(args.csv)
-            with terminal.writing(path), path.open("w", encoding="utf-8", newline="") as file:
+            with write_errors(path), path.open("w", encoding="utf-8", newline="") as file:
                 write_csv(file, result)
     finally:
         _show(args, result)
 
 
 def _show(args: argparse.Namespace, result: BenchResult) -> None:
-    terminal.print_result(args, result.as_json(), bench_table(result))
+    print_result(args, result.as_json(), bench_table(result))
     if result.runs and args.picture:
         from rdchat.ui.plots.drawing import save_picture  # noqa: PLC0415  only for pictures
         from rdchat.ui.plots.measured_plots import plots_of  # noqa: PLC0415
@@ -189,7 +201,7 @@ def _check_pictures(names: Sequence[str]) -> None:
         from rdchat.ui.plots.drawing import check_picture_name  # noqa: PLC0415  only for pictures
     for name in names:
         check_picture_name(Path(name))
-        terminal.check_writable(Path(name))
+        check_writable(Path(name))
 
 
 @dataclass(slots=True)
@@ -229,8 +241,8 @@ def _measure(
         ProgressLine(verbose=True) as progress,
     ):
         engine = ChosenEngine(hosts=lambda: stored_settings().hosts)
-        info = engine.load(terminal.engine_address(args), args.dtypes[0], progress.show_stage, args.load_anyway)
-        terminal.print_warning(info)
+        info = engine.load(engine_address(args), args.dtypes[0], progress.show_stage, args.load_anyway)
+        print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
         earlier = (tuple(shared_tokenizers().encode_text(info.path, reply)) for reply in replies)
@@ -264,11 +276,11 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
 
 
 def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[Mode]) -> BenchPlan:
-    cells = terminal.chosen(Sweep, args, modes=tuple(modes)).cells()
+    cells = from_options(Sweep, args, modes=tuple(modes)).cells()
     # Stock mlx-lm sees no images, and rounds are measured again with text alone.
     text = not args.image
     mlx_lm = text and not args.no_mlx_lm
-    return terminal.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=mlx_lm, overhead=text)
+    return from_options(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=mlx_lm, overhead=text)
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
@@ -289,7 +301,7 @@ def _check_files(args: argparse.Namespace) -> None:
             raise RdchatError(f"There is no drafter folder {name}.", "Check the path.")
     for name in (args.csv, args.results):
         if name is not None:
-            terminal.check_writable(Path(name))
+            check_writable(Path(name))
 
 
 def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:

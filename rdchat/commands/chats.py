@@ -22,8 +22,7 @@ from rdchat.chat.transfer.backups import BackupFacts, Restored, back_up, carry_o
 from rdchat.chat.transfer.chat_import import ImportReport, Progress
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.transfer_process import TransferProcess
-from rdchat.commands import terminal
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, print_result, table
 from rdchat.errors import InvalidSettingError, one_line
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.plain_data import from_plain
@@ -61,7 +60,7 @@ def import_chats(args: argparse.Namespace) -> int:
         with ctrl_c_calls(job.cancel):
             report = job.result(lambda: None)
     counts = {"chats": len(report.chats), "messages": report.messages, "complete": report.is_complete}
-    terminal.print_result(args, counts | asdict(report), map(one_line, _report_lines(report)))
+    print_result(args, counts | asdict(report), map(one_line, _report_lines(report)))
     return INTERRUPTED if report.cancelled else 0 if report.is_complete else 1
 
 
@@ -109,7 +108,7 @@ def restore(args: argparse.Namespace) -> int:
         decide(data)
         former = asdict(carry_out(data, database, settings) or Restored())
     lines = [f"The former file is kept as {path}" for path in (former["database"], former["settings"]) if path]
-    terminal.print_result(args, former, map(one_line, [f"Restored {source}.", *lines]))
+    print_result(args, former, map(one_line, [f"Restored {source}.", *lines]))
     return 0
 
 
@@ -127,7 +126,7 @@ def list_chats(args: argparse.Namespace) -> int:
         (str(chat["id"]), chat["title"], counted(chat["messages"], "message"), _date(chat["updated_at"]))
         for chat in chats
     ]
-    terminal.print_result(args, {"chats": chats}, table(rows))
+    print_result(args, {"chats": chats}, table(rows))
     return 0
 
 
@@ -198,7 +197,7 @@ def backup(args: argparse.Namespace) -> int:
     with ProgressLine() as line:
         facts = from_plain(BackupFacts(), back_up(_report_job(line), *files))[0]
     what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {size_text(facts.bytes)}"
-    terminal.print_result(args, asdict(facts), one_line(f"{what}: {facts.path}"))
+    print_result(args, asdict(facts), one_line(f"{what}: {facts.path}"))
     return 0
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from rdchat import __version__, host, machine, paths
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import terminal
+from rdchat.commands.terminal import print_result
 from rdchat.errors import one_line
 from rdchat.services.models.draft_advice import Drafts, draft_advice, draft_models
 from rdchat.wording import size_text
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     facts = gather()
     advice = advise(facts)
     report = {**facts.report, "advice": [asdict(item) for item in advice]}
-    terminal.print_result(args, report, as_text(facts.report, advice))
+    print_result(args, report, as_text(facts.report, advice))
     return 0
 
 

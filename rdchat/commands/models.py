@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import terminal
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed, ctrl_c_calls, table
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed, ctrl_c_calls, print_result, table
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError, one_line
 from rdchat.hub.cache_layout import repository_of, snapshot_of
 from rdchat.hub.deleting import NoTrashError
@@ -75,7 +74,7 @@ def list_models(args: argparse.Namespace) -> int:
             model["name"] = model["path"]
     if not models and not args.json:
         print("No models yet. `rdchat models install-default` downloads the default one.", file=sys.stderr)
-    terminal.print_result(args, {"models": models}, table([_row(model) for model in models]))
+    print_result(args, {"models": models}, table([_row(model) for model in models]))
     return 0
 
 
@@ -141,7 +140,7 @@ def check_pair(args: argparse.Namespace) -> int:
     from rdchat.inference.models import vocabularies  # noqa: PLC0415  slow to import
 
     verdict = vocabularies.check_pair(args.target, args.draft)
-    terminal.print_result(args, {**asdict(verdict), "compatible": verdict.compatible}, str(verdict))
+    print_result(args, {**asdict(verdict), "compatible": verdict.compatible}, str(verdict))
     return 0 if verdict.compatible else 1
 
 
@@ -163,7 +162,7 @@ def verify(args: argparse.Namespace) -> int:
     if verdict.hub_problem and not args.json:
         print(f"{verdict.hub_problem} Missing files cannot be detected.", file=sys.stderr)
     report = {**asdict(verdict), "whole": verdict.is_intact}
-    terminal.print_result(args, report, _verdict_lines(verdict))
+    print_result(args, report, _verdict_lines(verdict))
     return 0 if verdict.is_intact else 1
 
 
@@ -204,7 +203,7 @@ def delete(args: argparse.Namespace) -> int:
         question.delete_model(_move_to_trash)
     result = f"{args.model} is deleted." if question.for_good else f"{args.model} is in the Trash."
     result += f" Its vision stays; `rdchat models delete {tower.model.name}` deletes it." if tower else ""
-    terminal.print_result(args, {"model": args.model, "restorable": not question.for_good}, result)
+    print_result(args, {"model": args.model, "restorable": not question.for_good}, result)
     return 0
 
 
@@ -252,7 +251,7 @@ def search(args: argparse.Namespace) -> int:
         for model in results
     ]
     models = [{name: getattr(model, name) for name in _PRINTED} for model in results]
-    terminal.print_result(args, {"models": models}, table(rows))
+    print_result(args, {"models": models}, table(rows))
     return 0
 
 
@@ -264,7 +263,7 @@ def suggested(args: argparse.Namespace) -> int:
         size = size_text(each.weight_bytes + each.drafter.weight_bytes)
         pair = each.repository, size, f"with {own.repository}", own.kind, each.licence
         rows.append((f"{each.memory_gb} GB", *pair, "for images" if each.sees else ""))
-    terminal.print_result(args, {"models": stored_suggestions()}, table(rows))
+    print_result(args, {"models": stored_suggestions()}, table(rows))
     return 0
 
 
@@ -298,7 +297,7 @@ def download(args: argparse.Namespace) -> int:
     report = {name: getattr(ended, name) for name in ("repository", "revision", "commit", "folder")}
     report |= {"drafter": drafter.repository if drafter is not None else ""}
     report |= {"bytes": ended.total_bytes, "fetched_bytes": ended.fetched_bytes, "files_left_out": ended.left_out}
-    terminal.print_result(args, report, ended.folder)
+    print_result(args, report, ended.folder)
     return 0
 
 
@@ -421,5 +420,5 @@ def mtp(args: argparse.Namespace, part: ModelPart = ModelPart.MTP) -> int:
     if part is ModelPart.MTP:
         inspect_drafter(Path(ended.folder))
     report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
-    terminal.print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
+    print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
     return 0

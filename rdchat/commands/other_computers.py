@@ -1,15 +1,20 @@
-"""`rdchat models remote`, `add-remote` and `remove-remote`: servers whose models can be used from here."""
+"""`rdchat models remote`, `add-remote` and `remove-remote`, and `rdchat cluster`: other computers with models.
+
+Servers answer for their models; Macs of a cluster run a model together with this one.
+"""
 
 import argparse
 import getpass
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from rdchat.chat.settings import stored_settings
-from rdchat.commands import terminal
-from rdchat.commands.terminal import table
+from rdchat.commands.terminal import change_list, print_result, table
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import remote_address
+from rdchat.inference.rank_processes.hosts import found_host
+from rdchat.inference.rank_processes.processes import checked, facts_text
 from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
 
 
@@ -27,7 +32,7 @@ def list_remote(args: argparse.Namespace) -> int:
         rows += [(each, address) for each in models] or [(name, address, state.problem)]
     if not rows and not args.json:
         print("No remote servers yet. `rdchat models add-remote NAME ADDRESS` adds one.", file=sys.stderr)
-    terminal.print_result(args, {"servers": listed}, table([(*row, "")[:3] for row in rows]))
+    print_result(args, {"servers": listed}, table([(*row, "")[:3] for row in rows]))
     return int(any(each["problem"] for each in listed))
 
 
@@ -60,18 +65,18 @@ def add_remote(args: argparse.Namespace) -> int:
         raise InvalidSettingError(error.message, hint) from error
     if key and key != key_of(server):
         store_key(server, key, until_quit=False)
-    terminal.change_list("remote_servers", lambda servers: (*servers, server))
+    change_list("remote_servers", lambda servers: (*servers, server))
     names = [remote_address(server.name, each.name) for each in models]
-    terminal.print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
+    print_result(args, {"name": server.name, "models": names}, [f"{server.name} is added.", *names])
     return 0
 
 
 def remove_remote(args: argparse.Namespace) -> int:
     """Forget a server and its key."""
     server = find_server(stored_settings().remote_servers, args.name)
-    terminal.change_list("remote_servers", lambda servers: [each for each in servers if each.name != server.name])
+    change_list("remote_servers", lambda servers: [each for each in servers if each.name != server.name])
     store_key(server, "")
-    terminal.print_result(args, {"name": server.name}, f"{server.name} and its key are removed.")
+    print_result(args, {"name": server.name}, f"{server.name} and its key are removed.")
     return 0
 
 
@@ -81,3 +86,46 @@ def _read_key(args: argparse.Namespace, server: RemoteServer) -> str:
     if sys.stdin is not None and sys.stdin.isatty():
         return getpass.getpass(f"Key of {server.host} (it is not shown; empty for none): ").strip()
     return ""
+
+
+def add_add_host(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `add`."""
+    parser.description = (
+        "That Mac needs rdchat of the same version, and ssh without a password (System Settings > General > Sharing > "
+        "Remote Login). A model's numbers go between the Macs unencrypted, so only private addresses are used."
+    )
+    parser.add_argument("--address", metavar="IP", help="its IPv4 address in the ring, such as that of a cable")
+
+
+def add_host(args: argparse.Namespace) -> int:
+    """Add a Mac, or change its address."""
+    host = found_host(args.host, args.address)
+    change_list("hosts", lambda hosts: [*(each for each in hosts if each.ssh != host.ssh), host])
+    text = f"{host.ssh} is added with the address {host.ips[0]}. `rdchat cluster check` tries it."
+    print_result(args, asdict(host), text)
+    return 0
+
+
+def list_hosts(args: argparse.Namespace) -> int:
+    """List the Macs, in MLX's format of host files."""
+    hosts = stored_settings().hosts
+    if not hosts and not args.json:
+        print("No Macs yet. `rdchat cluster add HOST` adds one.", file=sys.stderr)
+    print_result(args, [asdict(host) for host in hosts], table([(host.ssh, *host.ips) for host in hosts]))
+    return 0
+
+
+def check_hosts(args: argparse.Namespace) -> int:
+    """Try each Mac together with this one; the exit status is 1 if one cannot be used."""
+    results = [{"ssh": host.ssh} | checked(host) for host in stored_settings().hosts]
+    print_result(args, results, [f"{each['ssh']}: {facts_text(each)}" for each in results])
+    return int(any("problem" in each for each in results))
+
+
+def remove_host(args: argparse.Namespace) -> int:
+    """Forget a Mac."""
+    if args.host not in {host.ssh for host in stored_settings().hosts}:
+        raise InvalidSettingError(f"There is no {args.host} in the list.", "`rdchat cluster list` has the names.")
+    change_list("hosts", lambda hosts: [host for host in hosts if host.ssh != args.host])
+    print_result(args, {"ssh": args.host}, f"{args.host} is removed.")
+    return 0

@@ -10,8 +10,8 @@ from time import monotonic
 from typing import Any
 
 from rdchat import machine
-from rdchat.commands import doctor, terminal
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
+from rdchat.commands import doctor
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, check_writable, ctrl_c_calls, write_errors
 from rdchat.errors import RdchatError
 from rdchat.inference.api import LoadProgress, require
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure and write the file; the exit status is 0, or 130 after Ctrl-C, which writes the results so far."""
     require(args.minutes >= _MIN_MINUTES, "minutes", args.minutes, f"at least {_MIN_MINUTES}")
     out = Path(args.out).expanduser()
-    terminal.check_writable(out)
+    check_writable(out)
     report = _Report(args, monotonic() + args.minutes * 60)
     # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
     with (
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         machine.keep_awake(),
     ):
         report.measure(progress)
-    with terminal.writing(out), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+    with write_errors(out), zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("report.json", json.dumps(report.facts, indent=1, ensure_ascii=False))
     out.chmod(0o600)
     print(f"Written: {out}. It has no chats, names or paths; open report.json in it to see its content.")

@@ -10,8 +10,7 @@ from PySide6.QtCore import QCoreApplication, QObject, Qt
 
 from rdchat import machine
 from rdchat.chat.settings import Settings, stored_settings
-from rdchat.commands import terminal
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, add_hosts, add_model, engine_address, print_warning
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import Dtype, Engine, LoadProgress, ModelCard, ModelInfo, remote_model
 from rdchat.inference.remote.server_list import DEFAULT_PORT
@@ -37,8 +36,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="address to listen on; only 127.0.0.1, the default, keeps other machines out",
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one (default: %(default)s)")
-    terminal.add_model(parser)
-    terminal.add_hosts(parser)
+    add_model(parser)
+    add_hosts(parser)
     parser.add_argument(
         "--load-models", action="store_true", help="let a request name another installed model, and load it"
     )
@@ -86,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         serving = _Serving(settings, f"The key is in {key.location}.", Dtype(args.dtype), progress)
         signals = QuitSignals()
         signals.quit_requested.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
-        serving.load_and_listen(terminal.engine_address(args), args.load_anyway)
+        serving.load_and_listen(engine_address(args), args.load_anyway)
         qt.exec()
         ended = serving.stop_serving()
         signals.release()
@@ -123,7 +122,7 @@ class _Serving(QObject):
             # A client's request loaded another model.
             return
         self._progress.erase()
-        terminal.print_warning(info)
+        print_warning(info)
         try:
             self._server.listen()
         except RdchatError as error:

@@ -202,7 +202,7 @@ def add_fields(
         parser.add_argument(option, type=type(value), default=default, metavar=metavar, help=text)
 
 
-def chosen[D: DataclassInstance](kind: type[D], args: argparse.Namespace, **more: Any) -> D:
+def from_options[D: DataclassInstance](kind: type[D], args: argparse.Namespace, **more: Any) -> D:
     """Return a dataclass filled from the options with the names of its fields, and `more`."""
     names = {field.name for field in fields(kind)} & vars(args).keys()
     return kind(**{name: getattr(args, name) for name in names} | more)
@@ -249,7 +249,7 @@ def print_result(args: argparse.Namespace, report: Any, text: str | Iterable[str
             print(line)
 
 
-def writing(path: Path) -> AbstractContextManager[None]:
+def write_errors(path: Path) -> AbstractContextManager[None]:
     """Raise StorageError if a file cannot be written in the block."""
     return file_errors(f"The file {path} cannot be written", "Choose another path.")
 
@@ -257,7 +257,7 @@ def writing(path: Path) -> AbstractContextManager[None]:
 def check_writable(path: Path) -> None:
     """Check before long work that a file can be written; creates none."""
     existed = path.exists()
-    with writing(path):
+    with write_errors(path):
         path.open("ab").close()
         if not existed:
             path.unlink()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rdchat import paths
 from rdchat.chat.reply_tokens import answered_questions
-from rdchat.commands import terminal
-from rdchat.commands.terminal import ProgressLine
+from rdchat.commands.terminal import ProgressLine, add_model, from_options, load_chosen, print_warning
 from rdchat.inference.api import DEFAULT_TOKENS, TrainingProgress, read_prompts
 from rdchat.wording import size_text, time_left
 
@@ -27,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "The model answers questions, and a small network learns to guess its words. It takes hours. Ctrl-C ends it, "
         "and --resume continues."
     )
-    terminal.add_model(parser)
+    add_model(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument(
         "--tokens",
@@ -52,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     from rdchat.machine import keep_awake  # noqa: PLC0415
 
     with ProgressLine() as progress:
-        model = terminal.load_chosen(args, progress)
-    terminal.print_warning(model.info)
+        model = load_chosen(args, progress)
+    print_warning(model.info)
     plan = make_plan(model, settings, args.resume)
     print(_budget(plan, args.resume), file=sys.stderr)
     try:
@@ -77,7 +76,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
     from rdchat.inference.training.training_plan import Recipe, TrainingSettings  # noqa: PLC0415  MLX
 
-    recipe = terminal.chosen(Recipe, args)
+    recipe = from_options(Recipe, args)
     out = paths.expanded(args.out, "--out").absolute()
     # This checks the numbers before files are read.
     settings = TrainingSettings(out, args.tokens, args.seed, recipe=recipe, anyway=args.load_anyway)

@@ -8,7 +8,7 @@ import pytest
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.cli import main
-from rdchat.commands import cluster
+from rdchat.commands import other_computers
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.inference.rank_processes.processes import facts_text
@@ -58,7 +58,7 @@ def test_a_check_reports_each_mac(
             return {"problem": "ssh cannot reach attic.local: Permission denied."}
         return FACTS
 
-    monkeypatch.setattr(cluster, "checked", check)
+    monkeypatch.setattr(other_computers, "checked", check)
     main(["cluster", "add", "attic.local", "--address", "10.0.0.2"])
     capsys.readouterr()
     assert main(["cluster", "check"]) == 1
