@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from rdchat.hub.downloads import downloads_child
+from rdchat.hub.downloads.download_process import main as serve_downloads
 from rdchat.hub.known_files import RepositoryFiles
 
 
 def main() -> int:
     """Serve the app's requests until it ends; return the exit status."""
-    return downloads_child.main(_make_drafter)
+    return serve_downloads(_make_drafter)
 
 
 def _make_drafter(files: RepositoryFiles, folder: Path) -> Path:

@@ -27,7 +27,6 @@ from rdchat.wording import size_text
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
-MakeDrafter = Callable[[RepositoryFiles, Path], Path]
 
 
 def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
@@ -122,7 +121,7 @@ class RepositoryDownload:
     endpoint: Endpoint
     limits: DownloadLimits
     running: RunningDownload
-    make_drafter: MakeDrafter
+    make_drafter: Callable[[RepositoryFiles, Path], Path]
 
     async def fetch_repository(self) -> Path:
         """Download, and return the complete and checked snapshot, or the folder of the drafter that was made.

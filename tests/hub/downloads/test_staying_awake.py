@@ -8,9 +8,8 @@ from dataclasses import asdict
 
 import pytest
 
-from rdchat.hub.downloads import downloads_child
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.downloads_child import DownloadQueue
+from rdchat.hub.downloads.download_process import DownloadQueue
 from rdchat.inference.library.original_source import make_part
 from rdchat.work.job import Job
 from tests.hub.downloads.downloading import LIMITS, NAME, small_files
@@ -26,7 +25,7 @@ def test_the_machine_is_kept_awake_until_the_download_ends(hub: HubServer, monke
         yield
         awake.append("let go")
 
-    monkeypatch.setattr(downloads_child, "keep_awake", kept_awake)
+    monkeypatch.setattr("rdchat.hub.downloads.download_process.keep_awake", kept_awake)
     hub.add(NAME, small_files())
     record = json.loads(json.dumps(asdict(Download(NAME))))  # as it crosses to the child
     call = DownloadQueue(make_part).download(Job(), record=record, limits=asdict(LIMITS), token=None, paused=False)

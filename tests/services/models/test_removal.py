@@ -17,8 +17,8 @@ from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.download_process import DownloadQueue
 from rdchat.hub.downloads.download_record import write_record
-from rdchat.hub.downloads.downloads_child import DownloadQueue
 from rdchat.hub.endpoint import HubError
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api import ModelCard
