@@ -42,8 +42,7 @@ _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 def macos_version() -> str:
     """Return the version of macOS, such as 26.2; empty elsewhere. `platform` says 16 for 26 in some Pythons."""
-    own = attempt(_read_version, "The version of macOS cannot be read") if MACOS else ""
-    return own or platform.mac_ver()[0]
+    return ask_macos(_read_version, "The version of macOS cannot be read") or platform.mac_ver()[0]
 
 
 def _read_version() -> str:
@@ -210,8 +209,10 @@ def runtime_folder() -> Path:
     return Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
 
 
-def attempt[Result](action: Callable[[], Result], trouble: str) -> Result | None:
-    """Return what a call to the system returns; None, and `trouble` in the log, where it fails."""
+def ask_macos[Result](action: Callable[[], Result], trouble: str) -> Result | None:
+    """Return what a call to macOS returns; None on other systems, and, with `trouble` in the log, where it fails."""
+    if not MACOS:
+        return None
     try:
         return action()
     # Foreign code may raise anything.

@@ -27,8 +27,8 @@ def name_app(name: str) -> None:
 
     The Dock shows the name of the bundle. Not yet tried on a Mac.
     """
-    if host.MACOS and not host.in_bundle():
-        host.attempt(lambda: _name_bundle(name), "The menu bar may say Python")
+    if not host.in_bundle():
+        host.ask_macos(lambda: _name_bundle(name), "The menu bar may say Python")
 
 
 def _name_bundle(name: str) -> None:
@@ -46,9 +46,8 @@ def show_over_programs(view: int, show: Callable[[], object]) -> bool:
         view: Qt's id of the window, the address of its NSView.
         show: Shows the window.
     """
-    return host.MACOS and bool(
-        host.attempt(lambda: _show_panel(view, show), "The app's other windows may come to the front too")
-    )
+    trouble = "The app's other windows may come to the front too"
+    return bool(host.ask_macos(lambda: _show_panel(view, show), trouble))
 
 
 def _show_panel(view: int, show: Callable[[], object]) -> bool:
@@ -73,7 +72,7 @@ def convert_to_tiff(image: Path, tiff: Path) -> bool:
     A PNG would take longer, as it is compressed. Not yet tried on a Mac.
     """
     command = ["/usr/bin/sips", "-s", "format", "tiff", str(image.absolute()), "--out", str(tiff)]
-    return host.MACOS and bool(host.attempt(lambda: _writes(command, tiff, _SIPS_S), "An image could not be converted"))
+    return bool(host.ask_macos(lambda: _writes(command, tiff, _SIPS_S), "An image could not be converted"))
 
 
 def _writes(command: list[str], file: Path, timeout_s: float | None) -> bool:
@@ -90,7 +89,7 @@ def screenshot() -> bytes:
     Raises:
         RdchatError: If macOS does not let rdchat see the screen.
     """
-    if not host.attempt(_may_see_screen, "Whether rdchat may see the screen is not known"):
+    if not host.ask_macos(_may_see_screen, "Whether rdchat may see the screen is not known"):
         raise RdchatError("macOS does not let rdchat see the screen.", _SCREEN_RECORDING)
     with tempfile.TemporaryDirectory(prefix="rdchat-image-") as folder:
         png = Path(folder) / "screenshot.png"
@@ -117,13 +116,13 @@ def pasteboard_image(*, is_dragged: bool) -> bytes:
         kind = board.availableTypeFromArray_(_IMAGE_TYPES)
         return bytes(board.dataForType_(kind)) if kind else b""
 
-    return (host.attempt(read, "An image could not be pasted") or b"") if host.MACOS else b""
+    return host.ask_macos(read, "An image could not be pasted") or b""
 
 
 def is_file_promised() -> bool:
     """Return whether a program drags a file that it writes only after the drop; macOS only. Not yet tried on a Mac."""
     find = lambda: _dragged().availableTypeFromArray_(_PROMISES)  # noqa: E731
-    return host.MACOS and bool(host.attempt(find, "What is dragged is not known"))
+    return bool(host.ask_macos(find, "What is dragged is not known"))
 
 
 def _dragged() -> Any:

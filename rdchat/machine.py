@@ -124,7 +124,7 @@ def _process_info(selector: str) -> int:
     def read() -> int:
         return int(getattr(host.foundation().NSProcessInfo.processInfo(), selector)())
 
-    return (host.attempt(read, f"{selector} cannot be read") or 0) if host.MACOS else 0
+    return host.ask_macos(read, f"{selector} cannot be read") or 0
 
 
 def physical_footprint(pid: int) -> int:
@@ -132,7 +132,7 @@ def physical_footprint(pid: int) -> int:
 
     Not yet tried on a Mac.
     """
-    return (host.attempt(lambda: _read_footprint(pid), "A process's memory cannot be read") or 0) if host.MACOS else 0
+    return host.ask_macos(lambda: _read_footprint(pid), "A process's memory cannot be read") or 0
 
 
 def _read_footprint(pid: int) -> int:
@@ -163,12 +163,12 @@ def keep_awake() -> Iterator[None]:
     Errors are logged only: the work matters more than staying awake.
     """
     trouble = "Sleep could not be held off, or not be allowed again"
-    end_activity = host.attempt(_begin_activity, trouble) if host.MACOS else None
+    end_activity = host.ask_macos(_begin_activity, trouble)
     try:
         yield
     finally:
         if end_activity is not None:
-            host.attempt(end_activity, trouble)
+            host.ask_macos(end_activity, trouble)
 
 
 def _begin_activity() -> Callable[[], None]:

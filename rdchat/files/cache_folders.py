@@ -63,7 +63,7 @@ def _exclude_from_backups(folder: Path) -> None:
         value = plistlib.dumps("com.apple.backupd", fmt=plistlib.FMT_BINARY)
         name = b"com.apple.metadata:com_apple_backup_excludeItem"
         arguments = os.fsencode(folder), name, value, ctypes.c_size_t(len(value)), ctypes.c_uint32(0), ctypes.c_int(0)
-        host.attempt(lambda: ctypes.CDLL(None).setxattr(*arguments), "A folder of caches may be in backups")
+        host.ask_macos(lambda: ctypes.CDLL(None).setxattr(*arguments), "A folder of caches may be in backups")
 
 
 def remove_folder(folder: Path) -> None:
