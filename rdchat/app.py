@@ -296,24 +296,16 @@ def make_engine() -> Engine:
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
     """Make the app while the store is opened; None if the person gave up."""
-    while (store := open_store()) is not None:
-        app = App(qt, store, settings, make_engine)
+    while True:
+        app = None
         try:
+            store = ConversationStore(paths.database_path(), wait=False)
+            app = App(qt, store, settings, make_engine)
             store.wait_until_open()
             return app
         except StorageError as error:
-            app.end_app()
-            if not _retry(error):
-                break
-    return None
-
-
-def open_store() -> ConversationStore | None:
-    """Start to open the store, and offer to try again if that fails; None if the person gives up."""
-    while True:
-        try:
-            return ConversationStore(paths.database_path(), wait=False)
-        except StorageError as error:
+            if app is not None:
+                app.end_app()
             if not _retry(error):
                 return None
 

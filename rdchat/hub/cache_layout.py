@@ -205,12 +205,12 @@ def snapshot_of(name: str, revision: str = "main") -> Path | None:
 
 def downloaded_repositories() -> tuple[str, ...]:
     """Return the hub ids whose main snapshot has weights; other tools may download only configurations."""
-    return tuple(each.name for each in cached_repositories() if _has_weights(snapshot_of(each.name)))
-
-
-def _has_weights(snapshot: Path | None) -> bool:
-    entries = readable_entries(snapshot) if snapshot else ()
-    return any(path.suffix.lower() == ".safetensors" and path.is_file() for path in entries)
+    names = []
+    for name in (each.name for each in cached_repositories()):
+        entries = readable_entries(snapshot) if (snapshot := snapshot_of(name)) else ()
+        if any(path.suffix.lower() == ".safetensors" and path.is_file() for path in entries):
+            names.append(name)
+    return tuple(names)
 
 
 def folders_in(parent: Path) -> list[Path]:

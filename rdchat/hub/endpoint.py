@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -63,23 +63,16 @@ class TokenSource(StrEnum):
     THIS_RUN = "this run"
 
 
+@dataclass(frozen=True, slots=True)
 class Token:
-    """A token that no log, message or traceback shows."""
+    """A token, whose text no log, message or traceback shows."""
 
-    __slots__ = ("_text", "source")
+    text: str = field(repr=False)
+    source: TokenSource = TokenSource.THIS_RUN
 
-    def __init__(self, text: str, source: TokenSource = TokenSource.THIS_RUN) -> None:
-        if not _TOKEN.fullmatch(text):
+    def __post_init__(self) -> None:
+        if not _TOKEN.fullmatch(self.text):
             raise InvalidSettingError("This is not a token: it contains spaces or other characters.", "Copy it again.")
-        self._text = text
-        self.source = source
-
-    def __repr__(self) -> str:
-        return "Token(...)"
-
-    def reveal(self) -> str:
-        """Return the token's text, for a request's header."""
-        return self._text
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +113,7 @@ class Endpoint:
 
     def header_for(self, url: str) -> dict[str, str]:
         """Return the header with the token for an address; empty for hosts other than the hub's."""
-        return {"Authorization": f"Bearer {self.token.reveal()}"} if self.token and self.owns(url) else {}
+        return {"Authorization": f"Bearer {self.token.text}"} if self.token and self.owns(url) else {}
 
     def owns(self, url: str) -> bool:
         """Return whether an address has this hub's scheme, host and port."""
@@ -216,8 +209,8 @@ class Tokens:
         """Store a token for a hub's host; True if the keychain has it, False if it is kept until the app quits."""
         name = endpoint.token_key
         with self._asking:
-            stored = ask_keychain(_SERVICE, "set_password", name, token.reveal()) is not FAILED
-            self._known[name] = Token(token.reveal(), TokenSource.KEYCHAIN if stored else TokenSource.THIS_RUN)
+            stored = ask_keychain(_SERVICE, "set_password", name, token.text) is not FAILED
+            self._known[name] = Token(token.text, TokenSource.KEYCHAIN if stored else TokenSource.THIS_RUN)
         return stored
 
     def forget_token(self, endpoint: Endpoint) -> bool:

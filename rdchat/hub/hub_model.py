@@ -94,6 +94,7 @@ def parse_model(name: str, answer: dict[str, Any]) -> HubModel:
     tags = answer["tags"] if isinstance(answer.get("tags"), list) else []
     licences = [tag for tag in tags if isinstance(tag, str) and tag.startswith("license:")]
     family = config.get("model_type")
+    packing = config.get("quantization_config")
     originals = {tag.removeprefix(_QUANTIZED) for tag in tags if isinstance(tag, str) and tag.startswith(_QUANTIZED)}
     counts = _tensor_counts(answer.get("safetensors"))
     weight_bytes = sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items())
@@ -107,7 +108,7 @@ def parse_model(name: str, answer: dict[str, Any]) -> HubModel:
         licence=licences[0].removeprefix("license:")[:60] if licences else "",
         family=family[:60] if isinstance(family, str) else "",
         quantization=_quantization(config, name),
-        packed=_packed(config),
+        packed=unpackable(str(family), packing) if isinstance(packing, dict) and "quant_method" in packing else "",
         weight_bytes=min(_MAX, weight_bytes) if counts else None,
         float_bits=32 if is_float32 else 16,
         quantized_from=next((name for name in originals if len(originals) == 1 and is_repository(name)), ""),
@@ -125,13 +126,6 @@ def _day(value: Any) -> str:
         return date.fromisoformat(value[:10]).isoformat() if isinstance(value, str) else ""
     except ValueError:
         return ""
-
-
-def _packed(config: dict[str, Any]) -> str:
-    settings = config.get("quantization_config")
-    if not isinstance(settings, dict) or "quant_method" not in settings:
-        return ""
-    return unpackable(str(config.get("model_type")), settings)
 
 
 def _quantization(config: dict[str, Any], name: str) -> str:

@@ -197,10 +197,6 @@ class RepositoryFiles:
         """Repository, revision and drafter: what tells downloads apart."""
         return self.repository, self.revision, self.drafter
 
-    def is_of(self, revision: str, drafter: str) -> bool:
-        """Return whether these are the files of this revision, or for this drafter."""
-        return revision in {self.revision, self.commit} and drafter == self.drafter
-
     @property
     def contents(self) -> list[HubFile]:
         """Each content once, under its first name."""
@@ -260,7 +256,7 @@ def chosen_files(files: Iterable[HubFile], packed: str = "") -> tuple[tuple[HubF
         HubError: If there is nothing to download, its weights cannot be unpacked, or a file is too large for its kind.
     """
     listed = list(files)
-    known = [file for file in listed if is_safe_name(file.name) and _is_known(file.name) and not _is_long(file)]
+    known = [file for file in listed if is_safe_name(file.name) and _is_known(file)]
     weights = [file for file in known if file.name.endswith(".safetensors")]
     models = [file for file in weights if _MODEL_WEIGHTS.fullmatch(file.name)]
     left_out = {file.name for file in weights} - {file.name for file in models} if models else set()
@@ -281,14 +277,13 @@ def chosen_files(files: Iterable[HubFile], packed: str = "") -> tuple[tuple[HubF
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
 
 
-def _is_known(name: str) -> bool:
+def _is_known(file: HubFile) -> bool:
+    name = file.name
     if name.startswith(TEMPLATES):
         return name.endswith(".jinja")
     if _CODE.search(name):
         return False
-    return name.endswith((".safetensors", ".json", ".tiktoken")) or name in TOKENIZER_FILES or is_document(name)
-
-
-def _is_long(file: HubFile) -> bool:
-    """Return whether a document is too long for anybody to read."""
-    return is_document(file.name) and file.size > _MAX_DOCUMENT_BYTES
+    # Nobody reads a longer document.
+    if is_document(name):
+        return file.size <= _MAX_DOCUMENT_BYTES
+    return name.endswith((".safetensors", ".json", ".tiktoken")) or name in TOKENIZER_FILES

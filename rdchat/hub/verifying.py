@@ -1,6 +1,6 @@
 """Compares a model's files with the hub's checksums."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from rdchat.errors import ModelError, NetworkError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.endpoint import HubError
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import HubFile, chosen_files, is_document
+from rdchat.hub.known_files import checksum, chosen_files, is_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,16 @@ def verify_cached(repository: CachedRepository, commit: str, api: HubApi, on_byt
     present = _names(snapshot)
     astray = tuple(name for name in present if (snapshot / name).is_symlink() and name not in blobs)
     try:
-        listed = api.look_at(repository.name, commit).files
+        digests = {file.name: file.digest for file in api.look_at(repository.name, commit).files}
         expected = {file.name for file in api.files(repository.name, commit).files}
         problem = ""
     except NetworkError as error:
-        listed = tuple(HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items())
+        digests = blobs
         expected = set()
         problem = error.message
     missing = tuple(sorted(name for name in expected - set(present) if not is_document(name)))
     verdict = Verdict(repository.name, commit, missing=missing, astray=astray, hub_problem=problem)
-    return _compared(verdict, snapshot, listed, on_bytes)
+    return _compared(verdict, snapshot, digests, on_bytes)
 
 
 def verify_folder(name: str, folder: Path, api: HubApi, on_bytes: Callable[[int], None]) -> Verdict:
@@ -102,7 +102,7 @@ def verify_folder(name: str, folder: Path, api: HubApi, on_bytes: Callable[[int]
         # The newest version has nothing that rdchat would download.
         weights = set()
     verdict = Verdict(name, newest.commit, missing=tuple(sorted(weights - set(present))), in_cache=False)
-    return _compared(verdict, folder, newest.files, on_bytes)
+    return _compared(verdict, folder, {file.name: file.digest for file in newest.files}, on_bytes)
 
 
 def _names(folder: Path) -> list[str]:
@@ -110,26 +110,18 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
-def _compared(verdict: Verdict, folder: Path, listed: Sequence[HubFile], on_bytes: Callable[[int], None]) -> Verdict:
-    """Compare the files on disk with those listed by the hub, and add the result to a verdict."""
-    at_hub = {file.name: file for file in listed}
+def _compared(verdict: Verdict, folder: Path, digests: Mapping[str, str], on_bytes: Callable[[int], None]) -> Verdict:
+    """Compare the files on disk with the hub's checksums, by name, and add the result to a verdict."""
     intact = []
     damaged = []
     unknown = []
     for name in _names(folder):
         if name in verdict.astray:
             continue
-        if name not in at_hub:
+        if name not in digests:
             unknown.append(name)
-        elif at_hub[name].is_at(folder / name, on_bytes):
+        elif checksum(folder / name, len(digests[name]), on_bytes) == digests[name]:
             intact.append(name)
         elif not is_document(name):
             damaged.append(name)
     return replace(verdict, intact=tuple(intact), damaged=tuple(damaged), unknown=tuple(unknown))
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1

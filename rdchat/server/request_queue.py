@@ -154,7 +154,7 @@ class RequestQueue:
         """
         if self._closed:
             raise _closing()
-        if self._jobs() and len(self._waiting) >= self._settings.queue_length:
+        if self._jobs() and len(self._waiting) >= self._settings.limits.queue_length:
             wait_s = min(max(1, round(len(self._waiting) * self._mean_s)), _LONGEST_WAIT_S)
             raise ApiError(429, "Too many requests wait for the model.", headers={"retry-after": str(wait_s)})
         self._submitted += 1

@@ -67,21 +67,18 @@ class SentImages:
 
     def _seen(self, image: SentImage, folder: Path, waiting: Waiting) -> ChatImage | str:
         """Return an image as a file, or the line in its place."""
-        try:
-            return self._image(image, folder, waiting)
-        except ImageRefusedError as error:
-            if image.strict:
-                raise ApiError(400, str(error), image.name) from error
-            return _UNSEEN
-
-    def _image(self, image: SentImage, folder: Path, waiting: Waiting) -> SentImage:
         waiting()
         digest = hashlib.sha256(image.data).hexdigest()
         path = folder / digest
         path.write_bytes(image.data)
         size = self._sizes.pop(digest, None)
         if size is None:
-            facts = shared_images().check_image(path, name=image.name, waiting=waiting)
+            try:
+                facts = shared_images().check_image(path, name=image.name, waiting=waiting)
+            except ImageRefusedError as error:
+                if image.strict:
+                    raise ApiError(400, str(error), image.name) from error
+                return _UNSEEN
             size = facts.width, facts.height
         self._sizes[digest] = size
         while len(self._sizes) > _MAX_SIZES:

@@ -33,6 +33,7 @@ class Limits:
         send_seconds: Time that a client has to read what was sent; then its reply is stopped.
         connections: Largest number of open connections; macOS lets an app have 256 open files.
         choices: Largest number of replies to one request (`n`).
+        queue_length: Limit of waiting requests; more are answered with 429.
         silent_seconds: After so long without data, a stream gets a ping within half of that time.
     """
 
@@ -44,6 +45,7 @@ class Limits:
     send_seconds: float = 30.0
     connections: int = 100
     choices: int = 16
+    queue_length: int = 64
     silent_seconds: float = 8.0
 
 
@@ -58,7 +60,6 @@ class ServerSettings:
         may_load_models: Whether a request that names another installed model loads it.
         allowed_hosts: More names of this machine in `Host`; see `host_names`.
         substitutes_models: Whether the loaded model answers for one that is not installed.
-        queue_length: Limit of waiting requests; more are answered with 429.
         certificate: PEM file of the certificate that encrypts the connections; None for none.
         certificate_key: PEM file of its key; None where the same file has it.
 
@@ -72,7 +73,6 @@ class ServerSettings:
     may_load_models: bool = False
     allowed_hosts: tuple[str, ...] = (CONTAINER_HOST,)
     substitutes_models: bool = True
-    queue_length: int = 64
     limits: Limits = Limits()
     certificate: Path | None = None
     certificate_key: Path | None = None
@@ -80,7 +80,6 @@ class ServerSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "allowed_hosts", host_names(self.allowed_hosts))
         require(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
-        require(self.queue_length >= 1, "queue length", self.queue_length, "at least 1")
         require(len(self.key) >= 8, "length of the server's key", len(self.key), "at least 8 characters")
 
     @property

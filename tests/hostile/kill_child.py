@@ -21,6 +21,7 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import (
     FinishReason,
     GenerationEvent,
@@ -209,8 +210,7 @@ def main() -> int:
     SteadyEngine.words = random.Random(seed)
     settings = SettingsStore(paths.settings_path())
     settings.save_settings(Settings(model=model, sampling=SamplingParams(max_tokens=300)))
-    store = composition.open_store()
-    assert store is not None
+    store = ConversationStore(paths.database_path(), wait=False)
     if store.notice:
         journal.note("notice", text=str(store.notice))
     app = App(qt, store, settings, composition.make_engine if model else SteadyEngine)

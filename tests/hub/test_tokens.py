@@ -21,7 +21,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def found(tokens: Tokens, endpoint: Endpoint = HUB) -> str | None:
     token = tokens.access(endpoint).token
-    return token.reveal() if token else None
+    return token.text if token else None
 
 
 @pytest.mark.usefixtures("surroundings")

@@ -46,7 +46,7 @@ def engine() -> Iterator[EchoingEngine]:
 @pytest.fixture
 def server(engine: EchoingEngine, request: pytest.FixtureRequest) -> Iterator[Server]:
     limits = getattr(request, "param", LIMITS)
-    server = Server(ServerSettings(KEY, port=0, queue_length=4 * AT_ONCE, limits=limits), engine)
+    server = Server(ServerSettings(KEY, port=0, limits=replace(limits, queue_length=4 * AT_ONCE)), engine)
     server.listen()
     yield server
     assert server.stop_server(60)

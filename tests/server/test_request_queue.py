@@ -22,7 +22,7 @@ from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
 from rdchat.server.request_queue import Job, RequestQueue
 from rdchat.server.served_models import Stop
-from rdchat.server.server_settings import ServerSettings
+from rdchat.server.server_settings import Limits, ServerSettings
 from tests.server.fakes import KEY, MODEL, ScriptedGate
 
 
@@ -33,7 +33,7 @@ def run(
 
     async def use_queue() -> None:
         gate.gate.shut()
-        settings = ServerSettings(KEY, queue_length=max_waiting, may_load_models=loads)
+        settings = ServerSettings(KEY, may_load_models=loads, limits=Limits(queue_length=max_waiting))
         await use(RequestQueue(settings, gate, lambda _facts: None))
 
     asyncio.run(use_queue())

@@ -433,7 +433,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(server: Server, gate: 
 
 
 def test_more_requests_than_may_wait(make_server: MakeServer, gate: ScriptedGate) -> None:
-    server = make_server(queue_length=1)
+    server = make_server(Limits(queue_length=1))
     gate.gate.shut()
     with sending(server, "one", "two"):
         wait_until(lambda: server.facts.waiting)

@@ -116,7 +116,7 @@ class DownloadProcess:
         arguments = {
             "record": asdict(download),
             "limits": asdict(self._limits),
-            "token": token.reveal() if token else None,
+            "token": token.text if token else None,
             "paused": not self._resumes,
         }
         if not job.ended:
@@ -151,8 +151,12 @@ def main(make_drafter: MakeDrafter) -> int:
     # Other programs use the hub's cache too.
     with with_persons_umask():
         queue = DownloadQueue(make_drafter)
-        calls = {"download": queue.download, "discard": queue.discard, "limit": queue.limit, "pause": queue.pause}
-        asyncio.run(serve_together(calls, grace_s=_GRACE_S, logs=True))
+        serving = serve_together(
+            {"download": queue.download, "discard": queue.discard, "limit": queue.limit, "pause": queue.pause},
+            grace_s=_GRACE_S,
+            logs=True,
+        )
+        asyncio.run(serving)
     return 0
 
 

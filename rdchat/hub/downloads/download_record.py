@@ -87,8 +87,10 @@ def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
 
 def record_of(repository: CachedRepository, download: Download) -> RepositoryFiles | None:
     """Return the record of a download; None without one."""
-    records = records_of(repository)
-    return next((record for record in records if record.is_of(download.revision, download.drafter)), None)
+    for record in records_of(repository):
+        if download.revision in {record.revision, record.commit} and download.drafter == record.drafter:
+            return record
+    return None
 
 
 def unfinished_downloads() -> Iterator[tuple[CachedRepository, RepositoryFiles]]:
@@ -132,20 +134,15 @@ def discard(repository: CachedRepository, download: Download | None = None) -> N
         download: The one to remove; None for all unfinished downloads.
     """
     for record in records_of(repository) if download is None else filter(None, [record_of(repository, download)]):
-        give_up(repository, record)
+        remove_record(repository, record)
+        others = _read_all(repository)
+        if not any(other is None and _may_name_files(path) for path, other in others.items()):
+            needed = _used_blobs(repository).union(*(other.digests for other in others.values() if other))
+            for digest in record.digests - needed:
+                (repository.blobs / digest).unlink(missing_ok=True)
     remove_unused_files(repository)
     if not _used_blobs(repository):
         repository.remove_if_empty()
-
-
-def give_up(repository: CachedRepository, record: RepositoryFiles) -> None:
-    """Remove a record and the files that only it needs. The caller holds the lock."""
-    remove_record(repository, record)
-    others = _read_all(repository)
-    if not any(other is None and _may_name_files(path) for path, other in others.items()):
-        needed = _used_blobs(repository).union(*(other.digests for other in others.values() if other))
-        for digest in record.digests - needed:
-            (repository.blobs / digest).unlink(missing_ok=True)
 
 
 def unused_files(repository: CachedRepository) -> list[Path]:

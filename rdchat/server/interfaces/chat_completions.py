@@ -118,16 +118,13 @@ def calls_of(choice: Choice, reply_id: str, tools: Tools) -> list[dict[str, Any]
 
 def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:
     """Return the log-probabilities of tokens, before temperature and filters."""
-    return {"content": [_log_prob(token) for token in tokens], "refusal": None}
+    listed = [_likely(token) | {"top_logprobs": [_likely(each) for each in token.alternatives]} for token in tokens]
+    return {"content": listed, "refusal": None}
 
 
-def _log_prob(token: TokenEvent) -> dict[str, Any]:
-    own = LikelyToken(token.token_id, token.data, token.log_prob or 0.0)
-    return _likely(own) | {"top_logprobs": [_likely(each) for each in token.alternatives]}
-
-
-def _likely(token: LikelyToken) -> dict[str, Any]:
-    return {"token": token.data.decode(errors="replace"), "logprob": token.log_prob, "bytes": list(token.data)}
+def _likely(token: TokenEvent | LikelyToken) -> dict[str, Any]:
+    data = token.data
+    return {"token": data.decode(errors="replace"), "logprob": token.log_prob or 0.0, "bytes": list(data)}
 
 
 class CompletionFormat(OpenAIFormat):

@@ -13,7 +13,6 @@ from rdchat.hub.downloads.download import Download, RunningDownload
 from rdchat.hub.downloads.download_record import (
     discard,
     files_here,
-    give_up,
     records_of,
     remove_unused_files,
     write_record,
@@ -209,10 +208,11 @@ def test_bytes_that_a_record_of_a_newer_rdchat_may_need_stay_when_another_is_giv
     path.write_text(path.read_text().replace('"files": [[', '"files": [["more", '))
     cached().blobs.mkdir()
     (cached().blobs / digest).write_bytes(b"shared")
-    give_up(cached(), mine)
+    discard(cached(), Download(NAME))
     assert (cached().blobs / digest).exists()
     path.unlink()
-    give_up(cached(), mine)
+    write_record(cached(), mine)
+    discard(cached(), Download(NAME))
     assert not (cached().blobs / digest).exists()
 
 
