@@ -40,7 +40,7 @@ MIN_TEXT_SIZE = 9
 MAX_TEXT_SIZE = 32
 MAX_DOWNLOADS = 8
 """Limit of the downloads that run at the same time."""
-MAX_KEPT_GB = 999
+MAX_STORED_GB = 999
 """Limit of the size of the caches on disk, in GB."""
 # Each item of these is read by itself, and kept in the file if it cannot be read.
 _LISTS = ("presets", "prompts", "tool_servers", "remote_servers", "hosts")
@@ -202,8 +202,8 @@ class Settings:
         require(cache_bytes is None or cache_bytes >= 0, "memory for earlier chats", cache_bytes, "at least 0")
         idle = self.unload_after_minutes
         require(idle is None or idle >= 0, "minutes until the model is unloaded", idle, "at least 0")
-        allowed = f"from 1 to {MAX_KEPT_GB}"
-        require(1 <= self.kept_caches_gb <= MAX_KEPT_GB, "GB of caches on disk", self.kept_caches_gb, allowed)
+        allowed = f"from 1 to {MAX_STORED_GB}"
+        require(1 <= self.kept_caches_gb <= MAX_STORED_GB, "GB of caches on disk", self.kept_caches_gb, allowed)
         if self.seed is not None:
             check_seed(self.seed)
 

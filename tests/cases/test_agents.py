@@ -22,7 +22,7 @@ from tests.cases.outcomes import INPUTS, Tokenizers
 from tests.grids import grid, share
 from tests.server.conftest import anthropic, frequent_ticks, gate, make_server, no_proxy, openai, server  # noqa: F401  fixtures
 from tests.server.fakes import MODEL, ScriptedGate
-from tests.server.interfaces.request_texts import texts_of
+from tests.server.interfaces.sample_requests import texts_of
 
 if TYPE_CHECKING:
     from anthropic import Anthropic

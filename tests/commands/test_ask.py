@@ -17,7 +17,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.commands import terminal
+from rdchat.commands import ask
 from rdchat.files.atomic_file import FileLock, make_folder
 from rdchat.files.privacy import close_to_others
 from rdchat.inference import blas, preparation, session
@@ -123,8 +123,8 @@ def new_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     monkeypatch.setattr(session, "warm", warm)
     monkeypatch.setattr(blas, "compiled_marker", lambda kind: tmp_path / "kernels" / sha256(kind.encode()).hexdigest())
-    printed = terminal.print_json
-    monkeypatch.setattr(terminal, "print_json", lambda report: (did.append("reply"), printed(report)))
+    printed = ask.print_json
+    monkeypatch.setattr(ask, "print_json", lambda report: (did.append("reply"), printed(report)))
     return did
 
 

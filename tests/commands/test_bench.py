@@ -1,7 +1,8 @@
-"""`rdchat bench`: what it refuses, what it prints, and how it ends."""
+"""`rdchat bench`: what it refuses, what it prints and draws, and how it ends."""
 
 import errno
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from PySide6.QtCore import QCoreApplication
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.cli import main
@@ -25,13 +27,14 @@ from rdchat.inference.api import (
     LookupMatch,
     ModelInfo,
 )
-from rdchat.inference.benchmark.result import FIGURES
+from rdchat.inference.benchmark.result import FIGURES, BenchResult
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.results import result, run, stored
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
+from tests.services.bench_runs import PLAN, bench_run
 
 
 @pytest.mark.parametrize(
@@ -372,3 +375,38 @@ def test_ctrl_c_reports_what_was_run(small_model: Path, tmp_path: Path) -> None:
     report = json.loads(out)
     assert report["complete"] is False
     assert 1 <= report["modes"][0]["decode_tps"]["n"] <= 3
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    """A benchmark's stored runs: prompt lookup at twice the speed of plain decoding."""
+    return stored(tmp_path / "bench.jsonl", BenchResult(PLAN, (bench_run(0, 20), bench_run(1, 10)), {}))
+
+
+def test_a_file_is_drawn_several_times(qapp: QCoreApplication, measured: Path) -> None:
+    pictures = [measured.with_suffix(kind) for kind in (".png", ".pdf")]
+    options = [option for picture in pictures for option in ("--picture", str(picture))]
+    assert main(["bench", "--from", str(measured), *options]) == 0
+    assert pictures[0].read_bytes().startswith(b"\x89PNG")
+    assert pictures[1].read_bytes().startswith(b"%PDF-")
+
+
+@pytest.mark.slow
+def test_pictures_need_no_display(measured: Path) -> None:
+    unset = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    picture = measured.with_suffix(".pdf")
+    command = [sys.executable, "-m", "rdchat", "bench", "--from", str(measured), "--picture", str(picture)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert picture.read_bytes().startswith(b"%PDF-")
+
+
+@pytest.mark.parametrize(("name", "status", "words"), [("bench.gif", 2, ".png or .pdf"), ("no/b.png", 1, "written")])
+def test_a_picture_that_cannot_be_is_refused_first(
+    measured: Path, capsys: pytest.CaptureFixture[str], name: str, status: int, words: str
+) -> None:
+    assert main(["bench", "--from", str(measured), "--picture", str(measured.parent / name)]) == status
+    told = capsys.readouterr()
+    assert words in told.err
+    assert told.out == ""

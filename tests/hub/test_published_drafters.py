@@ -12,8 +12,7 @@ from rdchat.hub.published_drafters import (
     family_name,
     find_published,
 )
-from tests.hub.hub_contents import Fault
-from tests.hub.hub_server import HubServer
+from tests.hub.hub_server import Fault, HubServer
 
 WEIGHTS = {"config.json": b"{}", "model.safetensors": b"w" * 100}
 

@@ -91,11 +91,11 @@ def _custom(given: Fields, namespace: str) -> Mapping[str, Any]:
 
 
 def _tool(
-    given: Fields, parameters: Any, namespace: str = "", field: str = "parameters", about: str = ""
+    given: Fields, parameters: Any, namespace: str = "", field: str = "parameters", default_description: str = ""
 ) -> dict[str, Any]:
     function = {
         "name": namespace + given.read_text("name"),
-        "description": given.read_text("description", "") or about,
+        "description": given.read_text("description", "") or default_description,
         "parameters": object_of(parameters, given.field_name(field)),
     }
     return {"type": "function", "function": function, "strict": given.flag("strict"), "namespace": namespace}
@@ -114,7 +114,7 @@ def read_anthropic_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
             fields.ignored.append(f"tools.{given.read_text('name', '')}")
             return
         schema = own["parameters"] if own else given.raw_value("input_schema", {})
-        yield _tool(given, schema, field="input_schema", about=own.get("description", ""))
+        yield _tool(given, schema, field="input_schema", default_description=own.get("description", ""))
 
     return _good_ones(fields, read)
 

@@ -262,7 +262,7 @@ class ReplyParts:
         # Where the text of each token begins, and where the text ends; ranges of thoughts and marks; where pieces end.
         self._starts = [0]
         self._thinking = list[tuple[int, int]]()
-        self._told = 0
+        self._length = 0
 
     def take_events(self, batch: Sequence[GenerationEvent]) -> list[Part]:
         """Return what a client gets for some events."""
@@ -277,8 +277,8 @@ class ReplyParts:
             self._starts.append(self._starts[-1] + len(token.text))
             for piece in token.pieces:
                 if piece.is_thought or piece.is_mark:
-                    self._thinking.append((self._told, self._told + len(piece.text)))
-                self._told += len(piece.text)
+                    self._thinking.append((self._length, self._length + len(piece.text)))
+                self._length += len(piece.text)
                 if piece.is_mark:
                     self._is_next = bool(self._thought + thought)
                 elif piece.is_thought:

@@ -30,7 +30,7 @@ from rdchat.server.interfaces.reply_request import (
 )
 
 # Characters of all items together, as JSON.
-MAX_KEPT = 4 * 2**20
+MAX_STORED = 4 * 2**20
 _SEAL = "rdchat:"
 # Kind of an item's text.
 _TEXTS = {"reasoning": "reasoning_text", "message": "output_text"}
@@ -60,7 +60,7 @@ _FIXED = {
 }
 
 
-class KeptItems:
+class StoredItems:
     """The items of the last responses, in memory, for the clients with the server's one key."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class KeptItems:
         """Keep a copy of an item; the oldest ones go where they are too many."""
         self._items[item["id"]] = json.dumps(item)
         self._size += len(self._items[item["id"]])
-        while self._size > MAX_KEPT:
+        while self._size > MAX_STORED:
             self._size -= len(self._items.pop(next(iter(self._items))))
 
     def resolved(self, item: Fields) -> Fields:
@@ -107,7 +107,7 @@ def unsealed(item: Fields) -> str:
 class ResponseFormat:
     """Writes the one response to a request, as output items one after another if it is streamed."""
 
-    def __init__(self, request: ReplyRequest, model: str, reply_id: str, stored_items: KeptItems) -> None:
+    def __init__(self, request: ReplyRequest, model: str, reply_id: str, stored_items: StoredItems) -> None:
         self._request = request
         self._reply_id = reply_id
         self._stored_items = stored_items
@@ -204,7 +204,7 @@ class ResponseFormat:
         closed = self._close()
         item_id = f"{_IDS[kind]}_{self._reply_id}{len(self._output):02}"
         self._output.append({"id": item_id, "type": kind, "status": "in_progress"} | fields)
-        begun = self._event("response.output_item.added", **self._place, item=self._output[-1])
+        begun = self._event("response.output_item.added", **self._position, item=self._output[-1])
         if kind not in _TEXTS:
             return closed + begun
         # A thought is its own summary. It stands in one place, since some clients show both.
@@ -238,14 +238,14 @@ class ResponseFormat:
         item["status"] = status
         if self._request.keep_items:
             self._stored_items.add_item(item)
-        return text + self._event("response.output_item.done", **self._place, item=item)
+        return text + self._event("response.output_item.done", **self._position, item=item)
 
     @property
-    def _place(self) -> dict[str, int]:
+    def _position(self) -> dict[str, int]:
         return {"output_index": len(self._output) - 1}
 
     def _item_event(self, kind: str, **fields: Any) -> str:
-        return self._event(kind, item_id=self._output[-1]["id"], **self._place, **fields)
+        return self._event(kind, item_id=self._output[-1]["id"], **self._position, **fields)
 
     def _part_event(self, kind: str, **fields: Any) -> str:
         index = "content_index"
@@ -266,7 +266,7 @@ class Responses(OpenAIInterface):
     """Reads requests and writes responses of `/v1/responses`; see `Interface`."""
 
     def __init__(self) -> None:
-        self._stored_items = KeptItems()
+        self._stored_items = StoredItems()
 
     def format(self, request: ReplyRequest, model: str, reply_id: str) -> ResponseFormat:
         """Return what writes the response; see `Interface.format`."""
@@ -313,7 +313,7 @@ def _read_log_probs(fields: Fields) -> int | None:
     return top or 0 if top or _LOG_PROBS in included else None
 
 
-def _read_conversation(fields: Fields, stored_items: KeptItems) -> Iterator[ChatMessage]:
+def _read_conversation(fields: Fields, stored_items: StoredItems) -> Iterator[ChatMessage]:
     """Yield the instructions, and the messages of `input`; neighbouring items of the assistant are one message."""
     if instructions := fields.read_text("instructions", ""):
         yield ChatMessage(Role.SYSTEM, instructions)

@@ -7,7 +7,7 @@ from PySide6.QtGui import QCloseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
 from rdchat import host, paths
-from rdchat.chat.settings import MAX_DOWNLOADS, MAX_KEPT_GB, Appearance, Settings
+from rdchat.chat.settings import MAX_DOWNLOADS, MAX_STORED_GB, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api import ImageCap, SamplingParams
 from rdchat.services.chat_controller import ChatController
@@ -255,7 +255,7 @@ class SettingsWindow(SideWindow):
         page.add_field("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
         page.add_note("While a chat is in memory, the model need not read it again.")
         self.keep_caches = page.check_box("Keep caches on disk", "keep_caches")
-        self.kept_limit = page.number("kept_caches_gb", 1, MAX_KEPT_GB, " GB")
+        self.kept_limit = page.number("kept_caches_gb", 1, MAX_STORED_GB, " GB")
         self.kept_limit.setKeyboardTracking(False)
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
         self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._disk_caches.remove_all)

@@ -1,5 +1,6 @@
-"""`rdchat models`: listing, and downloading the default model."""
+"""`rdchat models`: listing by names that all commands accept, and downloading the default model."""
 
+import io
 import json
 import os
 import re
@@ -12,6 +13,16 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
+from rdchat.errors import ModelError
+from rdchat.hub.cache_layout import hub_cache
+from rdchat.inference.api import Capability, DraftKind
+from rdchat.inference.models.model_files import locate_model
+from rdchat.inference.models.model_locations import stamp_of, store_capability
+from tests.commands.running import check_refused, printed_json
+from tests.hub.downloads.downloading import NAME, download
+from tests.hub.hub_server import HubServer
+from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
+from tests.inference.fakes import tiny_llama
 
 
 def rdchat(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -128,3 +139,133 @@ def test_check_pair_says_which_model_is_missing(
     status, out, err = check_pair(capsys, model, tmp_path / "gone")
     assert (status, out) == (1, "")
     assert err.startswith(f"rdchat: There is no model at {tmp_path / 'gone'}.")
+
+
+THEIRS = "mlx-community/Small"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def listed(hub: HubServer, home: Path, small_model: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Path]:
+    """Where each model of the list lies, by its printed name; there is one of each kind."""
+    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
+    hub.add(NAME, files)
+    hub.repositories[NAME].commits["a" * 40] = files | {"README.md": b"# Older"}
+    hub.repositories[NAME].branches["older"] = "a" * 40
+    hub.add(THEIRS, files)
+    download(NAME, "main")
+    download(NAME, "older")
+    first = hub_cache() / "models--tiny" / "snapshots" / ("b" * 40)  # as tools keep the hub's first models
+    shutil.copytree(small_model, first)
+    (first.parent.parent / "refs").mkdir()
+    (first.parent.parent / "refs" / "main").write_text("b" * 40)
+    shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
+    shutil.copytree(small_model, home / ".lmstudio/models" / THEIRS)
+    (hub_cache() / "models--mlx-community--Small" / "snapshots").mkdir(
+        parents=True
+    )  # another tool's that holds nothing
+    shutil.copytree(small_model, home / "models" / "mine")
+    paths.settings_path().parent.mkdir(parents=True, exist_ok=True)
+    paths.settings_path().write_text(json.dumps({"models_folder": str(home / "models")}))
+    capsys.readouterr()
+    models = printed_json(capsys, "models", "list")["models"]
+    assert all(model["complete"] for model in models)
+    return {model["name"]: Path(model["path"]) for model in models}
+
+
+def test_every_listed_name_is_taken_everywhere(
+    listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deleted = {NAME, f"{NAME}@older", "tiny", "converted-12345678"}
+    mine = str(home / "models" / "mine")
+    assert set(listed) == deleted | {THEIRS, mine}
+    for name, path in listed.items():
+        assert locate_model(name) == path
+        if name == "converted-12345678":
+            check_refused(capsys, ["models", "verify", name], "was converted on this computer", 1)
+        elif name == mine:
+            check_refused(capsys, ["models", "verify", name], "does not know which model on Hugging Face", 1)
+        elif name == "tiny":
+            assert main(["models", "verify", name]) == 1, "copies, of which the hub knows nothing"
+            assert "tiny is damaged or incomplete" in capsys.readouterr().out
+        else:
+            assert printed_json(capsys, "models", "verify", name)["whole"]
+    check_refused(capsys, ["models", "delete", THEIRS, "--yes"], "It belongs to LM Studio: delete it there", 1)
+    check_refused(capsys, ["models", "delete", mine, "--yes"], "your own models folder: delete it there", 1)
+    for name in sorted(deleted):
+        before = {path for path in listed.values() if path.exists()}
+        assert main(["models", "delete", name, "--yes"]) == 0
+        assert {path for path in listed.values() if path.exists()} == before - {listed[name]}
+
+
+@pytest.mark.slow
+def test_a_path_is_taken_as_a_shell_completes_it(
+    listed: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = listed["converted-12345678"]
+    monkeypatch.chdir(own.parent)
+    for name in (f"./{own.name}", f"{own}/"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+        assert main(["models", "delete", name]) == 2
+        assert f"{name}: rdchat converted it." in capsys.readouterr().err
+        assert own.exists()
+    assert main(["models", "delete", f"{own}/", "--yes"]) == 0
+    assert not own.exists()
+
+
+@pytest.mark.slow
+def test_a_name_of_two_models_is_refused_with_their_paths(
+    listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = shutil.copytree(listed[THEIRS], home / ".cache/lm-studio/models" / THEIRS)
+    with pytest.raises(ModelError, match=f"There are 2 models named {THEIRS}") as caught:
+        locate_model(THEIRS)
+    assert str(other) in caught.value.message
+    check_refused(capsys, ["models", "delete", THEIRS, "--yes"], f"There are 2 models named {THEIRS}", 1)
+    assert printed_json(capsys, "models", "verify", str(listed[THEIRS]))["whole"]
+    check_refused(capsys, ["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
+
+
+@pytest.mark.slow
+def test_a_damaged_folder_of_another_program_is_fetched_again_there(
+    listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rdchat models download` would fill the hub's cache, and mend nothing."""
+    path = listed[THEIRS] / "model.safetensors"
+    path.write_bytes(b"x" * path.stat().st_size)
+    assert main(["models", "verify", THEIRS]) == 1
+    out = capsys.readouterr().out
+    assert f"{path.name}: damaged\n{THEIRS} is damaged or incomplete. Download it again in LM Studio.\n" in out
+
+
+def test_a_drafter_that_has_its_models_name_is_listed_by_its_path(
+    hub: HubServer, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copytree(small_model, paths.models_dir() / "same"))
+    drafter = saved_random_drafter(
+        with_files(tiny_llama(), tmp_path / "target", "{}"), paths.drafters_dir() / "same", 32
+    )
+    names = [listed["name"] for listed in printed_json(capsys, "models", "list")["models"]]
+    assert names == ["same", str(drafter)]
+    assert main(["models", "delete", str(drafter), "--yes"]) == 0
+    assert model.is_dir()
+    assert not drafter.exists()
+    assert main(["models", "delete", "same", "--yes"]) == 0
+    assert not model.exists()
+
+
+def test_the_list_says_what_a_model_verifies_once_it_was_tried(
+    listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = listed[NAME]
+    store_capability(folder, stamp_of(folder), Capability(DraftKind.FED_AGAIN, "its layers keep state"))
+    models = printed_json(capsys, "models", "list")["models"]
+    assert {model["verification"] for model in models if Path(model["path"]) == folder} == {"chains-fed-again"}
+    assert any(model["verification"] is None for model in models)
+    main(["models", "list"])
+    assert "verifies chains-fed-again" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.cli import main
-from rdchat.commands import terminal
+from rdchat.commands import ask
 from rdchat.inference.models.safetensors_file import target_hash
 from tests.commands.running import check_refused, printed_json
 from tests.hub.hub_server import HubServer
@@ -25,7 +25,7 @@ def test_a_copy_sees_after_its_size_was_agreed_to(
     (copy / "README.md").write_text(f"---\nbase_model: {ORIGINAL}\nbase_model_relation: quantized\n---\n")
     image = str(stored(tmp_path, photo(40, 24)))
     with monkeypatch.context() as patch:
-        patch.setattr(terminal, "load_chosen", lambda *_: pytest.fail("loaded"))
+        patch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
         check_refused(
             capsys,
             [*ASK, "--model", "tiny", "--image", image],
@@ -65,7 +65,7 @@ def test_deleting_a_model_says_how_to_delete_its_tower(capsys: pytest.CaptureFix
 def test_a_file_that_is_an_image_points_to_the_option_for_images(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal, "load_chosen", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
     image = stored(tmp_path, photo())
     check_refused(
         capsys, [*ASK, "--file", str(image)], f"{image.name} is an image, not a text. Show it with --image.", 2

@@ -1,18 +1,23 @@
-"""Downloads in a child process, as the window uses it."""
+"""Downloads in a child process, as the window uses it; the machine is kept awake."""
 
+import asyncio
+import json
 import queue
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import psutil
 import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
-from rdchat.hub.downloads.download_process import DownloadProcess
+from rdchat.hub.downloads.download_process import DownloadProcess, DownloadQueue
 from rdchat.hub.endpoint import Tokens
+from rdchat.inference.library.original_source import make_part
 from rdchat.work.job import Job
 from tests.hub.downloads.downloading import (
     LIMITS,
@@ -256,3 +261,20 @@ def test_the_token_reaches_the_process_by_its_input_alone(
     ended = downloads.wait_for(download, DownloadState.FINISHED)
     check_whole(Path(ended.folder), files)
     assert hub.sent[sha256(files[WEIGHTS])] == len(files[WEIGHTS])
+
+
+def test_the_machine_is_kept_awake_until_the_download_ends(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    awake: list[str] = []
+
+    @contextmanager
+    def kept_awake() -> Iterator[None]:
+        awake.append("held")
+        yield
+        awake.append("let go")
+
+    monkeypatch.setattr("rdchat.hub.downloads.download_process.keep_awake", kept_awake)
+    hub.add(NAME, small_files())
+    record = json.loads(json.dumps(asdict(Download(NAME))))  # as it crosses to the child
+    call = DownloadQueue(make_part).download(Job(), record=record, limits=asdict(LIMITS), token=None, paused=False)
+    asyncio.run(asyncio.wait_for(call, 30))
+    assert awake == ["held", "let go"]

@@ -47,13 +47,6 @@ def test_a_whole_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:
     assert (request.seed, request.sampling.max_tokens) == (reply_seed(7, 1, 0), 50)
 
 
-def test_a_stream(anthropic: Anthropic) -> None:
-    with anthropic.messages.stream(**ASK) as stream:
-        assert "".join(stream.text_stream) == "Hello, you!"
-        final = stream.get_final_message()
-    assert (final.stop_reason, final.usage.output_tokens, final.usage.input_tokens) == ("end_turn", 5, 6)
-
-
 def test_a_stream_begins_with_the_tokens_of_the_prompt_before_any_is_written(
     anthropic: Anthropic, gate: ScriptedGate
 ) -> None:
@@ -95,11 +88,6 @@ def test_a_full_context_is_known_by_its_words(anthropic: Anthropic, gate: Script
     gate.count_error = PromptTooLongError("This chat has 9 tokens.", "Shorten it.")
     with pytest.raises(anthropic_module.BadRequestError, match="prompt is too long"):
         anthropic.messages.count_tokens(model="", messages=ASK["messages"])
-
-
-def test_token_limit_may_say_that_there_is_none(anthropic: Anthropic, gate: ScriptedGate) -> None:
-    anthropic.messages.create(**(ASK | {"max_tokens": -1}))
-    assert gate.requests[0].sampling.max_tokens == 2048
 
 
 def test_the_tokens_of_a_prompt_are_counted_without_a_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:
@@ -167,12 +155,6 @@ def test_results_of_tools_go_to_the_model(anthropic: Anthropic, gate: ScriptedGa
     assert (asked.content, asked.tool_calls) == ("Let me look.", (ToolCall("look", '{"at": 1}', "c1"),))
     assert (result.role, result.content, result.tool_call_id) == (Role.TOOL, "Nothing.", "c1")
     assert (last.role, last.content) == (Role.USER, "And now?")
-
-
-def test_a_reply_that_the_client_begins(anthropic: Anthropic, gate: ScriptedGate) -> None:
-    messages: Any = [*ASK["messages"], {"role": "assistant", "content": "Well"}]
-    anthropic.messages.create(**(ASK | {"messages": messages}))
-    assert gate.requests[0].continue_last
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,4 +1,4 @@
-"""Images of clients: official clients send them, and the engine gets files of known sizes."""
+"""Images of clients: the engine gets files of known sizes, and a small model sees them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,33 @@ import pytest
 from PIL import Image
 
 from rdchat.errors import one_line
-from rdchat.inference.api import ChatImage, ChatMessage, Dtype, GenerationEvent, GenerationRequest, ImageCap, Role
+from rdchat.inference.api import (
+    ChatImage,
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    GenerationEvent,
+    GenerationRequest,
+    ImageCap,
+    Mode,
+    ModelInfo,
+    Role,
+)
 from rdchat.inference.engines import ChosenEngine
+from rdchat.inference.loading import load_model
 from rdchat.inference.remote.remote_engine import chat_request
 from rdchat.inference.remote.server_list import RemoteServer
+from rdchat.inference.session import ChatSession
 from rdchat.inference.vision.image_process import ImageFacts, ImageProcess
 from rdchat.server.interfaces.fields import ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
+from rdchat.server.server_settings import ServerSettings
 from tests.inference.vision.pictures import encoded, photo, stored
+from tests.inference.vision.seeing_models import seeing_folder
 from tests.late_module import LateModule
-from tests.server.conftest import MakeServer, wait_until
+from tests.server.conftest import MakeServer, anthropic_client, openai_client, wait_until
+from tests.server.echoing_engine import EchoingEngine, Running
 from tests.server.fakes import KEY, MODEL, ScriptedGate
 
 if TYPE_CHECKING:
@@ -390,3 +406,67 @@ def test_the_images_of_clients_that_left_are_not_read_on(
         wait_until(lambda: ended)
     assert chat(openai, WORDS, image()).headers["x-request-id"]
     assert len(gate.requests) == 1
+
+
+DATA = b64encode(encoded(photo(40, 24), "PNG")).decode()
+RED = f"data:image/png;base64,{DATA}"
+IMAGE = {"type": "image_url", "image_url": {"url": RED}}
+BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
+
+
+class SeeingEngine(EchoingEngine):
+    """A `ServerEngine` with a small model that sees, on a thread of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loaded = load_model(folder, "float32")
+        self._session = ChatSession(self._loaded)
+        super().__init__()
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._loaded.info
+
+    @property
+    def draft(self) -> DraftSettings:
+        return DraftSettings(Mode.OFF)
+
+    def count_tokens(self, request: GenerationRequest) -> int:
+        return self._loaded.prompts.count(request, self.model.context_length)
+
+    def _write(
+        self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object], _running: Running
+    ) -> None:
+        for event in self._session.generate(request):
+            on_event(event)
+
+
+@pytest.fixture
+def seeing_server(tmp_path: Path) -> Iterator[Server]:
+    engine = SeeingEngine(seeing_folder(tmp_path / "model", "qwen3_vl"))
+    server = Server(ServerSettings(KEY, port=0), engine)
+    server.listen()
+    yield server
+    assert server.stop_server(60)
+    engine.close()
+
+
+def test_images_are_seen_and_counted_in_each_api(seeing_server: Server) -> None:
+    words: Any = {"type": "text", "text": "what?"}
+    counted = list[list[int]]()
+    with openai_client(seeing_server) as openai, anthropic_client(seeing_server) as anthropic:
+        for images in range(3):
+            asked: Any = [{"role": "user", "content": [*[IMAGE] * images, words]}]
+            one = openai.chat.completions.create(model="", max_tokens=3, messages=asked)
+            assert one.usage is not None
+            parts: Any = [{"type": "input_image", "image_url": RED}] * images
+            items: Any = [{"role": "user", "content": [*parts, {"type": "input_text", "text": "what?"}]}]
+            two = openai.responses.create(model="", max_output_tokens=3, input=items)
+            assert two.usage is not None
+            blocks: Any = [{"role": "user", "content": [*[BLOCK] * images, words]}]
+            three = anthropic.messages.create(model="", max_tokens=3, messages=blocks).usage
+            four = anthropic.messages.count_tokens(model="", messages=blocks).input_tokens
+            whole = three.input_tokens + (three.cache_read_input_tokens or 0)
+            counted.append([one.usage.prompt_tokens, two.usage.input_tokens, whole, four])
+    assert all(len({*each}) == 1 for each in counted), counted
+    plain, single, double = (each[0] for each in counted)
+    assert double - single == single - plain >= 16, counted

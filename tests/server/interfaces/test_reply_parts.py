@@ -1,10 +1,95 @@
-"""What a client gets of a reply, by the batches in which its events come."""
+"""Laws: no word of a reply is lost, what a client has never changes, and a stream says what the whole reply says."""
+
+import itertools
+import re
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as some
 
-from rdchat.inference.api import FinishReason, Piece, PrefillProgress, ReplyEnd, Statistics, TokenEvent
+from rdchat.inference.api import (
+    FinishReason,
+    PartsReader,
+    Piece,
+    PrefillProgress,
+    ReplyEnd,
+    ReplyPart,
+    Statistics,
+    Thoughts,
+    TokenEvent,
+    grown,
+    markers_among,
+)
 from rdchat.server.interfaces.reply_request import Delta, Prompt, ReplyParts, ReplyRequest
-from tests.split_replies import told
+from tests.split_replies import client_of, told
+
+_MARKS = (
+    "<think>", "</think>", "[THINK]", "[/THINK]", "<|channel>thought", "<channel|>", "<|START_THINKING|>",
+    "<|END_THINKING|>", "<seed:think>", "</seed:think>", "<answer>", "</answer>", "<response>", "</response>",
+    "<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant<|channel|>final<|message|>", "<|return|>",
+    "<|START_RESPONSE|>", "<|END_RESPONSE|>", "<thinking>", "</thinking>", "<|channel|>", "<|message|>", "<|start|>",
+)  # fmt: skip
+_PIECES = some.lists(
+    some.sampled_from(("@", "@", "@", " ", "\n", "\n\n", "```\n", "`", "\n```\n", "\n```py\n", *_MARKS)), max_size=9
+)
+
+
+@given(pieces=_PIECES, begun=some.booleans(), ended=some.booleans())
+@example(pieces=["@", "</think>", "@"], begun=False, ended=True)
+@example(pieces=["@", "<think>", "@", "</think>", "@"], begun=False, ended=True)
+def test_a_stream_says_each_word_of_a_reply_and_what_the_whole_says(
+    pieces: list[str], begun: bool, ended: bool
+) -> None:
+    numbers = itertools.count()
+    text = "".join(f"w{next(numbers)}." if piece == "@" else piece for piece in pieces)
+    finish = FinishReason.EOS if ended else FinishReason.LENGTH
+    steps = [text[at : at + step] for step in (1, max(len(text), 1)) for at in range(0, len(text), step)]
+    one = client_of(steps[: len(text)], PartsReader(begun), finish=finish)
+    whole = None
+    for client in (one, client_of(steps[len(text) :], PartsReader(begun), finish=finish)):
+        # The pieces are the reply, in order; blanks, marks that may go on and calls are held back.
+        assert text.startswith("".join(piece.text for piece in client.pieces))
+        assert whole in (None, client.at_once)
+        whole = client.at_once
+        for said in (client.streamed, whole):
+            assert all(word in said[0] + said[1] for word in re.findall(r"w\d+\.", text)), said
+        # A thought that the model ended without its mark is the answer too, so that no client gets an empty reply.
+        if ended and client.streamed != whole:
+            assert client.streamed[1] == whole[1]
+            assert client.streamed[0].rpartition("\n\n")[2].strip() in whole[1]
+        else:
+            assert [each.rstrip() for each in client.streamed] == [each.rstrip() for each in whole]
+
+
+@given(pieces=_PIECES, begun=some.booleans(), cut=some.integers(0, 60))
+def test_a_reply_that_is_continued_reads_as_one(pieces: list[str], begun: bool, cut: int) -> None:
+    text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
+    before = text[:cut]
+    more = text[cut:]
+    reader = PartsReader(begun, before=before)
+    whole = PartsReader(begun)
+    given = [piece for letter in more for piece in reader.add_text(letter)]
+    whole.add_text(text)
+    assert more.startswith("".join(piece.text for piece in given))
+    assert reader.finish_reply(ended=False) == whole.finish_reply(ended=False)
+
+
+@given(pieces=_PIECES, begun=some.booleans())
+def test_what_is_stored_while_a_reply_is_written_is_what_was_told(pieces: list[str], begun: bool) -> None:
+    text = "".join(f"w{at}." if piece == "@" else piece for at, piece in enumerate(pieces))
+    reader = PartsReader(begun)
+    shown = ""
+    parts: tuple[ReplyPart, ...] = (ReplyPart(0, 0, is_thought=True),) if begun else ()
+    for letter in text:
+        more = reader.add_text(letter)
+        parts = grown(parts, more)
+        shown = shown + "".join(piece.text for piece in more)
+    stored = Thoughts(shown, parts)
+    whole = reader.finish_reply(ended=False)
+    assert (whole.thought + "\n").startswith(stored.thought)
+    assert whole.answer.startswith(stored.answer)
+
 
 _START = PrefillProgress(0, 8, 8, 2, False)
 _TOKENS = (TokenEvent(0, 0, 1, "Yes", log_prob=-0.5, pieces=(Piece("Yes"),)), TokenEvent(0, 1, 99, "", log_prob=-0.5))
@@ -18,3 +103,85 @@ def test_final_eos_is_not_listed_as_a_token(first: int) -> None:
     made = [*parts.take_events(events[:first]), *parts.take_events(events[first:])]
     deltas = [part if isinstance(part, Delta) else part[1] for part in made if not isinstance(part, PrefillProgress)]
     assert [token.token_id for delta in deltas for token in delta.tokens] == [1]
+
+
+def shown(text: str, cut: tuple[int, int] | None = None, *, begun: bool = False,
+          finish: FinishReason = FinishReason.EOS, call_mark: str = "", **options: Any
+) -> tuple[str, str]:  # fmt: skip
+    """Return thought and answer of a client after a reply came letter by letter; `cut` is what a call took."""
+    reader = PartsReader(begun, call_marks=(call_mark,) if call_mark else (), **options)
+    return client_of(list(text), reader, finish=finish, cut=cut).streamed
+
+
+def test_a_call_is_held_back() -> None:
+    assert shown("So: <call>{}</call>", (4, 19), call_mark="<call>") == ("", "So: ")
+    assert shown("<call>{}</call>", (0, 15), call_mark="<call>") == ("", "")
+
+
+def test_text_that_only_began_like_a_call_comes_at_the_end() -> None:
+    for text in ("A <cal", "A <call> that is none", "A  "):
+        assert shown(text, call_mark="<call>") == ("", text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "<think>x</think> y"}',
+        '{"a": "</think>"}',
+        "<think>x</think>",
+        '"\n<answer>"',
+        "<|channel|>final<|message|>x",
+    ],
+)
+def test_markers_in_an_answer_with_a_shape_are_data(text: str) -> None:
+    """The server once cut such an answer in two."""
+    assert shown(text, shaped=True) == ("", text)
+    assert shown(f"Hm <think> <b>.</think>\n\n{text}", shaped=True, begun=True) == ("Hm <think> <b>.", text)
+
+
+def test_a_call_in_an_answer_with_a_shape_is_data() -> None:
+    text = '{"a": "<call>{}</call>"}'
+    assert shown(text, call_mark="<call>", shaped=True) == ("", text)
+
+
+def test_a_thought_before_a_shape_that_was_cut_off() -> None:
+    assert shown("Hm</thi", shaped=True, begun=True, finish=FinishReason.LENGTH) == ("Hm</thi", "")
+
+
+THINK = frozenset({"<think>", "</think>"})
+
+
+def shown_with_tokens(tokens: list[str], control: tuple[int, ...], markers: frozenset[str] = THINK, *,
+                      begun: bool = False, cut: tuple[int, int] | None = None) -> tuple[str, str]:  # fmt: skip
+    """Return thought and answer of a client after a reply came token by token."""
+    reader = PartsReader(begun, markers=markers, call_marks=("<call>",))
+    return client_of(tokens, reader, control=control, cut=cut).streamed
+
+
+def test_where_a_model_has_tokens_the_characters_of_markers_are_text() -> None:
+    """The server once cut such a reply in two."""
+    spelled = ["Close it with ", "</", "think", ">", ", always."]
+    whole = "".join(spelled)
+    assert shown_with_tokens(spelled, ()) == ("", whole)
+    assert shown_with_tokens(["Hm", *spelled], (), frozenset(), begun=True) == ("HmClose it with", ", always.")
+    assert shown_with_tokens([*spelled, "</think>", "Yes."], (5,), begun=True) == (whole, "Yes.")
+    assert shown_with_tokens(["<think>", *spelled, "</think>", "\n\n", *spelled], (0, 6)) == (whole, whole)
+    opened = ["<", "think>", "\nas XML", "</think>"]
+    assert shown_with_tokens(opened, ()) == ("", "".join(opened))
+
+
+def test_a_long_answer_after_markers_in_text() -> None:
+    tokens = ["Hm", "</think>", "A </think>\n<think>\n", *["word "] * 400, "</think>", " end"]
+    assert shown_with_tokens(tokens, (1,), begun=True) == ("Hm", "".join(tokens[2:]))
+
+
+def test_markers_around_a_call() -> None:
+    tokens = ["<think>", "Hm", "</think>", "So </think>", "<call>{}</call>"]
+    assert shown_with_tokens(tokens, (0, 2, 4), cut=(28, 43)) == ("Hm", "So </think>")
+
+
+def test_a_marker_that_begins_with_a_token() -> None:
+    markers = markers_among(["<|channel>", "<channel|>", "<eos>"])
+    assert markers == {"<|channel>thought", "<channel|>"}
+    tokens = ["<|channel>", "thought", "\nHm <channel|>", "<channel|>", "Yes <channel|>"]
+    assert shown_with_tokens(tokens, (0, 3), markers) == ("Hm <channel|>", "Yes <channel|>")

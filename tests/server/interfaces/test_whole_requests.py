@@ -23,8 +23,7 @@ from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.reply_request import Choice
 from rdchat.server.interfaces.responses import Responses
-from tests.server.interfaces.request_texts import texts_of
-from tests.server.interfaces.sample_requests import IMAGES, REQUESTS, SECRET
+from tests.server.interfaces.sample_requests import IMAGES, REQUESTS, SECRET, texts_of
 
 INTERFACES: dict[str, Any] = {"chat": ChatCompletions, "messages": Messages, "responses": Responses}
 _INFO = SimpleNamespace(

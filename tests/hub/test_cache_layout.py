@@ -1,4 +1,4 @@
-"""Foreign files in the hub's cache and the trash: nothing blocks, and no other file is touched."""
+"""The hub's cache: foreign files block nothing and are not touched, and a model is a snapshot with weights."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.hub.cache_layout import cached_repositories
+from rdchat.hub.cache_layout import cached_repositories, downloaded_repositories
 from rdchat.hub.deleting import NoTrashError, delete, plan_deletion
 from rdchat.hub.downloads.download_record import records_of, unfinished_downloads
 from rdchat.hub.known_files import HubFile, checksum, is_safe_name
@@ -281,3 +281,14 @@ def test_names_that_no_disk_takes_are_left_out(hub: HubServer, name: str) -> Non
     hub.add_commit(NAME, commit, files | {"odd.json": random_bytes(10)})
     hub.repositories[NAME].told["odd.json"] = {"rfilename": name}
     check_whole(download()[0], files)
+
+
+def test_a_configuration_alone_is_no_model(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    download()
+    half = cached("org/half")
+    (half.snapshots / ("d" * 40)).mkdir(parents=True)
+    (half.snapshots / ("d" * 40) / "config.json").write_text("{}")
+    half.reference("main").parent.mkdir()
+    half.reference("main").write_text("d" * 40)
+    assert downloaded_repositories() == (NAME,)
