@@ -13,7 +13,7 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import change_list, print_result, table
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import remote_address
-from rdchat.inference.rank_processes.hosts import found_host
+from rdchat.inference.rank_processes.hosts import resolve_host
 from rdchat.inference.rank_processes.processes import checked, facts_text
 from rdchat.inference.remote.server_list import RemoteServer, find_server, key_of, store_key
 
@@ -99,7 +99,7 @@ def add_add_host(parser: argparse.ArgumentParser) -> None:
 
 def add_host(args: argparse.Namespace) -> int:
     """Add a Mac, or change its address."""
-    host = found_host(args.host, args.address)
+    host = resolve_host(args.host, args.address)
     change_list("hosts", lambda hosts: [*(each for each in hosts if each.ssh != host.ssh), host])
     text = f"{host.ssh} is added with the address {host.ips[0]}. `rdchat cluster check` tries it."
     print_result(args, asdict(host), text)
