@@ -25,8 +25,8 @@ from rdchat.inference.api import AnswerShape
 from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.schema_grammar import limits
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
-from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.client_tools import read_shape
+from rdchat.server.interfaces.fields import ApiError, Fields
 
 # Their valid instances are refused: a `format` is followed and not only noted, two numbers differ in the 54th bit, and
 # a metaschema of its own switches validation off.
