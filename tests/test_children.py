@@ -9,7 +9,7 @@ import pytest
 
 import rdchat
 from rdchat import host
-from rdchat.children import CHILDREN, run_child
+from rdchat.children import run_child
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.work.served import packed
 from tests.bundles import write_stub
@@ -99,9 +99,6 @@ def test_no_child_touches_qt(tmp_path: Path) -> None:
 def test_what_is_no_child_is_left_to_the_command_line() -> None:
     for arguments in ([], ["ask", "hi"], ["ask", "-c", "import os"], ["-c", "import os; os.abort()"]):
         assert run_child(arguments) is None
-    names = {"tokenizers", "downloads", "facts", "training", "transfer", "files", "formulas", "tools", "rank", "images"}
-    names |= {"preparation"}
-    assert set(CHILDREN) == names
 
 
 @pytest.mark.parametrize(

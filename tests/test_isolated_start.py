@@ -69,9 +69,3 @@ def test_a_child_neither_dies_of_a_signal_nor_lets_an_exception_out(
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status, done.stderr
     assert message in done.stderr
-
-
-@pytest.mark.slow
-def test_the_window_starts_without_numpy():
-    code = "import sys, rdchat.app, rdchat.ui.window.main_window; print('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

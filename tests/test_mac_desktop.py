@@ -37,15 +37,6 @@ def test_information_that_cannot_be_changed_is_left_alone(
     assert "may say Python" in caplog.text
 
 
-@pytest.mark.skipif(host.MACOS, reason="for where those frameworks are missing")
-def test_an_app_without_a_name_starts_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(host, "MACOS", True)
-    mac_desktop.name_app("rdchat")
-    assert "may say Python" in caplog.text
-
-
 class Panel:
     """The NSPanel of a view, which notes what is done with it."""
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from rdchat import host, machine
-from rdchat.machine import OtherPrograms, on_battery, others_seconds, processors
+from rdchat.machine import OtherPrograms, on_battery, others_seconds
 
 MIB = 2**20
 GROUPS = Path("/sys/fs/cgroup")
@@ -55,11 +55,6 @@ def test_a_system_that_tells_nothing_counts_as_quiet(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(psutil, "cpu_times", fails)
     assert others_seconds() == 0.0
-
-
-def test_this_machine_tells() -> None:
-    assert others_seconds() > 0
-    assert processors() >= 1
 
 
 @pytest.mark.skipif(host.MACOS, reason="for where those frameworks are missing")

@@ -1,6 +1,5 @@
 """`rdchat doctor`, as a whole and in parts."""
 
-import argparse
 import json
 import os
 import subprocess
@@ -177,17 +176,3 @@ def test_the_slow_blas_is_told_on_a_cpu_only():
     (advice,) = doctor.advise(_but(**slow))
     assert advice.remedy == "sudo apt-get install -y libopenblas0-pthread"
     assert doctor.advise(replace(_but(**slow, backend="CUDA"), compiler="")) == []
-
-
-def test_gathering_finds_what_runs_this_test():
-    facts = doctor.gather()
-    assert facts.report["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert facts.report["mlx"]
-    assert facts.report["qt"]
-    json.dumps(facts.report)
-    assert facts.data_writable
-
-
-def test_run_prints_text_by_default(capsys: pytest.CaptureFixture[str]):
-    assert doctor.run(argparse.Namespace(json=False)) == 0
-    assert capsys.readouterr().out.startswith("rdchat")

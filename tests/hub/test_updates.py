@@ -113,7 +113,3 @@ def test_the_address_is_a_setting_of_the_build(
     if text is not None:
         (tmp_path / "updates_address").write_text(text)
     assert updates_address() == address
-
-
-def test_a_checkout_has_none() -> None:
-    assert updates_address() == ""

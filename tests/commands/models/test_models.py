@@ -85,16 +85,6 @@ def test_list_says_what_to_do_where_there_is_nothing(tmp_path: Path) -> None:
     assert not paths.models_dir().exists()
 
 
-@pytest.mark.slow
-def test_a_hub_model_in_the_cache_is_found_by_its_name(model: Path, tmp_path: Path) -> None:
-    put_into_hub_cache(model, tmp_path / "hub", "some-org/small-4bit")
-    code = "from rdchat.inference.models.model_files import resolve_model; print(resolve_model('some-org/small-4bit'))"
-    environment = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert (Path(done.stdout.strip()) / "config.json").exists()
-    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "hub")
-
-
 @pytest.fixture
 def other_model(model: Path, tmp_path: Path) -> Path:
     """The same model, to which most ids mean another token."""
@@ -131,14 +121,6 @@ def test_check_pair_prints_one_json_object(model: Path, other_model: Path, capsy
     assert verdict["differences"][0].endswith("of the 265 ids that both have are different tokens.")
     same = json.loads(check_pair(capsys, model, model, "--json")[1])
     assert (same["compatible"], same["shared_tokens"], same["differences"]) == (True, 265, [])
-
-
-def test_check_pair_says_which_model_is_missing(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    status, out, err = check_pair(capsys, model, tmp_path / "gone")
-    assert (status, out) == (1, "")
-    assert err.startswith(f"rdchat: There is no model at {tmp_path / 'gone'}.")
 
 
 THEIRS = "mlx-community/Small"
