@@ -17,7 +17,6 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed, ctrl_c_calls, print_result, table
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError, one_line
 from rdchat.hub.cache_layout import repository_of, snapshot_of
-from rdchat.hub.deleting import NoTrashError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import begin_drafter, records_of
@@ -26,7 +25,7 @@ from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command, is_repository
 from rdchat.hub.newcomers import downloaded_with, stored_suggestions, suggestions
-from rdchat.hub.verifying import Verdict
+from rdchat.hub.verifying_and_deleting import NoTrashError, Verdict
 from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of

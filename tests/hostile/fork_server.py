@@ -29,8 +29,9 @@ from typing import Any
 _PRELOADED = """
 rdchat.__main__ rdchat.cli rdchat.commands.ask rdchat.commands.chats rdchat.inference.local_engine
 rdchat.inference.session rdchat.inference.prompts.tokenizers_child rdchat.inference.mlx_lm_fixes.config_fixes
-rdchat.hub.downloads.download_process rdchat.hub.hub_api rdchat.hub.verifying rdchat.inference.library.model_library
-rdchat.chat.transfer.transfer_process rdchat.chat.attachments.file_reader tests.hostile.store_reading
+rdchat.hub.downloads.download_process rdchat.hub.hub_api rdchat.hub.verifying_and_deleting
+rdchat.inference.library.model_library rdchat.chat.transfer.transfer_process
+rdchat.chat.attachments.file_reader tests.hostile.store_reading
 mlx_lm.models.llama numpy.ma numpy.random transformers.models.auto.tokenization_auto transformers.video_utils
 transformers.models.auto.configuration_auto
 """  # what the cases and rdchat's children in them need

@@ -10,10 +10,9 @@ import pytest
 
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import cached_repositories, downloaded_repositories
-from rdchat.hub.deleting import NoTrashError, delete, plan_deletion
 from rdchat.hub.downloads.download_record import records_of, unfinished_downloads
 from rdchat.hub.known_files import HubFile, checksum, is_safe_name
-from rdchat.hub.verifying import verify_cached, verify_folder
+from rdchat.hub.verifying_and_deleting import NoTrashError, delete, plan_deletion, verify_cached, verify_folder
 from tests.grids import share
 from tests.hub.downloads.downloading import (
     NAME,

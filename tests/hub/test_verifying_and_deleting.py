@@ -5,18 +5,19 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import ModelError, StorageLockedError
-from rdchat.hub import deleting
-from rdchat.hub.deleting import (
+from rdchat.hub.downloads.download_record import records_of
+from rdchat.hub.verifying_and_deleting import (
     DeletionPlan,
     NoTrashError,
     TrashedFolder,
+    Verdict,
     delete,
     plan_deletion,
     put_back,
     remove_folder,
+    verify_cached,
+    verify_folder,
 )
-from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
 from tests.hub.downloads.downloading import (
     NAME,
     WEIGHTS,
@@ -262,7 +263,7 @@ def test_what_is_not_here_cannot_be_deleted(hub: HubServer) -> None:
 def test_a_model_that_is_being_downloaded_is_not_deleted(
     hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deleting, "_LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("rdchat.hub.verifying_and_deleting._LOCK_WAIT_S", 0.1)
     plan = plan_deletion(cached())
     with cached().locked(), pytest.raises(StorageLockedError):
         delete(plan, no_trash)

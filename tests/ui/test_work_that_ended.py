@@ -15,8 +15,8 @@ from shiboken6 import isValid
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.deleting import DeletionPlan
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.hub.verifying_and_deleting import DeletionPlan
 from rdchat.inference.api import Mode
 from rdchat.services.background import background_work
 from rdchat.services.files.part_choice import PartChoice

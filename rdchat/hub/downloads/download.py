@@ -97,7 +97,7 @@ class Download:
         problem: Why it failed.
         hint: What to do about it.
         folder: The snapshot's or drafter's folder, once it is finished.
-        lack: What the hub requires first (`hub_errors.Lack`); empty if it did not refuse.
+        lack: What the hub requires first (`endpoint.Lack`); empty if it did not refuse.
         page: The model's page, where there is something to click.
         drafter: Name of the drafter or tower to make from the files, which are then dropped; empty to keep the files.
         companion: The hub id of the drafter that is downloaded after the model; empty for none. See `with_drafter`.

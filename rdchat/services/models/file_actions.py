@@ -6,21 +6,26 @@ Only models in the hub's cache and in rdchat's own folders are deleted; other pr
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.hub.cache_layout import CachedRepository, repository_of, snapshot_of
-from rdchat.hub.deleting import DeletionPlan, MoveToTrash, TrashedFolder, delete, plan_deletion
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.hub.newcomers import drafter_for
+from rdchat.hub.verifying_and_deleting import (
+    DeletionPlan,
+    MoveToTrash,
+    TrashedFolder,
+    Verdict,
+    delete,
+    plan_deletion,
+    verify_cached,
+    verify_folder,
+)
 from rdchat.inference.api import ModelCard
 from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
 from rdchat.wording import size_text
-
-if TYPE_CHECKING:
-    from rdchat.hub.verifying import Verdict
 
 _LOADED = "It is loaded and will be unloaded first."
 
@@ -152,7 +157,7 @@ def reason_not_to_verify(model: ModelCard) -> str:
     return NOT_VERIFIED.get(model.origin, NOT_VERIFIED[CHOSEN])
 
 
-def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> Verdict:
     """Compare a model's files with the hub's checksums.
 
     Args:
@@ -165,7 +170,6 @@ def verdict_of(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]
         NetworkError: If the hub cannot be asked, and the files cannot be checked without it.
     """
     from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
-    from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
 
     if reason := reason_not_to_verify(model):
         raise ModelError(reason)

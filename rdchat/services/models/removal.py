@@ -8,7 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import QFile, Signal, SignalInstance
 
 from rdchat.errors import RdchatError
-from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
+from rdchat.hub.verifying_and_deleting import NoTrashError, TrashedFolder, put_back
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.file_actions import RemovalQuestion, verdict_of
 from rdchat.services.models.service_base import ModelService

@@ -21,7 +21,7 @@ from rdchat.ui.style import MACHINE, NONE, SEES, dtype_text, listed, percent
 from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left
 
 if TYPE_CHECKING:
-    from rdchat.hub.verifying import Verdict
+    from rdchat.hub.verifying_and_deleting import Verdict
 
 DOT = "  ·  "
 _NAMED_FILES = 3

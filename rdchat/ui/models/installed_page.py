@@ -35,7 +35,7 @@ from rdchat.ui.style import (
 from rdchat.wording import counted, size_text
 
 if TYPE_CHECKING:
-    from rdchat.hub.verifying import Verdict
+    from rdchat.hub.verifying_and_deleting import Verdict
 
 _EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
 

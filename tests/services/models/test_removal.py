@@ -12,15 +12,14 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.hub import deleting
 from rdchat.hub.cache_layout import CachedRepository
-from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_process import DownloadQueue
 from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.endpoint import HubError
 from rdchat.hub.known_files import RepositoryFiles
+from rdchat.hub.verifying_and_deleting import TrashedFolder
 from rdchat.inference.api import ModelCard
 from rdchat.inference.library.original_source import make_part
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete
@@ -133,7 +132,7 @@ def test_an_unfinished_download_goes_and_the_older_version_stays(
 def test_what_is_being_downloaded_is_not_deleted(
     qtbot: QtBot, removal: Removal, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deleting, "_LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("rdchat.hub.verifying_and_deleting._LOCK_WAIT_S", 0.1)
     hub.add(NAME, small_files())
     folder = download()[0]
     question = asked(qtbot, removal, library_model(NAME, path=folder))

@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub import known_files
 from rdchat.hub.endpoint import Tokens
-from rdchat.hub.verifying import Verdict
+from rdchat.hub.verifying_and_deleting import Verdict
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.file_actions import reason_not_to_verify
 from rdchat.services.models.removal import Verification

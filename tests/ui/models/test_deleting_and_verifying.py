@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.known_files import checksum
-from rdchat.hub.verifying import Verdict
+from rdchat.hub.verifying_and_deleting import Verdict
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.window_services import Models
