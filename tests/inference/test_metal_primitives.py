@@ -128,31 +128,27 @@ def test_metal_has_all_that_a_reply_computes(mode: str, sampling: str) -> None:
     _check(found)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
-    """In trees, or in chains where the target keeps recurrent state."""
-    model = golden_target(case)
-    drafters = HeadModel(model, load_drafter(golden_folder(case), model))
-    job = job_of(model, ask(max_tokens=5, seed=2))
-    drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
-    with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
-        end = reply_end(ReplyIterator(job, drafter))
-    assert end.statistics.drafted > 0
-    _check(found)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("clusters", [0, 31])
-def test_metal_has_all_that_gemmas_assistant_computes(clusters: int, tmp_path: Path) -> None:
-    model = shared_gemma()
-    drafters = HeadModel(model, load_drafter(assistant_folder(tmp_path, clusters=clusters), model))
+def _check_drafter(model: LoadedModel, folder: Path) -> None:
+    drafters = HeadModel(model, load_drafter(folder, model))
     job = job_of(model, ask(max_tokens=8, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
         end = reply_end(ReplyIterator(job, drafter))
     assert end.statistics.drafted > 0
     _check(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
+    """In trees, or in chains where the target keeps recurrent state."""
+    _check_drafter(golden_target(case), golden_folder(case))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clusters", [0, 31])
+def test_metal_has_all_that_gemmas_assistant_computes(clusters: int, tmp_path: Path) -> None:
+    _check_drafter(shared_gemma(), assistant_folder(tmp_path, clusters=clusters))
 
 
 @pytest.mark.slow

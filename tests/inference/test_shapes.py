@@ -166,19 +166,6 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
     assert end.statistics.from_chat == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "source"),
-    [(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")],
-)
-def test_other_kinds_of_shapes(kind: ShapeKind, source: str) -> None:
-    request = replace(ask(max_tokens=80, temperature=0.9), shape=AnswerShape(kind, source))
-    plain = reply(json_model(), request, Mode.OFF)
-    assert reply(json_model(), request, Mode.LOOKUP).token_ids == plain.token_ids
-    if kind is ShapeKind.REGEX:
-        assert plain.text in {"yes!", "no!"}
-
-
 @pytest.mark.parametrize(
     "source",
     [

@@ -265,23 +265,19 @@ class CostModel:
         return self._curve.plain_ms(depth) if self._curve else self._met_plain
 
 
-def measured_calls(folder: Path) -> Mapping[int, float]:
-    """Return `calls_by_rows` of the model in a folder; empty where this machine has not measured it."""
-    try:
-        return calls_by_rows(target_hash(folder)) if folder.is_dir() else {}
-    except RdchatError:
-        return {}
-
-
-def calls_by_rows(target: str) -> dict[int, float]:
+def measured_calls(folder: Path) -> dict[int, float]:
     """Return the time of a model's calls by rows, in plain steps, near the beginning of a text.
 
     Args:
-        target: The model's `target_hash`, whatever precision it was measured in; the newest measurement counts.
+        folder: The model's, in whatever precision it was measured; the newest measurement counts.
 
     Returns:
         Nothing where this machine has not measured it.
     """
+    try:
+        target = target_hash(folder) if folder.is_dir() else ""
+    except RdchatError:
+        return {}
     latest: tuple[float, Costs] = 0.0, {}
     for path in sorted((paths.cache_dir() / "costs").glob("*.json")):
         try:

@@ -4,26 +4,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
-from rdchat.inference.api import GenerationEvent, GenerationRequest, Mode, ReplyEnd, SamplingParams
+from rdchat.inference.api import GenerationEvent, GenerationRequest, Mode, ReplyEnd
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AutoState, AvailableDrafters
 from rdchat.inference.auto.cost_model import LENGTHS, MAX_ROWS, PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.planner import WIDTH, AcceptanceEstimates, Choice, DraftEstimate, Drafts, Plan, Planner
+from rdchat.inference.auto.planner import AcceptanceEstimates, Choice, DraftEstimate, Drafts, Plan, Planner
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import (
     ALPHABET,
-    ask,
     random_drafter,
     reply_end,
     shared_llama,
-    tiny_llama,
 )
 
 
@@ -102,31 +98,3 @@ class Known(AcceptanceEstimates):
         values = np.zeros((len(LENGTHS), MAX_ROWS + 1))
         values[LENGTHS.index(length), length:] = accepted
         self.head = _Fixed([n - 1 for n in LENGTHS], values)
-
-
-class KnownState(AutoState):
-    """Knows how far drafts are followed, and learns nothing of it."""
-
-    known: AcceptanceEstimates
-
-    def estimates(self, sampling: SamplingParams) -> AcceptanceEstimates:
-        return self.known
-
-
-def reply_with_drafts(
-    monkeypatch: pytest.MonkeyPatch, believed: float
-) -> tuple[ReplyEnd, LoadedModel, GenerationRequest]:
-    """Return a reply in which drafts are chains of three tokens, believed to come to so many."""
-    monkeypatch.setattr(CostModel, "learn", lambda *_: None)
-    monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
-    monkeypatch.setattr(LookupIndex, "draft_tree", lambda *_, **__: LookupTree())
-    model = tiny_llama()
-    model.tokenizer.eos_token_ids = frozenset()
-    state = KnownState(model)
-    request = ask("abcabcabc", temperature=1, max_tokens=41)
-    state.use_drafters(AvailableDrafters(random_drafter(model)))
-    calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MAX_ROWS + 1)}}
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
-    state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
-    state.known = Known(4, believed)  # always three tokens
-    return reply_of(state, request), model, request

@@ -30,7 +30,6 @@ from tests.inference.auto.automatic_replies import (
     automatic,
     iterator_of,
     reply_of,
-    reply_with_drafts,
     state_of,
 )
 from tests.inference.auto.chips import Chip
@@ -111,11 +110,6 @@ def test_the_text_is_that_of_plain_decoding_in_other_families(name: str) -> None
     check_same(shared_family(name), ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,))
 
 
-@pytest.mark.parametrize(("length", "seed"), share(zip(range(1, 12), cycle(range(3)), strict=False), 11))
-def test_max_tokens_cut_anywhere(length: int, seed: int) -> None:
-    check_same(shared_llama(), ask("abcabcabc", temperature=1, max_tokens=length), ALL, seed)
-
-
 @pytest.mark.slow
 def test_a_drafted_token_that_ends_the_reply_was_accepted_as_any_other() -> None:
     """It was taken for refused, and in time the surest tokens for unsure ones."""
@@ -141,16 +135,6 @@ def test_an_end_token_and_a_stop_string_cut_anywhere() -> None:
         check_same(model, ask("abcabcabc", temperature=1, max_tokens=24, stop=(text[start : start + 3],)), ALL, start)
     for seed in ENDING_SEEDS:
         check_same(model, ask(seed=seed, temperature=1.5, max_tokens=60), ALL, seed)
-
-
-def test_a_trace_tells_the_log_probability_of_every_token() -> None:
-    request = ask("abcabcabc", temperature=1, max_tokens=30)
-    traced = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(trace=True))
-    events, *_ = automatic(shared_llama(), traced, ALL)
-    tokens = token_events(events)
-    assert all(event.log_prob is not None and event.log_prob <= 0 for event in tokens)
-    assert {event.tree is None for event in tokens if event.round} == {False}
-    assert any(event.round is None and event.drafter == "" for event in tokens)
 
 
 class _SteadyPlanner(Planner):
@@ -290,16 +274,6 @@ def test_a_belief_that_is_too_good_does_not_go_on_being_tried() -> None:
     simulation = Simulation(chip, _Missed(0.2), Known(2, 0.2))  # what is tried would lose 0.1 steps
     simulation.run(400)
     assert 6 <= simulation.rounds <= 14, "0.3 steps each is what they really lose"
-
-
-@pytest.mark.slow
-def test_a_round_waits_for_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    end, model, request = reply_with_drafts(monkeypatch, believed=2.0)
-    counted = end.statistics
-    assert counted.rounds > 5
-    assert counted.verified_nodes / counted.rounds == pytest.approx(4, abs=0.3), "the last ones have less room"
-    assert counted.host_syncs == counted.target_calls
-    assert end.token_ids == plain(model, request).token_ids
 
 
 @pytest.mark.slow

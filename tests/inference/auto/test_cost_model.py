@@ -7,6 +7,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.inference.api import Mode
+from rdchat.inference.auto import cost_model
 from rdchat.inference.auto.cost_model import (
     LENGTHS,
     NEAR,
@@ -14,8 +15,8 @@ from rdchat.inference.auto.cost_model import (
     CostFile,
     CostModel,
     Part,
-    calls_by_rows,
     line,
+    measured_calls,
     usable,
 )
 
@@ -295,8 +296,11 @@ def test_the_baseline_is_as_sure_as_plain_steps_were_predicted() -> None:
     assert model.plain_error > 0.25
 
 
-def test_the_costs_of_a_model_that_is_not_loaded_are_found_by_its_hash(tmp_path: Path):
-    assert calls_by_rows("abc") == {}
+def test_the_costs_of_a_model_that_is_not_loaded_are_found_by_its_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_model, "target_hash", lambda _folder: "abc")
+    assert measured_calls(tmp_path) == {}
     key = {"part": Part.CALLS.value, "drafter": "", "mlx": "1"}
     CostFile({**key, "target": "abc model float16 GPU"}).add_measurement(
         {(0, NEAR): 10.0, (1, NEAR): 11.0, (8, NEAR): 20.0}
@@ -305,4 +309,5 @@ def test_the_costs_of_a_model_that_is_not_loaded_are_found_by_its_hash(tmp_path:
     CostFile({**key, "target": "abc model float16 GPU", "part": Part.BEAMS.value}).add_measurement({(4, 5): 3.0})
     CostFile({**key, "target": "abc model 4bit GPU", "format": "3"}).add_measurement({(0, NEAR): 10.0, (8, NEAR): 70.0})
     (paths.cache_dir() / "costs" / "damaged.json").write_text("[]")
-    assert calls_by_rows("abc") == {1: 1.1, 8: 2.0}
+    assert measured_calls(tmp_path) == {1: 1.1, 8: 2.0}
+    assert measured_calls(tmp_path / "absent") == {}

@@ -187,14 +187,6 @@ def test_only_a_prompts_messages_are_waited_for(copies: Copies) -> None:
     assert copies.waited == [True, False, False]
 
 
-def test_most_messages_fit_into_one_sum(copies: Copies) -> None:
-    copies.open("llama")
-    request = ask(max_tokens=12)
-    reply = [*plain(copies.model, request).token_ids]
-    drafted(copies.model, request, ScriptedDrafter(reply, 6, 5))
-    assert max(copies.words) < 250
-
-
 def test_a_rank_that_lost_step_is_an_error(copies: Copies) -> None:
     copies.open("llama")
     network, cache = copies.model.network, KVCache(copies.model.network)

@@ -292,15 +292,6 @@ GATED = {name for name in HYBRIDS if name.startswith(("qwen", "kimi", "olmo", "b
 SOLVED = {name for name in GATED if name.startswith(("qwen", "olmo"))}  # a gate for each head
 
 
-@pytest.mark.parametrize("name", share(sorted({name for name in HYBRIDS if name in GATED or name[:3] == "bai"}), 3))
-def test_leaves_are_limited_where_each_costs_a_state(name: str) -> None:
-    network = network_of(*HYBRIDS[name])
-    hooks = ModelHooks(network)
-    mx.eval(fed(network, after_prompt(network), hooks, PackedTree.pack(TREE)))
-    assert hooks.states.limits_leaves(MAX_DEPTH) is (name not in SOLVED)
-    assert hooks.states.limits_leaves(MAX_DEPTH + 1)
-
-
 def added_launches(name: str, tree: PackedTree, path: list[int]) -> tuple[float, float]:
     """Return the launches that a round adds to a layer's call, and those of its commit."""
     network = network_of(*HYBRIDS[name])
