@@ -110,7 +110,7 @@ def test_work_that_the_system_stopped_can_be_tried_again(device: Device, name: s
     session = ChatSession(model)
     request = ask("abcabcabcabcabcabcabcabcabcabc", temperature=0.7, max_tokens=40)
     whole = plain(model, request).text
-    drafted = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(mode))
+    drafted = replace(request, draft=DraftSettings(mode))
     model.capability  # noqa: B018  tried beforehand, so that calls are those of the reply
     written = list[str]()
     again = list[str]()

@@ -15,7 +15,7 @@ import pytest
 from rdchat import host
 from rdchat.inference import blas
 from rdchat.inference import session as session_module
-from rdchat.inference.api import DraftSettings, GenerationRequest, LoadProgress, Mode, ReplyEnd, not_prepared
+from rdchat.inference.api import DraftSettings, LoadProgress, Mode, ReplyEnd, not_prepared
 from rdchat.inference.auto.auto_drafter import AutoState
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafters import Drafters
@@ -53,9 +53,7 @@ def test_nothing_is_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert not session.drafters.auto.costs.plain_ms(100)
     for mode in (Mode.OFF, Mode.AUTO):
         request = ask("abcabcabc", temperature=0.7, max_tokens=30)
-        *_, end = session.generate(
-            GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(mode))
-        )
+        *_, end = session.generate(replace(request, draft=DraftSettings(mode)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, request).token_ids
 
@@ -68,7 +66,7 @@ def test_a_prompt_ends_it_wherever_it_stands(slices: int, tmp_path: Path) -> Non
     for _ in range(slices):
         assert session.work_while_idle()
     request = ask("abcabcabc", temperature=0.7)
-    recurrent = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(Mode.DRAFTER))
+    recurrent = replace(request, draft=DraftSettings(Mode.DRAFTER))
     end = reply_end(session.generate(recurrent))
     assert end.mode is Mode.DRAFTER
     assert end.token_ids == plain(model, request).token_ids

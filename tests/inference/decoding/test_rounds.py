@@ -187,7 +187,7 @@ def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
     model = shared_llama()
     settings = DraftSettings(mode=Mode.DRAFTER, trace=True)
     plainly = ask(temperature=1, max_tokens=30)
-    request = GenerationRequest(plainly.messages, plainly.sampling, plainly.seed, draft=settings)
+    request = replace(plainly, draft=settings)
     events, _ = drafted(model, request, ScriptedDrafter(list(plain(model, plainly).token_ids), 3, 5))
     tokens = token_events(events)[1:]
     rounds: list[list[TokenEvent]] = [[]]
