@@ -11,6 +11,7 @@ from rdchat.inference.decoding.sampling import filter_border
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference.fakes import reply_end
 
 CODE = "Write a Python function that reverses a list. Then write the same function again with a comment in each line."
 PROSE = "Explain in three sentences why the sky is blue."
@@ -26,9 +27,7 @@ def request(prompt: str, sampling: dict[str, Any], **draft: Any) -> GenerationRe
 
 
 def reply(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(asked)
-    assert isinstance(end, ReplyEnd)
-    return end
+    return reply_end(session.generate(asked))
 
 
 def check_same(

@@ -40,7 +40,6 @@ from tests.e2e.windows import (
 )
 from tests.inference.prompts.folders import with_template
 from tests.links import click, collected_links
-from tests.listed_chats import listed
 from tests.processes import held_by_another_process, python_process
 from tests.serving import in_background
 
@@ -65,18 +64,6 @@ def copy_of(model: Path, folder: Path, **config: object) -> Path:
 
 
 # Prompts
-
-
-def test_an_empty_prompt(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
-    start_with(small_model)
-    with running_app(qapp, qtbot) as app:
-        qtbot.waitUntil(lambda: app.controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
-        for prompt in ("", "   "):
-            type_and_send(qtbot, app, prompt)
-            wait_for_words(qtbot, "Type something to ask first.", "What would you like to know?")
-        assert listed(app.controller.chats) == []
-        assert_usable(qtbot, app, small_model)
-        assert "Type something to ask first." not in words()
 
 
 def test_a_prompt_longer_than_the_context(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:

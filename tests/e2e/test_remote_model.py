@@ -29,6 +29,7 @@ from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.server_control import SharedEngine
+from tests.inference.fakes import reply_end
 
 KEY = "a-key-for-tests"
 TURNS = (ChatMessage(Role.USER, "Count to five."), ChatMessage(Role.ASSISTANT, "1, 2, 3, 4, 5."),
@@ -54,9 +55,7 @@ def end_of(engine: Engine, temperature: float, mode: Mode, seed: int) -> ReplyEn
     sampling = SamplingParams(temperature=temperature, max_tokens=24)
     request = GenerationRequest(TURNS, sampling, seed, draft=DraftSettings(mode))
     with closing(engine.generate(request, lambda: False)) as events:
-        *_, end = events
-    assert isinstance(end, ReplyEnd)
-    return end
+        return reply_end(events)
 
 
 @pytest.mark.slow

@@ -233,57 +233,6 @@ def test_tools_of_chat_completions_on_a_template_without_tools(openai: OpenAI) -
     assert answer.choices[0].finish_reason in {"stop", "tool_calls", "length"}
 
 
-def test_tools_of_responses(openai: OpenAI) -> None:
-    items: list[Any] = []
-    for city, name in EXAMPLES.items():
-        arguments = json.dumps({"city": city})
-        items += [
-            {"role": "user", "content": QUESTION.format(city)},
-            {"type": "function_call", "call_id": name, "name": "weather", "arguments": arguments},
-            {"type": "function_call_output", "call_id": name, "output": "sunny"},
-        ]
-    items.append({"role": "user", "content": QUESTION.format("Paris")})
-    asked: Any = {
-        "model": "", "tools": [WEATHER | {"type": "function"}], "temperature": 0, "max_output_tokens": 60,
-    }  # fmt: skip
-    with openai.responses.stream(input=items, **asked) as stream:
-        response = stream.get_final_response()
-    (call,) = response.output
-    assert call.type == "function_call"
-    assert _to_paris(call)
-    result = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
-    answer = openai.responses.create(input=[*items, call.to_dict(), result], **asked)
-    assert answer.status in {"completed", "incomplete"}
-    (forced,) = openai.responses.create(input="Hi", tool_choice="required", **asked).output
-    assert forced.type == "function_call"
-    assert set(json.loads(forced.arguments)) == {"city"}
-
-
-def test_tools_of_anthropics_messages(served: Served) -> None:
-    messages: list[Any] = []
-    results: list[Any] = []
-    for city, name in EXAMPLES.items():
-        call = {"type": "tool_use", "id": name, "name": "weather", "input": {"city": city}}
-        messages += [
-            {"role": "user", "content": [*results, {"type": "text", "text": QUESTION.format(city)}]},
-            {"role": "assistant", "content": [call]},
-        ]
-        results = [{"type": "tool_result", "tool_use_id": name, "content": "sunny"}]
-    messages.append({"role": "user", "content": [*results, {"type": "text", "text": QUESTION.format("Paris")}]})
-    tool: Any = {"name": "weather", "description": WEATHER["description"], "input_schema": WEATHER["parameters"]}
-    asked: Any = {"model": "", "tools": [tool], "max_tokens": 60, "extra_body": {"temperature": 0}}
-    with anthropic_module.Anthropic(base_url=served.address, api_key=served.key, max_retries=0, timeout=250) as client:
-        reply = client.messages.create(messages=messages, **asked)
-        (block,) = reply.content
-        assert (block.type, block.input, reply.stop_reason) == ("tool_use", {"city": "Paris"}, "tool_use")
-        result = [{"type": "tool_result", "tool_use_id": block.id, "content": "rain"}]
-        again: list[Any] = [*messages, {"role": "assistant", "content": [block.to_dict()]}]
-        answer = client.messages.create(messages=[*again, {"role": "user", "content": result}], **asked)
-        assert answer.stop_reason in {"end_turn", "tool_use", "max_tokens"}
-        forced = client.messages.create(messages=messages[:1], tool_choice={"type": "any"}, **asked)
-        assert set(forced.content[0].input) == {"city"}
-
-
 def test_a_response_is_the_chat_completion_with_the_same_seed(openai: OpenAI) -> None:
     chat = openai.chat.completions.create(**ASK, seed=4, temperature=0.9, max_tokens=20)
     response = openai.responses.create(

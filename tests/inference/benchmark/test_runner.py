@@ -25,7 +25,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.benchmark import runner as runner_module
 from rdchat.inference.benchmark.recording import BLANK, measure_rounds, record
-from rdchat.inference.benchmark.runner import InterleavedRunner, first_difference, score_gap
+from rdchat.inference.benchmark.runner import InterleavedRunner, score_gap
 from rdchat.inference.drafters import NO_DRAFT_MODEL
 from rdchat.inference.loading import load_model
 from rdchat.inference.local_engine import LocalEngine
@@ -180,12 +180,6 @@ def test_gaps_are_those_of_the_final_score(sampling: dict[str, float]) -> None:
     if request.sampling.greedy:
         expected = [float((logits[found.token_ids[3]] - logits[other]).item()) for other in others]
         assert gaps == pytest.approx(expected, abs=1e-4)
-
-
-def test_first_difference() -> None:
-    assert first_difference([1, 2, 3], [1, 2, 3]) is None
-    assert first_difference([1, 2, 3], [1, 4, 3]) == 1
-    assert first_difference([1, 2, 3], [1, 2]) == 2
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.fakes import ALPHABET, positions, shared_llama, tiny_llama
+from tests.inference.fakes import ALPHABET, positions, reply_end, shared_llama, tiny_llama
 
 SIZE = len(ALPHABET)
 CHAIN = DraftShape(4)
@@ -66,9 +66,7 @@ class Pair:
         return lambda tokens: shape if tokens == request.draft.draft_tokens else DraftShape(tokens)
 
     def reply(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyEnd:
-        *_, end = self.start(request, shape)
-        assert isinstance(end, ReplyEnd)
-        return end
+        return reply_end(self.start(request, shape))
 
     def assert_in_step(self) -> None:
         """The draft model's cache holds the target's tokens but a last round's, as many positions, and their rows."""

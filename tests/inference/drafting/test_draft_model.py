@@ -34,7 +34,7 @@ from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, R
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, shared_near
-from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama
+from tests.inference.fakes import ask, chains_only, loaded, positions, reply_end, shared_llama, tiny_llama
 from tests.inference.plain_replies import ENDING_SEEDS, plain
 
 
@@ -98,8 +98,7 @@ def test_tokens_that_are_others_to_the_draft_model_are_never_offered(
         return draft
 
     iterator._drafter.propose = noted  # type: ignore[method-assign]
-    *_, end = iterator
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(iterator)
     assert end.token_ids == plain(target, request).token_ids
     assert not offered & others
 

@@ -23,7 +23,7 @@ from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes, decoding
 from tests.inference.drafting.heads.block_drafters import KINDS, stored_block
 from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.drafting.heads.mtp_targets import GOLDEN, golden_folder, golden_target
-from tests.inference.fakes import ask, shared_llama, with_beams
+from tests.inference.fakes import ask, reply_end, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -106,9 +106,7 @@ class Reply:
         self.iterator = ReplyIterator(ReplyJob.fresh(self.model, prompt, request), drafter)
 
     def write(self) -> ReplyEnd:
-        *_, end = self.iterator
-        assert isinstance(end, ReplyEnd)
-        return end
+        return reply_end(self.iterator)
 
 
 @pytest.mark.parametrize(("name", "shape", "temperature"), share(pairs(HEADS, SHAPES, (0.0, 1.0)), 26), ids=str)

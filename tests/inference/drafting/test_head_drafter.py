@@ -19,7 +19,7 @@ from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Out
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
-from tests.inference.fakes import StoredDrafter
+from tests.inference.fakes import StoredDrafter, reply_end
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -32,9 +32,7 @@ def reply(
 ) -> ReplyEnd:
     prompt = model.encode_chat(request.messages, continue_last=False)
     job = ReplyJob.fresh(model, prompt, request)
-    *_, end = ReplyIterator(job, drafter.drafter(prompt, fakes.with_beams(request, shape, branch)))
-    assert isinstance(end, ReplyEnd)
-    return end
+    return reply_end(ReplyIterator(job, drafter.drafter(prompt, fakes.with_beams(request, shape, branch))))
 
 
 @pytest.mark.slow

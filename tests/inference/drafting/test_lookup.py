@@ -41,7 +41,7 @@ from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, Repl
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
-from tests.inference.fakes import ALPHABET, ask, random_drafter, shared_family, shared_llama
+from tests.inference.fakes import ALPHABET, ask, random_drafter, reply_end, shared_family, shared_llama
 from tests.inference.families import CHAINS
 from tests.inference.plain_replies import plain
 
@@ -385,8 +385,7 @@ def test_a_target_that_takes_chains_gets_chains(name: str) -> None:
     model = shared_family(name)
     request = ask("abcabcabc", seed=SEED, max_tokens=40, temperature=0.7)
     expected = plain(model, request)
-    *_, end = events_of("chains", model, request, index_with(expected.token_ids))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(events_of("chains", model, request, index_with(expected.token_ids)))
     assert end.token_ids == expected.token_ids
     assert end.statistics.accepted > 0
 

@@ -14,7 +14,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.checkpoints.drafter_folders import with_files
+from tests.inference.drafting.checkpoints.drafter_folders import hub_snapshot, with_files
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
 from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
@@ -23,7 +23,6 @@ from tests.inference.drafting.suggested_pairs import DRAFTER, MODEL, suggest
 from tests.inference.fakes import ask, shared_llama
 from tests.inference.plain_replies import plain
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DFLASH2 = {"taps": 2, "channels": 4, "selected": 16, "selector_rank": 8, "windows": (6, 6), "rolling": True}
 
 
@@ -34,15 +33,6 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     return tmp_path / "hub"
-
-
-def snapshot(cache: Path, name: str) -> Path:
-    """Return the folder of a repository's snapshot, which is not there yet."""
-    repository = cache / f"models--{name.replace('/', '--')}"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(COMMIT)
-    (repository / "snapshots").mkdir()
-    return repository / "snapshots" / COMMIT
 
 
 def mtp_folder(folder: Path, _model: LoadedModel) -> Path:
@@ -75,13 +65,13 @@ def option(session: ChatSession, mode: Mode, settings: DraftSettings | None = No
 def test_auto_uses_the_head_of_the_pair(kind: str, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_model, make, head = HEADS[kind]
     suggest(monkeypatch, kind)
-    folder = snapshot(hub_cache, MODEL)
+    folder = hub_snapshot(hub_cache, MODEL)
     model = with_files(make_model(), folder, "{}")
     (folder / "config.json").write_text(json.dumps({"model_type": model.info.architecture}))
     session = ChatSession(model)
     request = ask(temperature=0.9, max_tokens=12)
     assert not option(session, Mode.DRAFTER).available
-    make(snapshot(hub_cache, DRAFTER), model)
+    make(hub_snapshot(hub_cache, DRAFTER), model)
     told = option(session, Mode.DRAFTER)
     assert (told.available, told.kind) == (True, head)
     assert told.match is not None
@@ -96,15 +86,15 @@ def test_auto_uses_the_head_of_the_pair(kind: str, hub_cache: Path, monkeypatch:
 
 def test_another_model_does_not_use_it(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suggest(monkeypatch, "EAGLE-3")
-    model = with_files(shared_llama(), snapshot(hub_cache, "org/other"), "{}")
-    eagle3_folder(snapshot(hub_cache, DRAFTER), model)
+    model = with_files(shared_llama(), hub_snapshot(hub_cache, "org/other"), "{}")
+    eagle3_folder(hub_snapshot(hub_cache, DRAFTER), model)
     assert not option(ChatSession(model), Mode.DRAFTER).available
 
 
 def test_a_damaged_one_is_left_out_and_named(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suggest(monkeypatch, "EAGLE-3")
-    model = with_files(shared_llama(), snapshot(hub_cache, MODEL), "{}")
-    folder = eagle3_folder(snapshot(hub_cache, DRAFTER), model)
+    model = with_files(shared_llama(), hub_snapshot(hub_cache, MODEL), "{}")
+    folder = eagle3_folder(hub_snapshot(hub_cache, DRAFTER), model)
     (folder / "model.safetensors").write_bytes(b"damaged")
     told = option(ChatSession(model), Mode.AUTO)
     assert told.available
@@ -119,11 +109,11 @@ def test_the_models_window_lists_it_as_made_for_the_model(
     small_model: Path, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suggest(monkeypatch, "EAGLE-3")
-    folder = snapshot(hub_cache, MODEL)
+    folder = hub_snapshot(hub_cache, MODEL)
     shutil.copytree(small_model, folder)
     model = load_model(MODEL)
-    eagle3_folder(snapshot(hub_cache, DRAFTER), model)
-    eagle3_folder(snapshot(hub_cache, "maker/other"), model)
+    eagle3_folder(hub_snapshot(hub_cache, DRAFTER), model)
+    eagle3_folder(hub_snapshot(hub_cache, "maker/other"), model)
     sure = {each.name: each.fits_surely for each in fitting_drafters(folder)}
     assert sure[DRAFTER]
     assert not sure["maker/other"]

@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from rdchat.inference.api import BeamShape, DraftKind, ReplyEnd
+from rdchat.inference.api import BeamShape, DraftKind
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
@@ -17,7 +17,7 @@ from rdchat.inference.training.training_plan import Recipe, TrainingSettings, ma
 from rdchat.inference.training.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
-from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter, with_beams
+from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter, reply_end, with_beams
 from tests.inference.families import TREES, VOCABULARY, network_of
 from tests.inference.plain_replies import plain
 from tests.inference.training.short_runs import short_evaluation
@@ -69,8 +69,7 @@ def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: 
     request = ask(temperature=0.7)
     prompt = model.encode_chat(request.messages, False)
     drafts = drafter.drafter(prompt, with_beams(request, BeamShape(3, 4), True))
-    *_, end = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafts)
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(ReplyIterator(ReplyJob.fresh(model, prompt, request), drafts))
     assert end.statistics.verified_nodes > end.statistics.rounds > 0
     assert end.token_ids == plain(model, request).token_ids
 

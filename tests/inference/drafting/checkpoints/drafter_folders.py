@@ -15,6 +15,7 @@ from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import StoredDrafter
 
+_COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
 
 
@@ -90,3 +91,12 @@ def change_tensors(folder: Path, **changes: mx.array | None) -> None:
             del tensors[name]
 
     edit_tensors(folder, edit)
+
+
+def hub_snapshot(cache: Path, name: str) -> Path:
+    """Return the folder of a repository's snapshot in the hub's cache, which is not there yet."""
+    repository = cache / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(_COMMIT)
+    (repository / "snapshots").mkdir()
+    return repository / "snapshots" / _COMMIT

@@ -22,12 +22,16 @@ from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.models.model_locations import TRAINED
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
+from tests.inference.drafting.checkpoints.drafter_folders import (
+    apple_checkpoint,
+    hub_snapshot,
+    saved_random_drafter,
+    with_files,
+)
 from tests.inference.drafting.heads.block_drafters import written_block
 from tests.inference.drafting.heads.eagle3_drafters import LAYOUTS, eagle3_folder
 from tests.inference.fakes import ask, tiny_llama
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = DraftSettings()
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -43,14 +47,6 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     return with_files(tiny_llama(), tmp_path / "models" / "target", "{}")
 
 
-def in_hub(tmp_path: Path, name: str) -> Path:
-    repository = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(COMMIT)
-    (repository / "snapshots").mkdir()
-    return repository / "snapshots" / COMMIT
-
-
 def found(target: LoadedModel) -> dict[str, ModelCard]:
     every = installed_drafters(target.info.path)
     assert len({each.model for each in every}) == len(every)
@@ -63,7 +59,7 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
     saved_random_drafter(target, own, 32)
     saved_random_drafter(target, target.info.path / "inside", 32)
     saved_random_drafter(target, target.info.path.parent / "next to it", 32)
-    saved_random_drafter(target, in_hub(tmp_path, "some-org/a-drafter"), 32)
+    saved_random_drafter(target, hub_snapshot(tmp_path / "hub", "some-org/a-drafter"), 32)
     studio = tmp_path / "home/.lmstudio/models/someone"
     studio.mkdir(parents=True)
     apple_checkpoint(studio / "apples", 32, 64, 1, True, 31)
@@ -97,7 +93,7 @@ def test_published_drafters_are_told_from_models_that_lie_beside_them(target: Lo
         **{f"{layout}/a": partial(eagle3_folder, model=target, layout=layout) for layout in LAYOUTS},
     }
     for name, write in written.items():
-        folder = in_hub(tmp_path, name)
+        folder = hub_snapshot(tmp_path / "hub", name)
         write(folder)
         (folder / "tokenizer.json").write_text("{}")
     told = found(target)
@@ -114,9 +110,9 @@ def test_models_are_no_drafters_and_damaged_drafters_say_what_is_wrong(target: L
     (target.info.path / "config.json").write_text('{"model_type": "llama", "hidden_size": 32}')
     shutil.copytree(target.info.path, beside / "another model")
     (beside / "empty").mkdir()
-    cut = saved_random_drafter(target, in_hub(tmp_path, "some-org/cut"), 32)
+    cut = saved_random_drafter(target, hub_snapshot(tmp_path / "hub", "some-org/cut"), 32)
     (cut / "model.safetensors").unlink()
-    eagle = in_hub(tmp_path, "some-org/pickled")
+    eagle = hub_snapshot(tmp_path / "hub", "some-org/pickled")
     eagle.mkdir()
     (eagle / "config.json").write_text(json.dumps({"draft_vocab_size": 8, "model_type": "llama"}))
     (eagle / "pytorch_model.bin").write_bytes(b"")
@@ -161,7 +157,7 @@ def test_a_drafter_that_is_gone_is_noticed(target: LoadedModel, tmp_path: Path) 
 
 
 def test_a_drafter_in_the_hubs_cache_drafts_by_its_id_and_is_never_fetched(target: LoadedModel, tmp_path: Path) -> None:
-    snapshot = saved_random_drafter(target, in_hub(tmp_path, "some-org/a-drafter"), 32)
+    snapshot = saved_random_drafter(target, hub_snapshot(tmp_path / "hub", "some-org/a-drafter"), 32)
     assert resolve_drafter("some-org/a-drafter") == snapshot
     with pytest.raises(ModelError, match="neither a folder nor a drafter in the Hugging Face cache") as refused:
         resolve_drafter("some-org/another")

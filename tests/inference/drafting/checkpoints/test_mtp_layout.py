@@ -18,7 +18,7 @@ from rdchat.errors import ModelError
 from rdchat.hub.downloads.download_record import begin_drafter
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, ModeOption, ReplyEnd, Statistics
+from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, ModeOption, Statistics
 from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
@@ -41,7 +41,7 @@ from tests.inference.drafting.heads.mtp_targets import (
     reply,
     target_in,
 )
-from tests.inference.fakes import ask
+from tests.inference.fakes import ask, reply_end
 from tests.inference.plain_replies import plain
 from tests.inference.training.small_language import small_model, small_network
 
@@ -312,8 +312,7 @@ def drafted(session: ChatSession) -> Statistics:
     """Return the counts of a reply, whose text must be that of plain decoding."""
     request = ask("say fox", temperature=0, max_tokens=TOKENS)
     settings = DraftSettings(Mode.DRAFTER, beam_width=1, beam_length=4, lookup_branch=False)
-    *_, end = session.generate(replace(request, draft=settings))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(session.generate(replace(request, draft=settings)))
     assert end.token_ids == plain(session.model, request).token_ids
     return end.statistics
 

@@ -24,7 +24,7 @@ from rdchat.inference.verification.target import TargetEmbeddings
 from tests.grids import share
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, change, saved_random_drafter
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma, stored
-from tests.inference.drafting.heads.block_drafters import KINDS, BlockPair, written_block
+from tests.inference.drafting.heads.block_drafters import KINDS, HeadPair, written_block
 from tests.inference.drafting.heads.eagle3_drafters import eagle3_folder
 from tests.inference.drafting.heads.mtp_targets import CASES, bound_mtp, golden_config, golden_folder, golden_target
 from tests.inference.fakes import ALPHABET, ask, shared_family, shared_llama
@@ -81,7 +81,7 @@ def test_a_quantised_block_drafter_is_read(kind: dict[str, Any], bits: int, tmp_
     for name, tensor in tree_flatten(head.network.parameters()):
         np.testing.assert_array_equal(np.array(tensor), np.array(floats.get(name, floats.get(bare[name]))))
     request = ask(temperature=0.9, max_tokens=8)
-    end = BlockPair(model, head).reply(request, BeamShape(3, 4))
+    end = HeadPair(model, head).reply(request, BeamShape(3, 4))
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
 

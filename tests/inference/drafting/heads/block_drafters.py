@@ -14,13 +14,12 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter
-from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
-from tests.inference.fakes import StoredBlockHead, tiny_llama, with_beams
+from tests.inference.fakes import StoredBlockHead, reply_end, tiny_llama, with_beams
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -195,22 +194,20 @@ def all_knowing(model: LoadedModel, kind: str = "dspark") -> StoredBlockHead:
 
 
 @dataclass
-class BlockPair:
+class HeadPair:
     """A target and its drafter, with a KV cache and a memory that outlive replies."""
 
     target: LoadedModel
-    head: BoundBlockHead
+    head: Any
     cache: KVCache = field(init=False)
-    memory: BlockMemory = field(init=False)
+    memory: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        memory = self.head.memory()
-        assert isinstance(memory, BlockMemory)
         self.cache = KVCache(self.target.network)
-        self.memory = memory
+        self.memory = self.head.memory()
 
     @classmethod
-    def of(cls, target: LoadedModel, bits: int = 0, **changes: Any) -> "BlockPair":
+    def of(cls, target: LoadedModel, bits: int = 0, **changes: Any) -> "HeadPair":
         return cls(target, stored_block(target, **changes).bind(target, bits))
 
     def start(
@@ -225,9 +222,7 @@ class BlockPair:
         return ReplyIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
 
     def reply(self, request: GenerationRequest, shape: BeamShape, branch: bool = False) -> ReplyEnd:
-        *_, end = self.start(request, shape, branch)
-        assert isinstance(end, ReplyEnd)
-        return end
+        return reply_end(self.start(request, shape, branch))
 
     def assert_in_step(self, text: list[int] | None = None) -> None:
         """The memory drafts what one drafts that saw just the cached tokens, or a text, in one call of the target."""

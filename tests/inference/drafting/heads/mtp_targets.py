@@ -15,7 +15,7 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.drafting.checkpoints.drafter_folders import with_files
-from tests.inference.fakes import loaded
+from tests.inference.fakes import loaded, reply_end
 from tests.inference.families import network_of
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -65,6 +65,4 @@ def target_in(folder: Path, case: str, **changes: Any) -> LoadedModel:
 
 
 def reply(session: ChatSession, settings: DraftSettings, request: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(replace(request, draft=settings))
-    assert isinstance(end, ReplyEnd)
-    return end
+    return reply_end(session.generate(replace(request, draft=settings)))

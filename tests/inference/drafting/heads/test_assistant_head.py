@@ -34,7 +34,7 @@ from tests.inference.drafting.heads.assistant_targets import (
     shared_gemma,
     stored,
 )
-from tests.inference.fakes import CharacterTokenizer, ask, with_beams
+from tests.inference.fakes import CharacterTokenizer, ask, reply_end, with_beams
 from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
@@ -162,8 +162,7 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
         search = drafter.search_draft
         pools = list[Any]()
         monkey.search_draft = lambda *what, search=search, pools=pools: pools.append(search(*what)) or pools[-1]
-        *_, end = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
-        assert isinstance(end, ReplyEnd)
+        end = reply_end(ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter))
         assert end.token_ids == plain(model, request).token_ids
         replies.append(pools)
     for mine, reference in zip(*replies, strict=True):

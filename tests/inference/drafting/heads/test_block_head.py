@@ -21,7 +21,7 @@ from tests.inference.drafting.heads.block_drafters import (
     JETSPEC,
     KINDS,
     XPRESS,
-    BlockPair,
+    HeadPair,
     all_knowing,
     block_config,
     memoryless_llama,
@@ -42,7 +42,7 @@ def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, tempe
     model = shared_family(family)
     number = FAMILIES.index(family) + TEMPERATURES.index(temperature)
     request = ask(temperature=temperature, max_tokens=8)
-    pair = BlockPair.of(model, **KINDS[number % len(KINDS)])
+    pair = HeadPair.of(model, **KINDS[number % len(KINDS)])
     end = pair.reply(request, BeamShape(3, 4) if number % 2 else BeamShape(1, 5), branch=number % 3 == 0)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
@@ -57,7 +57,7 @@ def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
     model = shared_llama()
     request = ask(temperature=temperature, max_tokens=10)
     for target, shape in ((model, BeamShape(4, 5)), (chains_only(model), BeamShape(1, 6))):
-        end = BlockPair.of(target, **kind).reply(request, shape)
+        end = HeadPair.of(target, **kind).reply(request, shape)
         assert end.token_ids == plain(model, request).token_ids
         most = block_config(model, **kind).max_drafted
         assert 0 < end.statistics.drafted <= end.statistics.rounds * min(most, shape.length - 1)
@@ -72,7 +72,7 @@ def test_a_drafter_that_knows_the_target_is_always_right(kind: str, sampling: di
     """With the target's own logits, a draft is wrong only if its noise, place or token before is not the text's."""
     model = memoryless_llama()
     request = ask(max_tokens=20, **sampling)
-    end = BlockPair(model, all_knowing(model, kind).bind(model, 0)).reply(request, BeamShape(width, 5))
+    end = HeadPair(model, all_knowing(model, kind).bind(model, 0)).reply(request, BeamShape(width, 5))
     assert end.token_ids == plain(model, request).token_ids
     # the last round may offer more than the reply has room for
     assert end.statistics.drafted > 5
@@ -84,10 +84,10 @@ def test_a_drafter_that_knows_the_target_is_always_right(kind: str, sampling: di
 def test_quantised_drafters_and_targets(family: str, bits: int) -> None:
     model = shared_family(family)
     request = ask(temperature=0.7, max_tokens=12)
-    pair = BlockPair.of(model, bits, markov=Markov.VANILLA, own_embeddings=True, markov_rank=64)
+    pair = HeadPair.of(model, bits, markov=Markov.VANILLA, own_embeddings=True, markov_rank=64)
     assert {pair.head.network.fc.bits, pair.head.network.markov_head.markov_w1.bits} == {bits}
     assert pair.reply(request, BeamShape(3, 4)).token_ids == plain(model, request).token_ids
-    floats = BlockPair.of(model, markov=Markov.VANILLA, own_embeddings=True, markov_rank=64)
+    floats = HeadPair.of(model, markov=Markov.VANILLA, own_embeddings=True, markov_rank=64)
     hidden = mx.random.normal((6, 128), key=mx.random.key(1))
     rows = []
     for one in (pair, floats):
@@ -101,7 +101,7 @@ def test_quantised_drafters_and_targets(family: str, bits: int) -> None:
 @pytest.mark.parametrize("family", share(["qwen3", "gemma3"], 2))
 def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> None:
     model = shared_family(family, "4bit")
-    pair = BlockPair.of(model, markov=Markov.GATED)
+    pair = HeadPair.of(model, markov=Markov.GATED)
     assert pair.head.network.fc.weight.dtype == mx.bfloat16
     end = pair.reply(ask(temperature=0.7, max_tokens=10), BeamShape(1, 4))
     assert end.statistics.drafted > 0
@@ -111,7 +111,7 @@ def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> Non
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_each_beam_is_corrected_by_its_own_path(kind: dict) -> None:
     """Beams that grow from one another, in any order, have the logits that their paths have alone."""
-    pair = BlockPair.of(shared_llama(), **kind)
+    pair = HeadPair.of(shared_llama(), **kind)
     hidden = mx.random.normal((5, 64), key=mx.random.key(0))
     pair.memory.take_committed([1] * 5, hidden, 0)
     state = pair.memory.root_state(Root(4, 5, hidden[4]))
@@ -139,7 +139,7 @@ def test_what_a_causal_block_does_not_need_is_not_computed(
     kind: dict, drafted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each drafted token has the logits that it has in a whole block."""
-    pair = BlockPair.of(shared_llama(), **kind)
+    pair = HeadPair.of(shared_llama(), **kind)
     hidden = mx.random.normal((5, 64), key=mx.random.key(0))
     pair.memory.take_committed([1] * 5, hidden, 0)
     most = pair.head.max_drafted
@@ -161,7 +161,7 @@ def test_xpress_reads_the_token_before_the_root() -> None:
     """Where that is not known, or is part of an image, the root stands for it, as in the training of a text's start."""
 
     def logits(text: list[int], at: int = 5) -> np.ndarray:
-        memory = BlockPair.of(shared_llama(), **XPRESS).memory
+        memory = HeadPair.of(shared_llama(), **XPRESS).memory
         memory.take_committed(text, mx.random.normal((5, 64), key=mx.random.key(0)), 0)
         return np.array(memory.root_state(Root(4, at, mx.zeros(64))).logits())
 
@@ -198,7 +198,7 @@ class InOrderMemory(BlockMemory):
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_order_of_a_steps_candidates_does_not_matter(sampling: dict, width: int) -> None:
     """Scored with the noise of other tokens, a sampled draft would hardly ever be accepted."""
-    pair = BlockPair.of(shared_llama(), **KINDS[5] | {"selected": 31})
+    pair = HeadPair.of(shared_llama(), **KINDS[5] | {"selected": 31})
     hidden = mx.random.normal((5, 64), key=mx.random.key(0))
     root = Root(4, 5, hidden[4])
     scorer = PathScorer(SamplingParams(**sampling), 7, pair.head.vocabulary)
@@ -213,7 +213,7 @@ def test_the_order_of_a_steps_candidates_does_not_matter(sampling: dict, width: 
 
 def test_windows_move_along_a_block() -> None:
     """The last row of a block does not see what the first one just sees."""
-    pair = BlockPair.of(shared_llama(), **KINDS[5])
+    pair = HeadPair.of(shared_llama(), **KINDS[5])
     hidden = mx.random.normal((9, 64), key=mx.random.key(0))
     pair.memory.take_committed([1] * 9, hidden, 0)
     pair.memory.catch_up(Root(4, 9, hidden[8]))
@@ -228,7 +228,7 @@ def test_windows_move_along_a_block() -> None:
 
 def test_a_draft_leaves_nothing_in_the_memory() -> None:
     """The block's own rows are written behind the text's, and must not be taken for text by the next draft."""
-    pair = BlockPair.of(shared_llama(), markov=Markov.VANILLA)
+    pair = HeadPair.of(shared_llama(), markov=Markov.VANILLA)
     hidden = mx.random.normal((9, 64), key=mx.random.key(0))
     pair.memory.begin_reply([1] * 9)
     pair.memory.take_committed([1] * 9, hidden, 0)
@@ -241,7 +241,7 @@ def test_a_draft_leaves_nothing_in_the_memory() -> None:
 def test_text_with_a_gap_keeps_its_positions() -> None:
     """A cache may hold tokens whose hidden states nobody read; rows behind them are not moved."""
     model = shared_llama()
-    gapped, behind, moved = (BlockPair.of(model).memory for _ in range(3))
+    gapped, behind, moved = (HeadPair.of(model).memory for _ in range(3))
     hidden = mx.random.normal((12, 64), key=mx.random.key(0))
     gapped.take_committed([1] * 4, hidden[:4], 0)
     moved.take_committed([1] * 4, hidden[:4], 0)

@@ -11,17 +11,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api import BeamShape, ChatMessage, GenerationRequest, ReplyEnd, Role
-from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.api import BeamShape, ChatMessage, Role
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
-from rdchat.inference.drafting.heads.eagle3_head import Eagle3Memory
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import HeadState, Root
-from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
+from tests.inference.drafting.heads.block_drafters import HeadPair
 from tests.inference.drafting.heads.eagle3_drafters import (
     CHAIN,
     KINDS,
@@ -32,7 +29,7 @@ from tests.inference.drafting.heads.eagle3_drafters import (
     golden_folders,
 )
 from tests.inference.drafting.heads.golden_heads import GoldenHead
-from tests.inference.fakes import ask, loaded, shared_family, shared_llama, with_beams
+from tests.inference.fakes import ask, loaded, reply_end, shared_family, shared_llama
 from tests.inference.families import network_of
 from tests.inference.plain_replies import drafted_by_beams, plain
 
@@ -131,54 +128,42 @@ def test_a_level_has_the_logits_of_each_of_its_paths_alone(kind: str) -> None:
             np.testing.assert_allclose(np.array(row), np.array(alone.logits()[0]), atol=1e-5)
 
 
-class Chat:
-    """A conversation with a drafter whose memory outlives replies, as the target's cache does."""
+def chat_with(**changes: Any) -> HeadPair:
+    """Return a conversation with a drafter whose memory outlives replies, as the target's cache does."""
+    return HeadPair(shared_llama(), bound(shared_llama(), **changes))
 
-    def __init__(self, **changes: Any) -> None:
-        self.model = shared_llama()
-        self.head = bound(self.model, **changes)
-        self.model.hooks.record_states(self.head.reads)
-        self.memory = Eagle3Memory(self.head)
-        self.cache = KVCache(self.model.network)
 
-    def begin(self, request: GenerationRequest, shape: BeamShape = TREE) -> ReplyIterator:
-        prompt = self.model.encode_chat(request.messages, continue_last=False)
-        self.cache.keep_prefix_of(prompt)
-        self.memory.begin_reply(prompt)
-        asked = with_beams(request, shape, False)
-        drafter = HeadDrafter(self.model, self.head, self.memory, prompt, request=asked, ledger=Ledger())
-        return ReplyIterator(ReplyJob.fresh(self.model, prompt, request, self.cache), drafter)
+def assert_remembers(chat: HeadPair, gap: int | None = None) -> None:
+    """Go on with two tokens more: the memory is the same as one that saw this text alone, and so is its draft.
 
-    def assert_remembers(self, gap: int | None = None) -> None:
-        """Go on with two tokens more: the memory is the same as one that saw this text alone, and so is its draft.
-
-        Args:
-            gap: Position of the one token that it knows nothing of; None for none.
-        """
-        held = len(self.cache.tokens)
-        text = [*self.cache.tokens, 5, 6]
-        self.model.hooks.record_states(self.head.reads)
-        self.model.network(mx.array([text]))
-        features = self.model.hooks.hidden[0]
-        fresh = Eagle3Memory(self.head)
+    Args:
+        chat: The conversation.
+        gap: Position of the one token that it knows nothing of; None for none.
+    """
+    held = len(chat.cache.tokens)
+    text = [*chat.cache.tokens, 5, 6]
+    chat.target.hooks.record_states(chat.head.reads)
+    chat.target.network(mx.array([text]))
+    features = chat.target.hooks.hidden[0]
+    fresh = chat.head.memory()
+    fresh.begin_reply(text)
+    fresh.take_committed(text, features, 0)
+    if gap is not None:  # another token is behind it
+        fresh.catch_up(Root(7, len(text), features[-1]))
+        fresh.begin_reply([*text[: gap + 1], 1 + text[gap + 1]])
         fresh.begin_reply(text)
-        fresh.take_committed(text, features, 0)
-        if gap is not None:  # another token is behind it
-            fresh.catch_up(Root(7, len(text), features[-1]))
-            fresh.begin_reply([*text[: gap + 1], 1 + text[gap + 1]])
-            fresh.begin_reply(text)
-            fresh.take_committed(text[gap + 1 :], features[gap + 1 :], gap + 1)
-        self.memory.begin_reply(text)
-        self.memory.take_committed(text[held:], features[held:], held)
-        root = Root(7, len(text), features[-1])
-        states = [memory.root_state(root) for memory in (self.memory, fresh)]
-        assert self.memory.positions == fresh.positions == [place for place in range(len(text)) if place != gap]
-        for mine, wanted in zip(self.memory.buffers, fresh.buffers, strict=True):
-            for rows, expected in zip(mine.view(0), wanted.view(0), strict=True):
-                np.testing.assert_allclose(np.array(rows), np.array(expected), atol=2e-4)
-        for tokens in ([3, 9], [4, 4]):
-            np.testing.assert_allclose(*[np.array(state.logits()) for state in states], atol=2e-4)
-            states = [state.after(mx.array([0, 0]), mx.array(tokens)) for state in states]
+        fresh.take_committed(text[gap + 1 :], features[gap + 1 :], gap + 1)
+    chat.memory.begin_reply(text)
+    chat.memory.take_committed(text[held:], features[held:], held)
+    root = Root(7, len(text), features[-1])
+    states = [memory.root_state(root) for memory in (chat.memory, fresh)]
+    assert chat.memory.positions == fresh.positions == [place for place in range(len(text)) if place != gap]
+    for mine, wanted in zip(chat.memory.buffers, fresh.buffers, strict=True):
+        for rows, expected in zip(mine.view(0), wanted.view(0), strict=True):
+            np.testing.assert_allclose(np.array(rows), np.array(expected), atol=2e-4)
+    for tokens in ([3, 9], [4, 4]):
+        np.testing.assert_allclose(*[np.array(state.logits()) for state in states], atol=2e-4)
+        states = [state.after(mx.array([0, 0]), mx.array(tokens)) for state in states]
 
 
 def cancelled(iterator: ReplyIterator, events: int) -> None:
@@ -200,24 +185,23 @@ ENDS: dict[str, Callable[[ReplyIterator], object]] = {
 @pytest.mark.across_rows
 @pytest.mark.parametrize(("end", "shape"), share(product(ENDS, [TREE, CHAIN]), 6))
 def test_after_each_kind_of_end_the_memory_is_that_of_the_committed_tokens(end: str, shape: BeamShape) -> None:
-    chat = Chat()
-    ENDS[end](chat.begin(ask("hello there", max_tokens=20, temperature=1.3), shape))
-    chat.assert_remembers()
+    chat = chat_with()
+    ENDS[end](chat.start(ask("hello there", max_tokens=20, temperature=1.3), shape))
+    assert_remembers(chat)
 
 
 @pytest.mark.across_rows
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", share([1, 2], 2))
 def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
-    chat = Chat(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
+    chat = chat_with(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
     turns = (ChatMessage(Role.USER, "hello"),)
     for _ in range(3):
         request = replace(ask(max_tokens=9, temperature=0.7), messages=turns)
-        *_, end = chat.begin(request)
-        assert isinstance(end, ReplyEnd)
-        assert end.token_ids == plain(chat.model, request).token_ids
+        end = reply_end(chat.start(request, TREE))
+        assert end.token_ids == plain(chat.target, request).token_ids
         turns = (*turns, ChatMessage(Role.ASSISTANT, end.text), ChatMessage(Role.USER, "more"))
-    chat.assert_remembers()
+    assert_remembers(chat)
 
 
 @pytest.mark.across_rows
@@ -225,12 +209,12 @@ def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
 @pytest.mark.parametrize("layers", share([1, 2], 2))
 def test_an_edit_leaves_the_memory_of_the_text_but_for_the_token_before_it(layers: int) -> None:
     """Its row held the token that was edited, and the target does not read it again."""
-    chat = Chat(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
+    chat = chat_with(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
     for prompt in ("one two three four", "one two edited", "one two edited"):
         request = ask(prompt, max_tokens=8, temperature=0.7)
-        *_, end = chat.begin(request)
-        assert end.token_ids == plain(chat.model, request).token_ids
-    chat.assert_remembers(gap=len("user: one two ") - 1)
+        *_, end = chat.start(request, TREE)
+        assert end.token_ids == plain(chat.target, request).token_ids
+    assert_remembers(chat, gap=len("user: one two ") - 1)
 
 
 @pytest.mark.across_rows
