@@ -29,13 +29,13 @@ _MAX_FOLLOWERS = 8
 # Odd, so that multiplying by it modulo 2**32 can be undone; the golden ratio's fraction.
 _FACTOR = 0x9E3779B1
 _MASK = 0xFFFFFFFF
-# Words before the columns: the checksum of all that follows, and the numbers of runs and of followers.
-_HEADER_WORDS = 3
+# Cells before the columns: the checksum of all that follows, and the numbers of runs and of followers.
+_HEADER_CELLS = 3
 
-type Words = npt.NDArray[np.uint32]
+type Cells = npt.NDArray[np.uint32]
 
 
-def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Words:
+def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Cells:
     """Count what followed each run; returns the contents of a table's file.
 
     Args:
@@ -43,34 +43,34 @@ def count_phrases(texts: Iterable[tuple[Sequence[int], int]]) -> Words:
             before it.
 
     Returns:
-        (words,) uint32: the header; for each run, sorted, its key; for each run and once more the index of its first
+        (cells,) uint32: the header; for each run, sorted, its key; for each run and once more the index of its first
         follower; for each run the chance that it leaves to the shorter run; for each follower its token; for each
         follower its chance. Chances are float32, seen as uint32.
     """
-    tokens, places, follows = _joined(texts)
+    tokens, offsets, follows = _joined(texts)
     pairs = []
     keys = np.zeros(len(tokens), np.uint32)
     for length in range(1, LONGEST_RUN + 1):
         # The run of this length that ends at each token, from the one a token shorter that ends before it.
         keys = (np.concatenate([np.zeros(1, np.uint32), keys[:-1]]) + tokens + np.uint32(1)) * np.uint32(_FACTOR)
-        is_pair = follows[1:] & (places[1:] >= length)
+        is_pair = follows[1:] & (offsets[1:] >= length)
         pairs.append(keys[:-1][is_pair].astype(np.uint64) << np.uint64(32) | tokens[1:][is_pair])
     return _with_header(*_columns(*np.unique(np.concatenate(pairs), return_counts=True)))
 
 
-def _joined(texts: Iterable[tuple[Sequence[int], int]]) -> tuple[Words, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the tokens of all texts, the place of each in its text, and whether it counts as a follower."""
+def _joined(texts: Iterable[tuple[Sequence[int], int]]) -> tuple[Cells, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the tokens of all texts, the index of each in its text, and whether it counts as a follower."""
     tokens = [np.zeros(1, np.uint32)]
-    places = [np.zeros(1, np.int64)]
+    offsets = [np.zeros(1, np.int64)]
     follows = [np.zeros(1, np.bool_)]
     for text, start in texts:
         tokens.append(np.array(text, np.uint32))
-        places.append(np.arange(len(text)))
-        follows.append(places[-1] >= start)
-    return np.concatenate(tokens), np.concatenate(places), np.concatenate(follows)
+        offsets.append(np.arange(len(text)))
+        follows.append(offsets[-1] >= start)
+    return np.concatenate(tokens), np.concatenate(offsets), np.concatenate(follows)
 
 
-def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tuple[Words, Words, Words, Words, Words]:
+def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tuple[Cells, Cells, Cells, Cells, Cells]:
     """Return the columns of a table from the sorted pairs of a run's key and its follower, and how often each came."""
     keys, first, run_of = np.unique(pairs >> np.uint64(32), return_index=True, return_inverse=True)
     totals = np.add.reduceat(counts, first) if len(counts) else counts
@@ -90,12 +90,12 @@ def _columns(pairs: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64]) -> tu
     )
 
 
-def _with_header(*columns: Words) -> Words:
-    words = np.concatenate([np.array([len(columns[0]), len(columns[3])], np.uint32), *columns])
-    return np.concatenate([np.array([zlib.crc32(words.tobytes())], np.uint32), words])
+def _with_header(*columns: Cells) -> Cells:
+    cells = np.concatenate([np.array([len(columns[0]), len(columns[3])], np.uint32), *columns])
+    return np.concatenate([np.array([zlib.crc32(cells.tobytes())], np.uint32), cells])
 
 
-def write_table(path: Path, words: Words) -> None:
+def write_table(path: Path, cells: Cells) -> None:
     """Write what `count_phrases` returned.
 
     Raises:
@@ -103,7 +103,7 @@ def write_table(path: Path, words: Words) -> None:
     """
     make_folder(path.parent)
     with atomic_file(path) as temporary:
-        temporary.write_bytes(words.tobytes())
+        temporary.write_bytes(cells.tobytes())
 
 
 class PhraseTable:
@@ -120,15 +120,15 @@ class PhraseTable:
         try:
             with path.open("rb") as file:
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            words = memoryview(mapped).cast("I")
-            checksum, runs, followers = words[:_HEADER_WORDS]
+            cells = memoryview(mapped).cast("I")
+            checksum, runs, followers = cells[:_HEADER_CELLS]
         except (OSError, ValueError, TypeError) as error:
             raise StorageError(f"{path} cannot be read: {error}.") from error
         sizes = (runs, runs + 1, runs, followers, followers)
-        if len(words) != _HEADER_WORDS + sum(sizes) or checksum != zlib.crc32(words[1:]):
+        if len(cells) != _HEADER_CELLS + sum(sizes) or checksum != zlib.crc32(cells[1:]):
             raise StorageError(f"{path} is damaged.")
-        ends = np.cumsum((_HEADER_WORDS, *sizes)).tolist()
-        keys, starts, rests, tokens, shares = (words[start:end] for start, end in pairwise(ends))
+        ends = np.cumsum((_HEADER_CELLS, *sizes)).tolist()
+        keys, starts, rests, tokens, shares = (cells[start:end] for start, end in pairwise(ends))
         self._keys = keys
         self._starts = starts
         self._rests = rests.cast("B").cast("f")
@@ -150,8 +150,8 @@ class PhraseTable:
             run = bisect_left(self._keys, key)
             if run == len(self._keys) or self._keys[run] != key:
                 continue
-            for place in range(self._starts[run], self._starts[run + 1]):
-                token = self._tokens[place]
-                chances[token] = chances.get(token, 0.0) + left * self._shares[place]
+            for index in range(self._starts[run], self._starts[run + 1]):
+                token = self._tokens[index]
+                chances[token] = chances.get(token, 0.0) + left * self._shares[index]
             left *= self._rests[run]
         return chances

@@ -125,10 +125,6 @@ class Whitening:
         mx.eval(result.table, result.rows)
         return result
 
-    def embed(self, tokens: mx.array) -> mx.array:
-        """Return the standardised embeddings, (..., hidden_size), of token ids, (...)."""
-        return self.table[tokens]
-
 
 def output_preconditioner(rows: npt.NDArray[np.floating]) -> mx.array:
     """Return P, (width, width) float32 and symmetric, such that `rows @ P` has a second moment of 1: (E'E / n)^(-1/2).
@@ -235,21 +231,6 @@ class Target:
     vocabulary_size: int
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingData:
-    """The data of a training.
-
-    Attributes:
-        conversations: The conversations.
-        read_states: Yields the states of some conversations; see `StateWindows`. The first columns are the trunk's.
-        window_tokens: Tokens whose hidden states are in memory at a time.
-    """
-
-    conversations: Sequence[TrainingConversation]
-    read_states: Callable[[range], Iterable[tuple[int, Halves]]]
-    window_tokens: int
-
-
 class Goals(NamedTuple):
     """The distributions to predict after some roots."""
 
@@ -266,7 +247,8 @@ class Objective:
 
     Args:
         target: The target model.
-        data: The data.
+        conversations: The data.
+        windows: Their hidden states, of which the first columns are the trunk's.
         recipe: The hyperparameters.
         layers: Layers of the target that the head reads, after the trunk's output.
 
@@ -279,25 +261,30 @@ class Objective:
         draftable: (answer tokens,) bool: whether the token is in `vocabulary`.
         rows: (candidates, width) float32: the target's output rows of the draft vocabulary.
         teacher: The target's top-k at each answer token.
-        windows: The hidden states from which the answers' tokens were chosen.
         network: The weights that are trained.
     """
 
     network: RecurrentHead
     whitening: Whitening
 
-    def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        target: Target,
+        conversations: Sequence[TrainingConversation],
+        windows: StateWindows,
+        recipe: Recipe,
+        layers: tuple[int, ...],
+    ) -> None:
         self.target = target
         self.recipe = recipe
         self.layers = layers
-        self.answers = Answers.concatenate(data.conversations)
+        self.windows = windows
+        self.answers = Answers.concatenate(conversations)
         self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
         self.teacher = Teacher(len(self.answers), len(self.vocabulary))
-        tokens = [range(item.answer_start - 1, len(item.tokens) - 1) for item in data.conversations]
-        self.windows = StateWindows(tokens, data.read_states, data.window_tokens)
         self.roots: list[npt.NDArray[np.int64]] = []
         self.held_out = np.empty(0, np.int64)
         self._held_out_states: list[Halves] = []
@@ -392,7 +379,7 @@ class Objective:
 
     def features(self, hidden: mx.array, path: mx.array) -> mx.array:
         """Return (roots, steps, width): the head's features along the true tokens (teacher forcing)."""
-        return unroll(self.network, self.whitening.hidden(hidden), self.whitening.embed(path))
+        return unroll(self.network, self.whitening.hidden(hidden), self.whitening.table[path])
 
     def held_out_inputs(self) -> Iterator[tuple[Roots, Inputs]]:
         """Yield some held-out roots at a time, with the arguments of `features` for them."""

@@ -25,8 +25,8 @@ from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, read_answers, shipped_path
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.training.data_maker import DataMaker, ShardFolder, answer_tokens, hidden_states
-from rdchat.inference.training.objective import Objective, Target, TrainingData
-from rdchat.inference.training.samples import TEACHER_TOKENS, Answers, Halves, LogitCurve
+from rdchat.inference.training.objective import Objective, Target
+from rdchat.inference.training.samples import TEACHER_TOKENS, Answers, Halves, LogitCurve, StateWindows
 from rdchat.inference.training.training_plan import TrainingPlan
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
@@ -231,11 +231,12 @@ def train_head(
         return hidden_states(model, conversations[numbers.start : numbers.stop], plan.reads)
 
     model.hooks.record_states(plan.reads)
-    data = TrainingData(conversations, read_states, plan.budget.window_tokens)
+    used = [range(item.answer_start - 1, len(item.tokens) - 1) for item in conversations]
+    windows = StateWindows(used, read_states, plan.budget.window_tokens)
     vocabulary_size = model.info.vocabulary_size
     embeddings = TargetEmbeddings(model.network, vocabulary_size)
     target = Target(embeddings, LogitCurve.measure(model, embeddings), vocabulary_size)
-    objective = Objective(target, data, plan.settings.recipe, plan.reads.layers)
+    objective = Objective(target, conversations, windows, plan.settings.recipe, plan.reads.layers)
     pace = Pace(now)
     for progress in objective.read_data():
         if pace.due():

@@ -15,7 +15,6 @@ from rdchat.inference.training.objective import (
     Objective,
     Standardization,
     Target,
-    TrainingData,
     Whitening,
     distillation,
     fold_weights,
@@ -70,10 +69,9 @@ class Task:
 
     def objective(self) -> Objective:
         """Return the data and head that are still to be prepared."""
-        data = TrainingData(
-            self._conversations, lambda numbers: enumerate(self._states[numbers.start : numbers.stop]), 700
-        )
-        return Objective(self._target, data, self._recipe, ())
+        used = [range(len(item.tokens) - 1) for item in self._conversations]
+        windows = StateWindows(used, lambda numbers: enumerate(self._states[numbers.start : numbers.stop]), 700)
+        return Objective(self._target, self._conversations, windows, self._recipe, ())
 
     @staticmethod
     def _conversation(number: int, draw: np.random.Generator) -> TrainingConversation:
@@ -142,7 +140,7 @@ def test_a_folded_head_says_the_same_of_the_targets_own_numbers() -> None:
         state = network.advance(network.advance(network.initial_state((3,)), embeddings), embeddings[::-1])
         return network.features(network.context(hidden), state) @ rows.T
 
-    trained = logits(head, whitening.hidden(hidden), whitening.embed(tokens), whitening.rows)
+    trained = logits(head, whitening.hidden(hidden), whitening.table[tokens], whitening.rows)
     own = logits(folded, hidden, mx.array(table)[tokens], mx.array(rows))
     np.testing.assert_allclose(np.array(own), np.array(trained), rtol=1e-3, atol=1e-3)
 
@@ -332,8 +330,8 @@ STATES = states_of([10, 11, 12, 13, 20, 21])
 def objective() -> Objective:
     """Return the data of both conversations."""
     target = Target(Table(mx.random.normal((100, WIDTH))), np.asarray, 100)  # type: ignore[arg-type]
-    data = TrainingData(CONVERSATIONS, lambda _: enumerate([STATES[:4], STATES[4:]]), window_tokens=9)
-    made = Objective(target, data, Recipe(steps=3, vocabulary=100), ())
+    windows = StateWindows([range(1, 5), range(2)], lambda _: enumerate([STATES[:4], STATES[4:]]), token_limit=9)
+    made = Objective(target, CONVERSATIONS, windows, Recipe(steps=3, vocabulary=100), ())
     made.teacher.columns[:], made.teacher.probs[:] = 0, 0
     return made
 
