@@ -1,7 +1,12 @@
 """Commands as tests run them: in this process, with what they print."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,3 +32,18 @@ def check_refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], 
     shown = capsys.readouterr()
     assert (ended, shown.out, shown.err.count("\n")) == (status, "", 1), arguments
     assert words in shown.err
+
+
+def paused_by_ctrl_c(*command: str, folder: Path, after: int) -> list[str]:
+    """Press Ctrl-C once a partial file in a folder is larger than so many bytes; return the lines on standard error."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-m", "rdchat", *command], stdout=pipe, stderr=pipe, text=True) as process:
+        end = time.monotonic() + 120
+        while not any(path.stat().st_size > after for path in folder.glob("*.part")):
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    return err.splitlines()

@@ -136,13 +136,19 @@ def test_what_libraries_print_is_no_part_of_the_report(talkative: None, capsys: 
     assert "much memory" in shown.err
 
 
-def test_a_full_disk_does_not_cost_the_report(
-    talkative: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full once the figures are written."""
+
     def full(_file: object, _record: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("rdchat.commands.bench.write_csv", full)
+
+
+def test_a_full_disk_does_not_cost_the_report(
+    talkative: None, full_disk: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", "--modes", "lookup", "--json", "--csv", str(tmp_path / "runs.csv")]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["modes"][0]["mode"] == "lookup"
@@ -177,13 +183,9 @@ def test_what_was_measured_before_a_failure_is_shown(
 
 
 def test_of_two_failures_the_first_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    full_disk: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_file: object, _record: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _EngineOfOnePrecision)
-    monkeypatch.setattr("rdchat.commands.bench.write_csv", full)
     arguments = ["bench", "--modes", "lookup", "--dtype", "float32,4bit", "--csv", str(tmp_path / "runs.csv")]
     assert main(arguments) == 1
     shown = capsys.readouterr()

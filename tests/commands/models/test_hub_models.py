@@ -3,10 +3,7 @@
 import argparse
 import io
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,13 +16,14 @@ from rdchat.inference.api import DraftSettings, HeadKind, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.inference.session import ChatSession
 from rdchat.services.models.file_actions import RemovalQuestion
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import check_refused, paused_by_ctrl_c, printed_json
 from tests.hub.downloads.downloading import (
     NAME,
     cached,
     check_nothing_installed,
     check_whole,
     largest_part,
+    put_model,
     small_files,
 )
 from tests.hub.hub_server import HubServer
@@ -41,9 +39,7 @@ from tests.inference.plain_replies import plain
 @pytest.fixture
 def model_files(hub: HubServer, small_model: Path) -> dict[str, bytes]:
     """A model that can be loaded, at the hub."""
-    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
-    hub.add(NAME, files)
-    return files
+    return put_model(hub, small_model)
 
 
 def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
@@ -97,18 +93,9 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(
     files = small_files()
     hub.add(NAME, files)
     hub.holds_at = 100_000
-    command = [sys.executable, "-m", "rdchat", "models", "download", NAME]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        end = time.monotonic() + 120
-        while not any(path.stat().st_size > 50_000 for path in cached().work.glob("*.part")):
-            assert time.monotonic() < end
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-    assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1].startswith("Paused: ")
-    assert err.splitlines()[-1].endswith(f"downloaded. `rdchat models download {NAME}` resumes it.")
+    *_, last = paused_by_ctrl_c("models", "download", NAME, folder=cached().work, after=50_000)
+    assert last.startswith("Paused: ")
+    assert last.endswith(f"downloaded. `rdchat models download {NAME}` resumes it.")
     (listed,) = printed_json(capsys, "models", "list")["models"]
     assert (listed["name"], listed["complete"], listed["size"]) == (NAME, False, sum(map(len, files.values())))
     assert 0 < listed["here"] < listed["size"]

@@ -19,7 +19,7 @@ from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.models.model_files import locate_model
 from rdchat.inference.models.model_locations import stamp_of, store_capability
 from tests.commands.running import check_refused, printed_json
-from tests.hub.downloads.downloading import NAME, download
+from tests.hub.downloads.downloading import NAME, download, put_model
 from tests.hub.hub_server import HubServer
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
 from tests.inference.fakes import tiny_llama
@@ -135,8 +135,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def listed(hub: HubServer, home: Path, small_model: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Path]:
     """Where each model of the list lies, by its printed name; there is one of each kind."""
-    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
-    hub.add(NAME, files)
+    files = put_model(hub, small_model)
     hub.repositories[NAME].commits["a" * 40] = files | {"README.md": b"# Older"}
     hub.repositories[NAME].branches["older"] = "a" * 40
     hub.add(THEIRS, files)

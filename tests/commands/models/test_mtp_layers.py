@@ -1,10 +1,6 @@
 """`rdchat models mtp` shows the size first, fetches MTP layers, and resumes."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +8,7 @@ import pytest
 from rdchat.cli import main
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
 from rdchat.inference.models.safetensors_file import target_hash
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import check_refused, paused_by_ctrl_c, printed_json
 from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import (
@@ -93,17 +89,8 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(
     hub.repositories[TARGET].facts |= _QUANTIZED
     before = hub.sent.total()
     hub.holds_at = before + 600_000
-    command = [sys.executable, "-m", "rdchat", "models", "mtp", TARGET]
-    with subprocess.Popen([*command, "--yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        end = time.monotonic() + 120
-        while not any(path.stat().st_size > 200_000 for path in place().work.glob("*.part")):
-            assert time.monotonic() < end
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-    assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1].endswith(f"downloaded. `rdchat models mtp {TARGET} --yes` resumes it.")
+    *_, last = paused_by_ctrl_c("models", "mtp", TARGET, "--yes", folder=place().work, after=200_000)
+    assert last.endswith(f"downloaded. `rdchat models mtp {TARGET} --yes` resumes it.")
     here = sum(path.stat().st_size for path in [*place().work.glob("*.part"), *place().blobs.iterdir()])
     hub.holds_at = None
     report = printed_json(capsys, "models", "mtp", TARGET, "--yes")

@@ -38,6 +38,13 @@ WEIGHTS = "model.safetensors"
 """The large one of the small files, which comes in pieces."""
 
 
+def put_model(hub: HubServer, folder: Path) -> dict[str, bytes]:
+    """Have the hub offer a model that can be loaded; return its files."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "made_from.json"}
+    hub.add(NAME, files)
+    return files
+
+
 def hub_api() -> HubApi:
     """Return the hub of the environment, with the token for it."""
     return HubApi(Tokens().access(find_endpoint()))

@@ -28,6 +28,7 @@ from tests.hub.downloads.downloading import (
     check_not_half_installed,
     check_whole,
     download,
+    put_model,
     small_files,
 )
 from tests.hub.hub_server import HubServer, sha256
@@ -98,8 +99,7 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
     from rdchat.inference.loading import load_model
     from rdchat.inference.models.model_files import check_model_folder
 
-    files = {path.name: path.read_bytes() for path in small_model.iterdir() if path.name != "made_from.json"}
-    hub.add(NAME, files)
+    files = put_model(hub, small_model)
     size = sum(map(len, files.values()))
     hub.bytes_per_second = size / 4
     moment = random.Random(sum(who.encode()))

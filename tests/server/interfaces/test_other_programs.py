@@ -15,6 +15,7 @@ import pytest
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ThinkingChoice
 from rdchat.server.interfaces.fields import ApiError
+from rdchat.server.server import Server
 from rdchat.server.server_settings import Limits
 from tests.late_module import LateModule
 from tests.server.conftest import MakeServer, openai_client, streamed, wait_until
@@ -137,10 +138,15 @@ def test_a_full_context_is_known_by_its_code_and_words(openai: OpenAI, gate: Scr
         assert refused.value.code == "context_length_exceeded"
 
 
-def test_a_stream_that_waits_is_not_silent(make_server: MakeServer, gate: ScriptedGate) -> None:
-    server = make_server(Limits(silent_seconds=0.05))
+@pytest.fixture
+def impatient(make_server: MakeServer, gate: ScriptedGate) -> Server:
+    """A server that sends pings soon, in front of an engine that is busy."""
     gate.gate.shut()
-    with streamed(server, ASK) as running, streamed(server, ASK) as waiting:
+    return make_server(Limits(silent_seconds=0.05))
+
+
+def test_a_stream_that_waits_is_not_silent(impatient: Server, gate: ScriptedGate) -> None:
+    with streamed(impatient, ASK) as running, streamed(impatient, ASK) as waiting:
         assert running.readline() == waiting.readline() == b": please wait\n"
         assert waiting.headers["content-type"].startswith("text/event-stream")
         assert {waiting.readline(), waiting.readline()} == {b"\n", b": please wait\n"}
@@ -150,23 +156,19 @@ def test_a_stream_that_waits_is_not_silent(make_server: MakeServer, gate: Script
 
 
 def test_a_stream_that_waits_with_a_full_context_is_refused_with_a_status(
-    make_server: MakeServer, gate: ScriptedGate
+    impatient: Server, gate: ScriptedGate
 ) -> None:
-    server = make_server(Limits(silent_seconds=0.05))
-    gate.gate.shut()
-    with streamed(server, ASK):
+    with streamed(impatient, ASK):
         long = [{"role": "user", "content": "word " * 3000}]
-        with streamed(server, ASK | {"messages": long}) as refused:
+        with streamed(impatient, ASK | {"messages": long}) as refused:
             assert (refused.status, json.loads(refused.read())["error"]["code"]) == (400, "context_length_exceeded")
         gate.count_error = PromptTooLongError("Far too long.", "Shorten it.")
-        with streamed(server, ASK) as refused:
+        with streamed(impatient, ASK) as refused:
             assert (refused.status, json.loads(refused.read())["error"]["code"]) == (400, "context_length_exceeded")
 
 
-def test_an_error_behind_a_ping_is_an_event(make_server: MakeServer, gate: ScriptedGate) -> None:
-    server = make_server(Limits(silent_seconds=0.05))
-    gate.gate.shut()
-    with streamed(server, ASK) as running, streamed(server, ASK) as waiting:
+def test_an_error_behind_a_ping_is_an_event(impatient: Server, gate: ScriptedGate) -> None:
+    with streamed(impatient, ASK) as running, streamed(impatient, ASK) as waiting:
         wait_until(lambda: bool(gate.requests))
         gate.scripts = [Script(refusal=ApiError(400, "It is broken."))]
         assert waiting.readline() == b": please wait\n"
