@@ -27,9 +27,9 @@ def tokenizer(small_model: Path) -> PreTrainedTokenizerBase:
 
 
 @pytest.fixture
-def templated(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> Callable[[str], ModelPrompts]:
+def templated(small_model: Path, tmp_path: Path) -> Callable[[str], ModelPrompts]:
     """Returns what makes the prompts of the small model with a chat template."""
-    return lambda template: prompts_of(with_template(small_model, tmp_path / "model", template), process)
+    return lambda template: prompts_of(with_template(small_model, tmp_path / "model", template))
 
 
 @pytest.fixture

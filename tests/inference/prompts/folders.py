@@ -8,7 +8,7 @@ from typing import Any
 
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 
 
 def changed(model: Path, place: Path, file: str, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -31,8 +31,9 @@ def with_template(model: Path, place: Path, template: str) -> Path:
     return changed(model, place, "tokenizer_config.json", lambda config: config.update(chat_template=template))
 
 
-def prompts_of(folder: Path, process: TokenizerProcess) -> ModelPrompts:
-    """Return what makes token ids for a folder's model, of which no weights are read."""
+def prompts_of(folder: Path, process: TokenizerProcess | None = None) -> ModelPrompts:
+    """Return what makes token ids for a folder's model, of which no weights are read; in the process of all tests."""
+    process = process or shared_tokenizers()
     return ModelPrompts(process, folder, read_tokenizer(folder, process))
 
 

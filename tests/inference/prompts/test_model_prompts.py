@@ -180,8 +180,8 @@ def test_the_end_in_generation_config_counts_before_that_of_the_model(
     assert set(read_tokenizer(folder, process).eos_token_ids) == {expected, 2}
 
 
-def test_the_count_is_that_of_the_prompt(small_model: Path, process: TokenizerProcess) -> None:
-    prompts = prompts_of(small_model, process)
+def test_the_count_is_that_of_the_prompt(small_model: Path) -> None:
+    prompts = prompts_of(small_model)
     chat = (user("Hello <|im_end|> there"), assistant("Hi!"), user("What is \u6f22?"))
     assert prompts.count(chat, 512) == len(prompts.encode(chat, None, 512))
     assert prompts.count((), 512) == 0
@@ -213,14 +213,14 @@ def test_an_answer_with_a_shape_is_counted_without_its_thought(
     assert prompts.count(shaped, 512) == prompts.count(off, 512) > prompts.count(plain, 512)
 
 
-def test_far_more_than_the_context_is_not_counted_to_the_end(small_model: Path, process: TokenizerProcess) -> None:
+def test_far_more_than_the_context_is_not_counted_to_the_end(small_model: Path) -> None:
     with pytest.raises(PromptTooLongError):
-        prompts_of(small_model, process).count((user("word " * 100_000),), 16)
+        prompts_of(small_model).count((user("word " * 100_000),), 16)
 
 
 @pytest.mark.slow  # it starts another child
 def test_threads_take_turns_also_where_the_child_was_ended(small_model: Path, process: TokenizerProcess) -> None:
-    prompts = prompts_of(small_model, process)
+    prompts = prompts_of(small_model)
     chat = (user("Hello"),)
     expected = prompts.count(chat, 512)
     counts = list[int]()
@@ -294,13 +294,11 @@ GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"S
 
 
 @pytest.mark.slow
-def test_a_normaliser_that_grows_its_input_ends_the_child_alone(
-    folder: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_normaliser_that_grows_its_input_ends_the_child_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._LOAD_S", 1.0)
     edited(folder, "tokenizer.json", lambda tok: tok.update(normalizer=GROWTH))
     with pytest.raises(ModelError, match=r"The tokenizer of model .* (so it was ended|crashed)|cannot be used"):
-        prompts_of(folder, process)
+        prompts_of(folder)
 
 
 HARMFUL_DECODERS = [
@@ -310,33 +308,27 @@ HARMFUL_DECODERS = [
 
 
 @pytest.mark.parametrize("decoder", HARMFUL_DECODERS, ids=["grows", "searches"])
-def test_a_decoder_that_would_hang_this_process_is_refused(
-    folder: Path, process: TokenizerProcess, decoder: dict[str, Any]
-) -> None:
+def test_a_decoder_that_would_hang_this_process_is_refused(folder: Path, decoder: dict[str, Any]) -> None:
     edited(folder, "tokenizer.json", lambda tok: tok.update(decoder=decoder))
     with pytest.raises(ModelError, match=r"The tokenizer of model (cannot be used: its|took)"):
-        prompts_of(folder, process)
+        prompts_of(folder)
 
 
-def test_a_tokenizer_that_adds_a_million_tokens_to_each_text_is_refused(
-    folder: Path, process: TokenizerProcess
-) -> None:
+def test_a_tokenizer_that_adds_a_million_tokens_to_each_text_is_refused(folder: Path) -> None:
     added = {"id": "much", "ids": [1] * 10**6, "tokens": ["a"] * 10**6}
     alone = [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "much", "type_id": 0}}]
     both = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
     adding = {"type": "TemplateProcessing", "single": alone, "pair": both, "special_tokens": {"much": added}}
     edited(folder, "tokenizer.json", lambda tok: tok.update(post_processor=adding))
     with pytest.raises(ModelError, match=r"of model cannot be used: it adds 1,000,000 tokens to each text\."):
-        prompts_of(folder, process)
+        prompts_of(folder)
 
 
 @pytest.mark.slow
-def test_a_search_pattern_without_end_is_ended_as_a_template_is(
-    folder: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_pattern_without_end_is_ended_as_a_template_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     split = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
     edited(folder, "tokenizer.json", lambda tok: tok.update(pre_tokenizer=split))
-    prompts = prompts_of(folder, process)
+    prompts = prompts_of(folder)
     monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._ENCODE_S", 0.5)
     with pytest.raises(ModelError, match=r"model (took longer|could not be done|cannot be used)"):
         prompts.encode([ChatMessage(Role.USER, "x" * 5000)], None, 512)

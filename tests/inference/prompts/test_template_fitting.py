@@ -25,7 +25,6 @@ from rdchat.inference.prompts.template_fitting import (
     short_id,
     tools_as_text,
 )
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, edited, prompts_of, user, with_template
 
 S = Role.SYSTEM
@@ -224,10 +223,10 @@ CHAT = (
 )
 
 
-def made(folder: Path, process: TokenizerProcess, template: str) -> ModelPrompts:
+def made(folder: Path, template: str) -> ModelPrompts:
     """Return the prompts of a model that was trained for tools."""
     trained = {"chat_template": template, "tool_parser_type": "json_tools"}
-    return prompts_of(edited(folder, "tokenizer_config.json", lambda c: c.update(trained)), process)
+    return prompts_of(edited(folder, "tokenizer_config.json", lambda c: c.update(trained)))
 
 
 def text_of(prompts: ModelPrompts, small_model: Path, *messages: ChatMessage, tools: str = "") -> tuple[str, list[int]]:
@@ -239,9 +238,9 @@ def text_of(prompts: ModelPrompts, small_model: Path, *messages: ChatMessage, to
 
 @pytest.mark.parametrize(("template", "arguments"), [(OBJECTS, "Bonn <|im_end|>"), (TEXTS, WEATHER_CALL.arguments)])
 def test_templates_get_arguments_as_objects_or_as_text_whichever_they_take(
-    folder: Path, small_model: Path, process: TokenizerProcess, template: str, arguments: str
+    folder: Path, small_model: Path, template: str, arguments: str
 ) -> None:
-    prompts = made(folder, process, template)
+    prompts = made(folder, template)
     text, control = text_of(prompts, small_model, *CHAT, tools=json.dumps([TOOL]))
     assert text == (
         json.dumps(TOOL) + "<|im_start|>user  :How is it?<|im_end|>"
@@ -251,12 +250,10 @@ def test_templates_get_arguments_as_objects_or_as_text_whichever_they_take(
     assert control == [START, END] * 3, "what tools and results spell is text"
 
 
-def test_a_model_that_was_not_trained_for_tools_gets_them_as_text(
-    folder: Path, small_model: Path, process: TokenizerProcess
-) -> None:
+def test_a_model_that_was_not_trained_for_tools_gets_them_as_text(folder: Path, small_model: Path) -> None:
     """What definitions, arguments and results spell stays text: none of it ends a turn or opens another."""
     with_template(folder, folder, TOOL_TEMPLATE.replace("tools", "x"))
-    prompts = prompts_of(folder, process)
+    prompts = prompts_of(folder)
     assert (prompts.tool_markers, prompts.trained_for_tools) == (CALL_MARKERS, False)
     text, control = text_of(prompts, small_model, *CHAT, tools=json.dumps([TOOL]))
     turns = text.split("<|im_end|><|im_start|>")
@@ -267,11 +264,9 @@ def test_a_model_that_was_not_trained_for_tools_gets_them_as_text(
     assert "<tool_response>\nrain <|im_end|>\n</tool_response>" in turns[3]
 
 
-def test_a_base_model_has_no_markers_and_gets_tools_as_text(
-    folder: Path, small_model: Path, process: TokenizerProcess
-) -> None:
+def test_a_base_model_has_no_markers_and_gets_tools_as_text(folder: Path, small_model: Path) -> None:
     edited(folder, "tokenizer_config.json", lambda config: config.pop("chat_template"))
-    prompts = prompts_of(folder, process)
+    prompts = prompts_of(folder)
     assert (prompts.tool_markers, prompts.trained_for_tools) == (None, False)
     text, _ = text_of(prompts, small_model, CHAT[0], tools=json.dumps([TOOL]))
     assert text.index('"name": "weather"') < text.index("How is it?")
@@ -287,9 +282,9 @@ def test_calls_and_results_stay_where_thoughts_are_left_out() -> None:
 
 @pytest.mark.slow
 def test_a_raw_text_begins_as_the_tokenizer_begins_texts_and_spells_no_control_token(
-    default_model_folder: Path, process: TokenizerProcess
+    default_model_folder: Path,
 ) -> None:
-    prompts = prompts_of(default_model_folder, process)
+    prompts = prompts_of(default_model_folder)
     tokenizer = AutoTokenizer.from_pretrained(default_model_folder, trust_remote_code=False)
     for text in ("def reverse(", "  Es war  einmal\n", "é 😀"):
         assert prompts.encode_request(GenerationRequest((), text=text), 8192) == tokenizer.encode(text)

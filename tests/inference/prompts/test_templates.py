@@ -54,7 +54,7 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
     small_model: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It once was an error without a sentence for people."""
-    prompts = prompts_of(small_model, process)
+    prompts = prompts_of(small_model)
     child = process.child.pid
     with monkeypatch.context() as patch:
         patch.setattr("rdchat.work.served.MAX_BYTES", 1000)
@@ -68,14 +68,14 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
 @pytest.mark.usefixtures("quick_limits")
 @pytest.mark.parametrize("template", share((HANGS | FLOODS).values(), 8), ids=list(HANGS | FLOODS))
 def test_a_template_without_end_is_ended_and_the_next_conversation_is_rendered(
-    templated: Callable[[str], ModelPrompts], small_model: Path, process: TokenizerProcess, template: str
+    templated: Callable[[str], ModelPrompts], small_model: Path, template: str
 ) -> None:
     prompts = templated(template)
     began = time.monotonic()
     with pytest.raises(ModelError, match=r"so it was ended|crashed|makes .* characters|too much memory|accept this"):
         prompts.encode([user("Hi")], None, 512)
     assert time.monotonic() - began < 20  # a dozen times the limit
-    assert prompts_of(small_model, process).encode([user("Hi")], None, 512)
+    assert prompts_of(small_model).encode([user("Hi")], None, 512)
 
 
 @pytest.mark.parametrize(("template", "words"), REFUSALS.values(), ids=REFUSALS)

@@ -125,7 +125,7 @@ PLACES = ("chat_template.jinja", "tokenizer_config.json", "chat_template.json", 
 def test_a_template_may_be_in_any_of_its_files(bare: Path, process: TokenizerProcess, place: str, mark: bytes) -> None:
     put(bare, place, CHATML)
     (bare / place).write_bytes(mark + (bare / place).read_bytes())
-    ids = prompts_of(bare, process).encode([user("Hi")], None, 500)
+    ids = prompts_of(bare).encode([user("Hi")], None, 500)
     assert ids == process.encode(
         bare, lambda: None, text="<|im_start|>user\nHi<|im_end|>\n", marks="\ue000\ue001", limit=500
     )
@@ -150,18 +150,18 @@ def templates(folder: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["a list", "a map", "beside the settings", "beside the template"])
-def test_the_template_for_tools_is_used_for_tools(bare: Path, process: TokenizerProcess, form: str) -> None:
+def test_the_template_for_tools_is_used_for_tools(bare: Path, form: str) -> None:
     templates(bare, form)
-    prompts = prompts_of(bare, process)
+    prompts = prompts_of(bare)
     put(bare, "tokenizer_config.json", CHATML)
     alone = shutil.copytree(bare, bare.parent / "alone")
     for path in (*alone.glob("chat_template.*"), *alone.glob("additional_chat_templates/*")):
         path.unlink()
     templates(bare, form)
-    plain = prompts_of(alone, process)
+    plain = prompts_of(alone)
     assert prompts.encode([user("Hi")], None, 500) == plain.encode([user("Hi")], None, 500)
     put(alone, "tokenizer_config.json", TOOLS)
-    tools = prompts_of(alone, process)
+    tools = prompts_of(alone)
     assert prompts.trained_for_tools == tools.trained_for_tools
     assert prompts.tool_markers == tools.tool_markers
     tool = json.dumps([TOOL])
@@ -196,12 +196,12 @@ def test_two_templates_in_one_write_the_same(branch: str, other: str) -> None:
     assert rendered(both, tools=None) == rendered(other, tools=None)
 
 
-def test_every_file_may_begin_with_a_byte_order_mark(bare: Path, process: TokenizerProcess) -> None:
+def test_every_file_may_begin_with_a_byte_order_mark(bare: Path) -> None:
     put(bare, "chat_template.jinja", CHATML)
-    wanted = prompts_of(bare, process).encode([user("Hi")], None, 500)
+    wanted = prompts_of(bare).encode([user("Hi")], None, 500)
     for path in (path for path in bare.iterdir() if path.suffix in {".json", ".jinja", ".txt"}):
         path.write_bytes(MARK + path.read_bytes())
-    assert prompts_of(bare, process).encode([user("Hi")], None, 500) == wanted
+    assert prompts_of(bare).encode([user("Hi")], None, 500) == wanted
 
 
 EVIL = """

@@ -65,7 +65,7 @@ def original(hub: HubServer, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy(original: Path, tmp_path: Path) -> Path:
     return without_tower(seeing_folder(tmp_path / "copy", "qwen3_vl"))
 
 
@@ -112,7 +112,7 @@ def test_copies_by_mlx_lm_reply_as_the_original_does(hub: HubServer, tmp_path: P
     assert replies[0].token_ids == replies[1].token_ids
 
 
-def test_a_broken_download_leaves_the_copy_as_it_was(hub: HubServer, original: Path, copy: Path) -> None:
+def test_a_broken_download_leaves_the_copy_as_it_was(hub: HubServer, copy: Path) -> None:
     before = bytes_of(copy.iterdir())
     plan = planned(copy)
     hub.faults["model-00002-of-00002.safetensors"] = [Fault(cut=1_000), *[Fault(status=500)] * LIMITS.tries]
@@ -128,7 +128,7 @@ def test_a_broken_download_leaves_the_copy_as_it_was(hub: HubServer, original: P
     assert vision_of(copy).family is not None
 
 
-def test_a_damaged_tower_does_not_stop_the_text(hub: HubServer, original: Path, copy: Path) -> None:
+def test_a_damaged_tower_does_not_stop_the_text(copy: Path) -> None:
     file = fetched(copy) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-8])
     assert "is incomplete" in vision_of(copy).reason
@@ -138,7 +138,7 @@ def test_a_damaged_tower_does_not_stop_the_text(hub: HubServer, original: Path, 
     assert vision_of(copy).reason == NO_VISION
 
 
-def test_a_tower_that_is_deleted_before_the_first_image_is_named(hub: HubServer, original: Path, copy: Path) -> None:
+def test_a_tower_that_is_deleted_before_the_first_image_is_named(copy: Path) -> None:
     folder = fetched(copy)
     rows = ImageRows(copy, vision_of(copy))
     shutil.rmtree(folder)
@@ -146,7 +146,7 @@ def test_a_tower_that_is_deleted_before_the_first_image_is_named(hub: HubServer,
         rows.see("a", prepared("qwen3_vl")[0])
 
 
-def test_a_tower_is_listed_and_removed_by_itself(hub: HubServer, original: Path, copy: Path) -> None:
+def test_a_tower_is_listed_and_removed_by_itself(copy: Path) -> None:
     def cards() -> dict[str, ModelCard]:
         return {card.name: card for card in library_models(str(copy))}
 
@@ -164,7 +164,7 @@ def test_a_tower_is_listed_and_removed_by_itself(hub: HubServer, original: Path,
     assert (cards()["copy"].blind, folder.name in cards()) == (NO_VISION, False)
 
 
-def test_what_rdchat_could_not_use_is_not_fetched(hub: HubServer, original: Path, copy: Path, tmp_path: Path) -> None:
+def test_what_rdchat_could_not_use_is_not_fetched(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="has vision in its own files"):
         planned(seeing_folder(tmp_path / "whole", "qwen3_vl"))
     change_config(copy, vision_config=None, image_token_id=None)
@@ -176,7 +176,7 @@ def test_what_rdchat_could_not_use_is_not_fetched(hub: HubServer, original: Path
     ("dropped", "words"), [("pos_embed", "does not know how this model sees"), ("visual", "has no vision")]
 )
 def test_an_original_without_a_tower_that_rdchat_can_use_is_refused(
-    hub: HubServer, original: Path, copy: Path, dropped: str, words: str
+    hub: HubServer, copy: Path, dropped: str, words: str
 ) -> None:
     ((_, files),) = hub.repositories[ORIGINAL].commits.items()
     name = "model.safetensors.index.json"
@@ -187,9 +187,7 @@ def test_an_original_without_a_tower_that_rdchat_can_use_is_refused(
     assert not any(request.path.endswith(".safetensors") for request in hub.requests)
 
 
-def test_what_a_model_sees_with_counts_in_its_need_of_memory(
-    hub: HubServer, original: Path, copy: Path, tmp_path: Path
-) -> None:
+def test_what_a_model_sees_with_counts_in_its_need_of_memory(copy: Path, tmp_path: Path) -> None:
     whole = seeing_folder(tmp_path / "whole", "qwen3_vl")
     tower = sum(array.size for name, array in load_file(whole / "model.safetensors").items() if is_tower(name))
     alone = check_model_folder(copy).sizes
@@ -208,9 +206,7 @@ def test_what_a_model_sees_with_counts_in_its_need_of_memory(
         assert need.total_bytes - text.total_bytes == tower * width + CACHED_ROWS_BYTES
 
 
-def test_a_model_that_fits_only_without_its_images_is_refused(
-    hub: HubServer, original: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_fits_only_without_its_images_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "memory_room", lambda: MemoryRoom(CACHED_ROWS_BYTES, 2**40))
     assert "for images" not in load_model(copy, "float32").info.warning
     fetched(copy)
@@ -219,7 +215,7 @@ def test_a_model_that_fits_only_without_its_images_is_refused(
 
 
 def test_another_tower_does_not_get_what_the_first_one_saw(
-    hub: HubServer, original: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a tower was deleted and another one fetched, an old chat once went on with the rows of the first."""
     monkeypatch.setattr(disk_caches, "_MIN_TOKENS", 8)
@@ -245,9 +241,7 @@ def test_another_tower_does_not_get_what_the_first_one_saw(
     assert reply(request).token_ids == fresh.token_ids
 
 
-def test_of_two_towers_the_choice_is_always_the_same(
-    hub: HubServer, original: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_towers_the_choice_is_always_the_same(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tower = fetched(copy)
     shutil.copytree(tower, tower.with_name(f"a-{tower.name}"))
     listed = [*paths.towers_dir().glob("*/config.json")]

@@ -54,8 +54,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[ChatImage]:
     return [picture(place / str(number), 40 - 8 * number, 24 + 8 * number) for number in range(3)]
 
 
-def asked(*messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0) -> GenerationRequest:
-    sampling = SamplingParams(temperature=temperature, max_tokens=12)
+def asked(
+    *messages: ChatMessage, mode: Mode = Mode.OFF, temperature: float = 0.0, max_tokens: int = 12
+) -> GenerationRequest:
+    sampling = SamplingParams(temperature=temperature, max_tokens=max_tokens)
     return GenerationRequest(messages, sampling, 7, draft=settings_of(mode))
 
 
@@ -279,16 +281,12 @@ def about(place: Path, images: int, mode: Mode = Mode.OFF, *, keep: bool = False
     seen = tuple(picture(place / str(number), 40 - 8 * number, 24 + 8 * number) for number in range(images))
     chat = place / "chat"
     chat.mkdir(exist_ok=True)
-    sampling = SamplingParams(temperature=0.9, max_tokens=12)
-    message = ChatMessage(Role.USER, "one two " * 8, images=seen)
-    kept = CacheFolder(chat, 2**30) if keep else None
-    return GenerationRequest((message,), sampling, 7, draft=settings_of(mode), keep=kept)
+    request = asked(ChatMessage(Role.USER, "one two " * 8, images=seen), mode=mode, temperature=0.9)
+    return replace(request, keep=CacheFolder(chat, 2**30) if keep else None)
 
 
-def ids_of(model: LoadedModel, request: GenerationRequest) -> list[int]:
-    *_, end = ChatSession(model).generate(replace(request, draft=settings_of(Mode.OFF), keep=None))
-    assert isinstance(end, ReplyEnd)
-    return list(end.token_ids)
+def ids_of(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:
+    return answer(ChatSession(model), replace(request, draft=settings_of(Mode.OFF), keep=None)).token_ids
 
 
 @pytest.mark.parametrize(
@@ -297,14 +295,14 @@ def ids_of(model: LoadedModel, request: GenerationRequest) -> list[int]:
 @pytest.mark.parametrize("mode", [Mode.LOOKUP, Mode.DRAFTER])
 def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: Mode, tmp_path: Path) -> None:
     model = load_model(seeing_folder(tmp_path / "model", kind), "float32")
-    asked = about(tmp_path, 2, mode)
+    request = about(tmp_path, 2, mode)
     other = replace(about(tmp_path, 1, mode), partition="person")
-    expected = ids_of(model, asked)
+    expected = ids_of(model, request)
     between = ids_of(model, other)
     session = ready_session(model, model)
     end = None
     starts = 0
-    running = session.generate(asked)
+    running = session.generate(request)
     for event in running:
         starts += isinstance(event, PrefillProgress) and event.images > 0
         if isinstance(event, ReplyEnd):
@@ -313,9 +311,9 @@ def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: M
         with running.paused():
             *_, inner = session.generate(other)
         assert isinstance(inner, ReplyEnd)
-        assert list(inner.token_ids) == between
+        assert inner.token_ids == between
     assert end is not None
-    assert list(end.token_ids) == expected
+    assert end.token_ids == expected
     assert starts == 2, "another chat comes before each image"
 
 
@@ -337,15 +335,13 @@ def test_a_killed_process_leaves_caches_that_hold(tmp_path: Path, monkeypatch: p
                 assert writer.stdout.readline() == "stored\n"
             writer.kill()
         for count in (1, 3):
-            asked = about(tmp_path, count, keep=True)
-            *_, end = ChatSession(model).generate(asked)
-            assert isinstance(end, ReplyEnd)
-            assert list(end.token_ids) == ids_of(model, asked)
+            request = about(tmp_path, count, keep=True)
+            end = answer(ChatSession(model), request)
+            assert end.token_ids == ids_of(model, request)
             found += end.statistics.disk_prompt_tokens
     assert found > 0
 
 
-QUESTION = "Describe the picture in one sentence."
 # Not one that training draws with.
 SEED = 20261
 
@@ -368,19 +364,15 @@ def drawings(place: Path, count: int) -> Iterator[tuple[ChatImage, str]]:
         yield ChatImage(path, hashlib.sha256(path.read_bytes()).hexdigest(), side, side, path.name), caption
 
 
-def described(
-    session: ChatSession, image: ChatImage, words: str, mode: Mode = Mode.OFF, temperature: float = 0
-) -> ReplyEnd:
-    sampling = SamplingParams(temperature=temperature, max_tokens=20)
-    message = ChatMessage(Role.USER, words, images=(image,))
-    *_, end = session.generate(GenerationRequest((message,), sampling, 7, draft=settings_of(mode)))
-    assert isinstance(end, ReplyEnd)
-    return end
+def described(session: ChatSession, image: ChatImage) -> str:
+    """Return what a model says of a picture."""
+    message = ChatMessage(Role.USER, "Describe the picture in one sentence.", images=(image,))
+    return answer(session, asked(message, max_tokens=20)).text
 
 
 def test_it_says_what_a_drawing_shows(model: LoadedModel, tmp_path: Path) -> None:
     ((image, caption),) = drawings(tmp_path, 1)
-    assert described(ChatSession(model), image, QUESTION).text == caption
+    assert described(ChatSession(model), image) == caption
 
 
 @pytest.mark.slow
@@ -390,7 +382,7 @@ def test_it_is_nearly_always_right(model: LoadedModel, tmp_path: Path) -> None:
     wrong = list[str]()
     count = 40
     for image, caption in drawings(tmp_path, count):
-        said = described(session, image, QUESTION).text
+        said = described(session, image)
         if said != caption:
             wrong.append(f"{said} | {caption}")
     assert len(wrong) < 0.1 * count, wrong
