@@ -23,13 +23,13 @@ from rdchat.ui.style import (
     Separator,
     SideWindow,
     Theme,
-    ThemedLabel,
     column,
     formatting,
     push_button,
     row,
     scrolled,
     show_in_front,
+    small_text,
     splitter,
     utf16_spans,
 )
@@ -117,7 +117,7 @@ class AlternativePane(QWidget):
         super().__init__()
         self.previous = IconButton("previous", f"Previous version, {side}", theme, None, partial(step, -1))
         self.next = IconButton("next", f"Next version, {side}", theme, None, partial(step, 1))
-        self.position = ThemedLabel(theme, "", "muted", -1, tabular=True)
+        self.position = small_text(theme, tabular=True, wraps=False)
         self.model = ElidedLabel(theme, bold=True)
         self.made = ElidedLabel(theme, "", "muted", -1)
         parser = PlainParser() if role is Role.USER else MarkdownParser()
@@ -181,7 +181,7 @@ class AlternativesWindow(SideWindow):
         )
         self.together = QCheckBox("Scroll together")
         self.together.setChecked(True)
-        self.note = ThemedLabel(theme, "", "muted", -1)
+        self.note = small_text(theme, wraps=False)
         self._comparison = BackgroundWork("compare", self)
         self._scrolling = False
         for pane in self.panes:

@@ -23,12 +23,12 @@ from rdchat.ui.style import (
     IconButton,
     RoundButton,
     Theme,
-    ThemedLabel,
     column,
     control_font,
     paint_card,
     row,
     set_tip,
+    small_text,
 )
 from rdchat.ui.transcript.message_parts import PromptField
 
@@ -186,7 +186,7 @@ class ShapeChip(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self.label = ThemedLabel(theme, "", "accent", -1)
+        self.label = small_text(theme, "", "accent", wraps=False)
         set_tip(self.label, "The answers in this chat have this format. Change it in Chat Options.")
         self.remove = IconButton("close", "Answer with any text again", theme)
         self.remove.setFixedSize(_CROSS, _CROSS)
@@ -238,7 +238,7 @@ class Composer(QWidget):
         self.tools.setFixedHeight(_BUTTON)
         self.files = PendingRow(theme)
         self.shape = ShapeChip(theme)
-        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.note = small_text(theme)
         self.note.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.note.hide()
         self._frame = QWidget()

@@ -33,11 +33,11 @@ from rdchat.ui.style import (
     Ground,
     IconButton,
     Theme,
-    ThemedLabel,
     column,
     formatting,
     row,
     scrolled,
+    small_text,
 )
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.pending_calls import PendingCalls
@@ -61,7 +61,7 @@ class WaitingList(QWidget):
         self._theme = theme
         self._messages: list[WaitingMessage] = []
         self.setAccessibleName("Waiting messages")
-        self.title = ThemedLabel(theme, "", "muted", -1)
+        self.title = small_text(theme, wraps=False)
         self._area = scrolled(QWidget())
         for widget in (self._area, self._area.viewport()):
             widget.setAutoFillBackground(False)
@@ -95,7 +95,7 @@ class WaitingList(QWidget):
         edit = IconButton("edit", "Edit this message", self._theme, None, lambda: self.edit_requested.emit(message))
         remove = IconButton("close", "Remove this message", self._theme)
         remove.clicked.connect(lambda: self.remove_requested.emit(message))
-        row((first, 1), ThemedLabel(self._theme, files, "muted", -1), edit, remove, within=line, spacing=TIGHT)
+        row((first, 1), small_text(self._theme, files, wraps=False), edit, remove, within=line, spacing=TIGHT)
         return line
 
 

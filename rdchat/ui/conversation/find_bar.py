@@ -16,10 +16,10 @@ from rdchat.ui.style import (
     Separator,
     TextButton,
     Theme,
-    ThemedLabel,
     column,
     row,
     set_tip,
+    small_text,
 )
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.wording import counted
@@ -58,7 +58,7 @@ class FindBar(Ground):
         self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
         self.field.setMaximumWidth(_FIELD_WIDTH)
         self.field.setMinimumWidth(_FIELD_WIDTH // 3)
-        self.count = ThemedLabel(theme, "", "muted", -1, tabular=True)
+        self.count = small_text(theme, tabular=True, wraps=False)
         self.versions = TextButton("", theme, self._ask_for_version)
         self.versions.hide()
         self.previous = IconButton("previous", "Find previous", theme, None, lambda: self.go_to_match(-1))

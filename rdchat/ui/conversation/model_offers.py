@@ -38,6 +38,7 @@ from rdchat.ui.style import (
     push_button,
     row,
     scrolled,
+    small_text,
 )
 from rdchat.wording import size_text
 
@@ -196,7 +197,7 @@ class SightLine(QWidget):
         self._installed: FolderSearch | None = None
         self._more: Sequence[ModelCard] = ()
         self._memory: DeviceMemory | None = None
-        self.text = ThemedLabel(theme, "", "warning", -1, wraps=True)
+        self.text = small_text(theme, "", "warning")
         self.button = TextButton("Choose a model that sees", theme, self._act)
         self.fetch = TextButton("Get Its Vision…", theme, self.vision_requested.emit)
         row((self.text, 1), self.fetch, self.button, within=self, spacing=SMALL, margins=(TIGHT, 0, 0, 0))

@@ -44,6 +44,7 @@ from rdchat.ui.style import (
     open_page,
     push_button,
     row,
+    small_text,
 )
 from rdchat.wording import counted
 
@@ -88,11 +89,11 @@ class Banner(Card):
         self._color = color
         self.setAccessibleName(f"{text} {detail}".strip())
         self._picture = PlainLabel()
-        self.progress = ThemedLabel(theme, "", "muted", -1)
+        self.progress = small_text(theme, wraps=False)
         self.progress.hide()
         texts = column(ThemedLabel(theme, text, bold=bool(detail), wraps=True), spacing=2)
         if detail:
-            texts.addWidget(ThemedLabel(theme, detail, "muted", -1, wraps=True, selectable=True))
+            texts.addWidget(small_text(theme, detail, selectable=True))
         texts.addWidget(self.progress)
         self.buttons: list[QPushButton] = []
         self._box = row((texts, 1))

@@ -13,12 +13,12 @@ from rdchat.ui.style import (
     SMALL,
     Sheet,
     Theme,
-    ThemedLabel,
     button_text,
     cut,
     form_layout,
     nothing,
     set_tip,
+    small_text,
     text_field,
 )
 
@@ -68,7 +68,7 @@ class RegenerateSheet(Sheet):
         if own_model:
             self.model.addItem(own_model)
         self.offer_models()
-        self.loading = ThemedLabel(theme, "It is loaded first and replaces the present one.", "muted", -1, wraps=True)
+        self.loading = small_text(theme, "It is loaded first and replaces the present one.")
         self.back = QCheckBox(f"Go back to {button_text(cut(own_model, _NAME_LENGTH))} afterwards")
         set_tip(self.back, own_model)
         self.back.setChecked(True)

@@ -1,7 +1,7 @@
 """The strip above a temporary chat."""
 
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.ui.style import LARGE, SMALL, Ground, Theme, ThemedLabel, column, push_button, row
+from rdchat.ui.style import LARGE, SMALL, Ground, Theme, ThemedLabel, column, push_button, row, small_text
 
 _KEPT = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 
@@ -13,7 +13,7 @@ class TemporaryBar(Ground):
         super().__init__(theme, "raised")
         self._chat = chat
         self.keep = push_button("Keep This Chat", "Store this chat, and show it in the sidebar", chat.keep_temporary)
-        text = ThemedLabel(theme, _KEPT, "muted", -1, wraps=True)
+        text = small_text(theme, _KEPT)
         texts = column(ThemedLabel(theme, "Temporary chat", bold=True), text, spacing=2)
         row((texts, 1), self.keep, within=self, margins=(LARGE, SMALL) * 2)
         for changed in (chat.opened, chat.path_changed, chat.message_added):

@@ -366,7 +366,7 @@ class DraftsWindow(SideWindow):
         self._traces = traces
         self._message_id = 0
         self._trace = ReplyTrace()
-        self.note = ThemedLabel(theme, "", "muted", -1)
+        self.note = small_text(theme, wraps=False)
         self.tokens = TokenView(theme)
         self.details = TokenDetails(theme)
         self.heading = ElidedLabel(theme, bold=True)

@@ -57,6 +57,7 @@ from rdchat.ui.style import (
     nothing,
     row,
     set_tip,
+    small_text,
     text_field,
 )
 from rdchat.work.job import Job
@@ -208,7 +209,7 @@ class ImageWindow(SideWindow):
         self.view = PictureView(theme, self.copy)
         self.view.zoomed.connect(self._sharpen)
         self.name = ElidedLabel(theme, bold=True, middle=True)
-        self.detail = ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True)
+        self.detail = small_text(theme, tabular=True)
         self.previous = IconButton("previous", "Previous image", theme, act=lambda: self.show_other(-1))
         self.next = IconButton("next", "Next image", theme, act=lambda: self.show_other(1))
         self.copy_button = IconButton("copy", "Copy the image", theme, act=self.copy)

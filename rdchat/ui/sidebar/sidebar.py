@@ -28,7 +28,6 @@ from rdchat.ui.style import (
     SearchField,
     Separator,
     Theme,
-    ThemedLabel,
     add_action,
     column,
     control_font,
@@ -36,6 +35,7 @@ from rdchat.ui.style import (
     row,
     set_tip,
     show_icon,
+    small_text,
 )
 from rdchat.wording import counted
 
@@ -174,7 +174,7 @@ class Sidebar(Ground):
             (trash_button("Empty…", "Delete everything in the Trash for good", self.row_actions.erase), 1),
             margins=(SMALL, SMALL, SMALL, SMALL),
         )
-        self.empty = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.empty = small_text(theme)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.empty.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
         top = row(self.search, self.filter, spacing=TIGHT, margins=(MEDIUM, MEDIUM, SMALL, TIGHT))

@@ -222,10 +222,16 @@ class ThemedLabel(PlainLabel):
 
 
 def small_text(
-    theme: Theme, text: str = "", color: str = "muted", *, tabular: bool = False, selectable: bool = False
+    theme: Theme,
+    text: str = "",
+    color: str = "muted",
+    *,
+    tabular: bool = False,
+    wraps: bool = True,
+    selectable: bool = False,
 ) -> ThemedLabel:
-    """Return a label in a small font whose text takes as many lines as it needs; see `ThemedLabel`."""
-    return ThemedLabel(theme, text, color, -1, tabular=tabular, wraps=True, selectable=selectable)
+    """Return a label in a small font; see `ThemedLabel`."""
+    return ThemedLabel(theme, text, color, -1, tabular=tabular, wraps=wraps, selectable=selectable)
 
 
 class ElidedLabel(ThemedLabel):

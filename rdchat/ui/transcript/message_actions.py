@@ -33,6 +33,7 @@ from rdchat.ui.style import (
     open_beside,
     row,
     set_tip,
+    small_text,
 )
 from rdchat.ui.transcript.message_parts import MessageArea
 
@@ -165,7 +166,7 @@ class ReplyDetails(Popover):
         parts.addWidget(self.rest)
         self.rest.hide()
         if message.drafting and message.drafting.reason:
-            parts.addWidget(ThemedLabel(theme, message.drafting.reason, "muted", -1, wraps=True))
+            parts.addWidget(small_text(theme, message.drafting.reason))
         self.more = TextButton("More", theme, self._show_rest)
         self.tokens = TextButton("Show Tokens", theme, self.close)
         parts.addLayout(row(self.more, None, self.tokens))
@@ -207,7 +208,7 @@ class MessageActions(QWidget):
         step = partial(area.alternative_requested.emit, message.id)
         self._previous = IconButton("previous", "Previous version", area.theme, self, partial(step, -1))
         self._next = IconButton("next", "Next version", area.theme, self, partial(step, 1))
-        self._number = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
+        self._number = small_text(area.theme, tabular=True, wraps=False)
         self._number.setAlignment(Qt.AlignmentFlag.AlignCenter)
         compare = partial(area.compare_requested.emit, message.id)
         self.compare = IconButton("compare", "Compare versions", area.theme, self, compare)

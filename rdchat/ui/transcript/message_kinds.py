@@ -22,13 +22,13 @@ from rdchat.ui.style import (
     CodeField,
     ElidedLabel,
     TextButton,
-    ThemedLabel,
     ThinBar,
     column,
     cut,
     paint_card,
     row,
     show_share,
+    small_text,
     visible_text,
 )
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
@@ -105,10 +105,10 @@ class ToolMessage(MessageWidget):
         self.toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.toggle.setText(tool_title(message.tool_name)[:_MAX_FIRST_LINE])
         self.first_line = ElidedLabel(area.theme, "", "muted", -1)
-        self.state = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
+        self.state = small_text(area.theme, tabular=True, wraps=False)
         self.action = TextButton("", area.theme, self._act)
         self._bar = ThinBar("The tool runs", 2)
-        self.note = ThemedLabel(area.theme, "", "muted", -1, wraps=True, selectable=True)
+        self.note = small_text(area.theme, selectable=True)
         self.arguments = CodeField(area.theme, "Arguments", 12)
         self.arguments.show_code(arguments_text(call) if call else "")
         self._remark = MENDED if call and call.mended else ""

@@ -23,6 +23,7 @@ from rdchat.ui.style import (
     discard,
     push_button,
     row,
+    small_text,
     visible_text,
 )
 from rdchat.ui.transcript.message_kinds import MENDED, arguments_text
@@ -83,7 +84,7 @@ class CallCard(Card):
             decisions.pop(Scope.ALWAYS, None)
         if changes is _NOT_HERE:
             del decisions[Scope.ONCE]
-        self.remark = ThemedLabel(theme, "", "warning", -1, wraps=True)
+        self.remark = small_text(theme, "", "warning")
         self.buttons = {
             scope: push_button(text, tip, partial(self.decided.emit, scope)) for scope, (text, tip) in decisions.items()
         }
@@ -124,7 +125,7 @@ class PendingCalls(QWidget):
         self._theme = theme
         self.cards: dict[str, CallCard] = {}
         self._shown: object = None
-        self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
+        self.note = small_text(theme)
         self.go_on = TextButton("Let It Go On", theme, calls.go_on)
         self._column = column(row((self.note, 1), self.go_on), within=self, margins=(EDGE, TIGHT, EDGE, TIGHT))
         calls.changed.connect(self.show_calls)

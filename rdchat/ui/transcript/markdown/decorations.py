@@ -25,10 +25,10 @@ from rdchat.ui.style import (
     CopyButton,
     IconButton,
     Theme,
-    ThemedLabel,
     ask_to_save_content,
     discard,
     row,
+    small_text,
 )
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
@@ -237,7 +237,7 @@ class CodeHeader(QWidget):
 
     def __init__(self, theme: Theme, code: Callable[[], str], parent: QWidget) -> None:
         super().__init__(parent)
-        self._label = ThemedLabel(theme, "", "muted", -1)
+        self._label = small_text(theme, wraps=False)
         # The viewport below has another.
         self._label.setForegroundRole(QPalette.ColorRole.WindowText)
         self.copy_button = CopyButton("Copy code", theme, code, self)
