@@ -12,13 +12,11 @@ from rdchat.inference.api import Role
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.conversation.chat_lines import NoteLine, ProjectLine, TemporaryBar
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.model_offers import SightLine, WelcomeView
-from rdchat.ui.conversation.note_line import NoteLine
 from rdchat.ui.conversation.notices import Notices
-from rdchat.ui.conversation.project_sheet import ProjectLine
-from rdchat.ui.conversation.temporary_bar import TemporaryBar
 from rdchat.ui.files.attaching import FileAttacher, PendingRow
 from rdchat.ui.settings.tools_page import ChatToolsPopover
 from rdchat.ui.style import (

@@ -19,8 +19,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.chat_list.chat_order import Location
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.conversation_view import ConversationView
-from rdchat.ui.conversation.project_sheet import ProjectSheet
-from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
+from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
 from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import Folder, Project
 from rdchat.chat.listing import FolderRow
 from rdchat.chat.presets import Preset
 from rdchat.tools.definitions import ToolServer
-from rdchat.ui.conversation.project_sheet import ProjectSheet
+from rdchat.ui.conversation.option_sheets import ProjectSheet
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow

@@ -6,7 +6,7 @@ from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
+from rdchat.ui.conversation.option_sheets import RegenerateSheet
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

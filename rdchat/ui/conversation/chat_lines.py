@@ -1,0 +1,113 @@
+"""The lines around the messages of a chat: its project, what a temporary chat is, and a note that is proposed."""
+
+from functools import partial
+
+from PySide6.QtCore import Signal
+
+from rdchat.chat.conversation import Folder
+from rdchat.chat.notes import Note
+from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat_controller import ChatController
+from rdchat.ui.conversation.notices import Banner, BannerArea
+from rdchat.ui.style import (
+    LARGE,
+    MEDIUM,
+    SMALL,
+    TIGHT,
+    ConsentPause,
+    ElidedLabel,
+    Ground,
+    TextButton,
+    Theme,
+    ThemedLabel,
+    column,
+    edit_text,
+    push_button,
+    row,
+    small_text,
+    visible_text,
+)
+
+_KEPT = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
+
+
+class NoteLine(BannerArea):
+    """Shows the first of the notes that wait in the open chat; hidden without any."""
+
+    def __init__(self, controller: ChatController, theme: Theme) -> None:
+        super().__init__()
+        self._chat = controller.chat
+        self._notes = controller.notes
+        self._theme = theme
+        self._visible_notes: list[Note] = []
+        self._chat.opened.connect(self.show_note)
+        self._chat.options_changed.connect(self.show_note)
+
+    def show_note(self) -> None:
+        """Show the first note that waits; one that is shown stays as it is."""
+        notes = self._notes.proposed(self._chat.conversation)[:1]
+        if notes == self._visible_notes:
+            return
+        self._visible_notes = notes
+        self.close_banner("note")
+        for note in notes:
+            title = f"Keep this note for {visible_text(note.scope)}?"
+            banner = Banner(self._theme, title, visible_text(note.marked), "edit")
+            banner.cross.hide()
+            keep = partial(self._notes.keep, note)
+            edit = partial(edit_text, self.window(), self._theme, "Edit Note", note.text, keep)
+            banner.add_action("No", partial(self._notes.dismiss, note), closes=False)
+            banner.add_action("Edit…", edit, closes=False)
+            banner.add_action("Keep", partial(keep, note.text), closes=False)
+            ConsentPause(*banner.buttons)
+            self.show_banner(banner, "note")
+
+
+class TemporaryBar(Ground):
+    """Says what may keep something of the chat, with a button that makes it a chat; hidden above other chats."""
+
+    def __init__(self, chat: OpenChat, theme: Theme) -> None:
+        super().__init__(theme, "raised")
+        self._chat = chat
+        self.keep = push_button("Keep This Chat", "Store this chat, and show it in the sidebar", chat.keep_temporary)
+        text = small_text(theme, _KEPT)
+        texts = column(ThemedLabel(theme, "Temporary chat", bold=True), text, spacing=2)
+        row((texts, 1), self.keep, within=self, margins=(LARGE, SMALL) * 2)
+        for changed in (chat.opened, chat.path_changed, chat.message_added):
+            changed.connect(self._show_state)
+        self.hide()
+
+    def _show_state(self) -> None:
+        self.setVisible(self._chat.temporary)
+        self.keep.setEnabled(bool(self._chat.path))
+
+
+class ProjectLine(Ground):
+    """Names the project of the open chat, above it; hidden outside of projects.
+
+    Attributes:
+        edit_requested: Emitted with the folder of the project.
+    """
+
+    edit_requested = Signal(Folder)
+
+    def __init__(self, controller: ChatController, theme: Theme) -> None:
+        super().__init__(theme, "surface")
+        self._chat = controller.chat
+        self.text = ElidedLabel(theme, "", "muted", -1)
+        self.settings = TextButton("Project Settings…", theme, self._edit)
+        row((self.text, 1), self.settings, within=self, margins=(LARGE, TIGHT, MEDIUM, TIGHT))
+        for changed in (self._chat.opened, self._chat.options_changed):
+            changed.connect(self.show_project)
+        self.show_project()
+
+    def show_project(self) -> None:
+        """Show the open chat's project."""
+        folder = self._chat.project_folder
+        self.setVisible(folder is not None)
+        if folder is not None:
+            self.text.setText(visible_text(f"Project {folder.name}: {folder.description}"))
+
+    def _edit(self) -> None:
+        if (folder := self._chat.project_folder) is not None:
+            self.edit_requested.emit(folder)
