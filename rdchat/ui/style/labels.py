@@ -2,7 +2,7 @@
 
 Qt treats a text that looks like HTML as rich text and opens the files that it names, on the main thread: a pipe hangs
 the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
-through here; `tests/ui/style/test_plain_text_only.py` checks that.
+through here; `tests/ui/style/test_hostile_names.py` checks that.
 
 Names and explanations of what the windows show: `resources/definitions.toml`.
 

@@ -1,12 +1,25 @@
+import json
+from collections.abc import Callable, Iterator
+from math import ceil
+
 import pytest
-from PySide6.QtCore import QMimeData
-from PySide6.QtGui import QInputMethodEvent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PySide6.QtCore import QCoreApplication, QMimeData
+from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QTextLayout, QTextOption
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.presets import Preset
+from rdchat.inference.api import AnswerShape, ShapeKind
+from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.conversation.composer import Composer
+from rdchat.ui.conversation.composer import Composer, ContextRing, context_text
 from rdchat.ui.style import Theme
+from rdchat.ui.transcript.message_kinds import fenced
+from rdchat.ui.transcript.message_parts import PromptField
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on, press_key
 
 
@@ -27,14 +40,6 @@ def test_return_sends_and_empties_the_field(qtbot: QtBot, composer: Composer) ->
         press_key(composer.field, "Return")
     assert sent.args == ["Hello"]
     assert composer.text == ""
-
-
-def test_shift_return_breaks_the_line(qtbot: QtBot, composer: Composer) -> None:
-    qtbot.keyClicks(composer.field, "a")
-    with qtbot.assertNotEmitted(composer.submitted):
-        press_key(composer.field, "Shift+Return")
-    qtbot.keyClicks(composer.field, "b")
-    assert composer.text == "a\nb"
 
 
 def test_return_while_an_input_method_composes_does_not_send(qtbot: QtBot, composer: Composer) -> None:
@@ -190,3 +195,224 @@ def test_a_text_that_is_too_long_is_not_pasted_and_says_what_to_do(qtbot: QtBot,
     composer.field.insertFromMimeData(data)
     assert composer.text == "Before and after"
     assert not composer.note.isVisible()
+
+
+def test_the_ring_follows_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
+    chat.engine.context_length = 20
+    chat.start()
+    composer = window.conversation.composer
+    assert not composer.meter.isVisible()
+    qtbot.keyClicks(composer.field, "one two three four")
+    qtbot.waitUntil(lambda: composer.meter.text == "25%")
+    assert composer.meter.isVisible()
+    assert "5 of the model's 20 tokens" in composer.meter.accessibleName()
+    qtbot.keyClicks(composer.field, " word" * 16)
+    qtbot.waitUntil(lambda: composer.meter.text == "Too long")
+    press_key(composer.field, "Ctrl+A")
+    press_key(composer.field, "Del")
+    qtbot.waitUntil(lambda: not composer.meter.isVisible())
+
+
+def test_an_estimate_is_told_as_one() -> None:
+    """It said that the chat takes 1,848 tokens, where 3,557 were counted."""
+    use = ContextUse(1848, 8192, "", None, longest=16384)
+    assert context_text(use) == "This chat takes about 1,800 tokens of the model's 8,192. The reply needs some too."
+
+
+def test_a_share_is_never_rounded_to_all_or_nothing(qtbot: QtBot, theme: Theme) -> None:
+    ring = ContextRing(theme)
+    qtbot.addWidget(ring)
+    for tokens, words in ((3, "<1%"), (999, "99%"), (1000, "Too long"), (None, "Too long")):
+        ring.show_use(ContextUse(tokens, 1000, "x", None))
+        assert ring.text == words
+    for tokens, words in ((3, "~<1%"), (431, "~43%"), (1700, "~99%"), (2000, "Too long")):
+        ring.show_use(ContextUse(tokens, 1000, "x", None, longest=2000))
+        assert ring.text == words, "it is estimated, and nothing is refused that might fit"
+    ring.show_use(None)
+    assert ring.text == ""
+    assert ring.isHidden()
+
+
+_SCHEMA = AnswerShape(ShapeKind.SCHEMA, json.dumps({"type": "object"}))
+
+
+def test_the_shape_is_named_and_ended_in_the_message_field(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chip = window.conversation.composer.shape
+    dot = window.header.dot
+    assert not chip.isVisible()
+    assert not dot.isVisible()
+    chat.say("Hi")
+    chat.open.set_options(answer_shape=_SCHEMA)
+    assert chip.isVisible()
+    assert dot.isVisible()
+    assert chip.label.text() == "JSON · schema"
+    with_shape = chat.open.id
+    window.actions_.new_chat.trigger()
+    assert not chip.isVisible()
+    assert with_shape is not None
+    chat.open.open_chat(with_shape)
+    assert chip.isVisible()
+    click_on(chip.remove)
+    assert not chip.isVisible()
+    assert not dot.isVisible()
+    assert chat.open.conversation.answer_shape is None
+
+
+def test_the_shape_of_a_models_preset_is_named_once_it_is_loaded(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chip = window.conversation.composer.shape
+    slot = chat.controller.model_slot
+    shaped = Preset("Data", answer_shape=AnswerShape(ShapeKind.JSON), models=("other",))
+    chat.controller.settings.change_values(presets=(shaped,))
+    chat.start()
+    assert not chip.isVisible()
+    slot.load_model("other")
+    qtbot.waitUntil(chip.isVisible)
+
+
+@pytest.mark.parametrize("answer", ['{"a": "*b*"}', '{\n  "a": [1]}', "{}", '{"a'])
+def test_a_json_object_is_shown_as_code(answer: str) -> None:
+    assert fenced(answer).startswith("```json\n")
+
+
+@pytest.mark.parametrize("answer", ["", "{", "{name}, hello", "A {x}", "[1](a)", "`{}`"])
+def test_other_answers_are_shown_as_they_are(answer: str) -> None:
+    assert fenced(answer) == answer
+
+
+LOWEST = 1
+HIGHEST = 8
+MOST_FITS = 8  # of one change; without a limit it is called until the stack ends
+
+words = st.lists(st.sampled_from(["a", "word", "sentence", "x" * 90, "ein", "日本語", "\n", "\n\n"]), max_size=130)
+texts = words.map(" ".join)
+numbers = st.integers(0, 130).map(lambda count: "Question 756164 " + "word " * count)
+step = st.one_of(
+    st.tuples(st.sampled_from(["set", "append", "paste", "type"]), st.one_of(texts, numbers)),
+    st.tuples(st.just("width"), st.sampled_from([300, 480, 719, 720, 721, 900, 1280])),
+    st.tuples(st.sampled_from(["undo", "redo", "remove"]), st.none()),
+)
+
+
+class Fits:
+    """Counts the calls of `PromptField._fit`."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.depth = 0
+        self.deepest = 0
+
+    def around(self, fit: Callable[[PromptField], None]) -> Callable[[PromptField], None]:
+        def counted(field: PromptField) -> None:
+            self.calls = self.calls + 1
+            self.depth = self.depth + 1
+            self.deepest = max(self.deepest, self.depth)
+            if self.depth < MOST_FITS:
+                fit(field)
+            self.depth -= 1
+
+        return counted
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fits]:
+    fits = Fits()
+    monkeypatch.setattr(PromptField, "_fit", fits.around(PromptField._fit))
+    return fits
+
+
+@pytest.fixture
+def wide_composer(fits: Fits, qtbot: QtBot, theme: Theme) -> Composer:
+    wide_composer = Composer(theme)
+    qtbot.addWidget(wide_composer)
+    wide_composer.resize(720, 400)
+    wide_composer.show()
+    qtbot.waitExposed(wide_composer)
+    return wide_composer
+
+
+def lines_of(text: str, width: float, field: PromptField) -> int:
+    """Return the lines of a text at a width, laid out without a document."""
+    count = 0
+    for paragraph in text.split("\n"):
+        layout = QTextLayout(paragraph, field.font())
+        option = QTextOption()
+        option.setWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        layout.setTextOption(option)
+        layout.beginLayout()
+        while (line := layout.createLine()).isValid():
+            line.setLineWidth(width)
+        layout.endLayout()
+        count += max(layout.lineCount(), 1)
+    return count
+
+
+def assert_fitted(field: PromptField) -> None:
+    margin = field.document().documentMargin()
+    lines = lines_of(field.toPlainText(), field.width() - 2 * margin, field)
+    shown = min(max(lines, LOWEST), HIGHEST)
+    assert field.height() == ceil(shown * QFontMetricsF(field.font()).lineSpacing() + 2 * margin) + 2
+    assert field.verticalScrollBar().isVisible() == (lines > HIGHEST)
+
+
+def change(wide_composer: Composer, what: str, value: str | int | None) -> None:
+    field = wide_composer.field
+    match what, value:
+        case "set", str(text):
+            wide_composer.set_text(text)
+        case "append", str(text):
+            wide_composer.add_text(text)
+        case "paste", str(text):
+            data = QMimeData()
+            data.setText(text)
+            field.insertFromMimeData(data)
+        case "type", str(text):
+            field.textCursor().insertText(text[:5])
+        case "width", int(width):
+            wide_composer.resize(width, 400)
+            QCoreApplication.sendPostedEvents()
+        case "remove", _:
+            field.textCursor().deletePreviousChar()
+        case _:
+            getattr(field, what)()
+
+
+def settle() -> None:
+    """Let a text of several lines get the whole width, or lose it again, and then its height."""
+    for _ in range(5):
+        QApplication.processEvents()
+
+
+@settings(max_examples=150)
+@given(steps=st.lists(step, min_size=1, max_size=8))
+def test_the_field_is_as_high_as_its_text_at_once(
+    wide_composer: Composer, fits: Fits, steps: list[tuple[str, str]]
+) -> None:
+    wide_composer.set_text("")
+    settle()
+    for what, value in steps:
+        fits.calls = 0
+        fits.deepest = 0
+        change(wide_composer, what, value)
+        assert_fitted(wide_composer.field)
+        settle()
+        assert_fitted(wide_composer.field)
+        assert fits.deepest <= 1
+        assert fits.calls <= MOST_FITS
+
+
+def test_a_text_that_was_appended_to_another_does_not_fit_the_field_without_end(
+    wide_composer: Composer, fits: Fits
+) -> None:
+    for more in range(30, 80):
+        wide_composer.set_text("Question 756164 " + "word " * 50)
+        wide_composer.add_text("Question 84890 " + "word " * more)
+    assert fits.deepest == 1
+
+
+def test_the_field_grows_with_what_an_input_method_composes(wide_composer: Composer) -> None:
+    wide_composer.field.setFocus()
+    before = wide_composer.field.height()
+    QApplication.sendEvent(wide_composer.field, QInputMethodEvent("にほ" * 80, []))
+    QApplication.processEvents()
+    assert wide_composer.field.height() > before

@@ -21,8 +21,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.files.dropping import drop, files_data
-from tests.ui.shown_widgets import activate, click_on, press_key, shown_child
+from tests.ui.shown_widgets import activate, click_on, drop, files_data, press_key, shown_child
 
 
 @pytest.fixture
@@ -59,16 +58,6 @@ def test_files_that_are_dropped_become_chips_with_their_tokens(
     assert names(window) == ["prices.csv, 5 tokens · <1%", "report.pdf, 9 tokens · <1%"]
     assert window.conversation.composer.files.isVisible()
     assert not chat.engine.loads[1:], "nothing was taken for a model"
-
-
-def test_a_folder_or_a_model_that_is_dropped_is_still_a_model(
-    qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
-) -> None:
-    chat.start()
-    (tmp_path / "model").mkdir()
-    drop_files(window, tmp_path / "model")
-    qtbot.waitUntil(lambda: len(chat.engine.loads) == 2)
-    assert not chips(window)
 
 
 @pytest.mark.slow
@@ -157,18 +146,6 @@ def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindo
     qtbot.waitUntil(lambda: "b.zip" in note.text())
     assert "a.png is damaged" in note.text()
     assert not chips(window)
-
-
-@pytest.mark.slow
-def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
-    chat.start()
-    drop_files(window, prices)
-    counted(qtbot, window)
-    remove = chips(window)[0].remove
-    assert remove.accessibleName() == "Remove prices.csv"
-    press_key(remove, "Space")
-    assert not chips(window)
-    assert not window.conversation.composer.files.isVisible()
 
 
 def test_undo_brings_back_removed_files_in_their_places(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:

@@ -28,8 +28,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.inference.vision.seeing_models import seeing_folder
 from tests.services import fakes
 from tests.ui.conftest import Chat
-from tests.ui.files.dropping import drop
-from tests.ui.shown_widgets import activate, press_key, shown_child
+from tests.ui.shown_widgets import activate, drop, press_key, shown_child
 
 ADDRESS = QUrl("https://example.com/cat.png")
 TURNED = 6  # a quarter, as a phone that is held upright
@@ -109,14 +108,6 @@ def test_words_beside_an_image_win_and_its_address_does_not(data: QMimeData, is_
     assert not is_image or image_in(data, is_dragged=False)() == png()
 
 
-def test_an_image_without_bytes_of_a_format_is_taken_as_png() -> None:
-    data = QMimeData()
-    image = QImage(3, 2, QImage.Format.Format_RGB32)
-    image.fill(Qt.GlobalColor.red)
-    data.setImageData(image)
-    assert Image.open(io.BytesIO(image_in(data, is_dragged=False)())).size == (3, 2)
-
-
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
 TIFF = b"II*\0 as another program wrote it"
 
@@ -192,14 +183,6 @@ def test_an_image_is_pasted_dropped_and_removed(qtbot: QtBot, window: MainWindow
     for chip in chips(window):
         chip.remove.click()
     assert not composer.button.isEnabled()
-
-
-def test_a_clipboard_with_text_and_an_image_is_text(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    QGuiApplication.clipboard().setMimeData(mime(png(), "A cat"))
-    window.conversation.composer.field.paste()
-    assert window.conversation.composer.text == "A cat"
-    assert not chips(window)
 
 
 def test_sent_images_stand_in_a_row_with_names(sent: MainWindow) -> None:
@@ -467,14 +450,6 @@ def choose(window: MainWindow, entry: str) -> None:
     menu = shown_child(window, QMenu)
     next(each for each in menu.actions() if each.text() == entry).trigger()
     menu.close()
-
-
-def test_the_dialog_for_files_offers_images_alone(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    window.conversation.composer.attach.click()
-    dialog = shown_child(window, QFileDialog)
-    assert [each.partition(" (")[0] for each in dialog.nameFilters()] == ["All Files", "Images"]
-    dialog.close()
 
 
 def test_an_image_has_no_count_of_characters_while_a_model_loads() -> None:

@@ -118,14 +118,6 @@ def test_a_blank_or_equal_title_changes_nothing(qtbot: QtBot, chat: Chat, sideba
     assert _current(sidebar) == "Python"
 
 
-def test_escape_leaves_the_title(sidebar: Sidebar) -> None:
-    press_key(sidebar.list, "F2")
-    editor = _editor(sidebar)
-    editor.setText("Other")
-    press_key(editor, "Esc")
-    assert _titles(sidebar) == ["Python", "Lisbon", "Bread"]
-
-
 def test_a_title_being_edited_survives_a_new_list(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     """A reply that ends in the background lists anew, which would close the editor."""
     press_key(sidebar.list, "F2")

@@ -1,16 +1,17 @@
+from importlib import resources
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtGui import QColor, QGuiApplication, QPalette
+from PySide6.QtGui import QColor, QGuiApplication, QIcon, QPalette
 from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
 from rdchat.inference.api import Spent
-from rdchat.ui.style import ThinBar, layouts, show_share
+from rdchat.ui.style import ThinBar, layouts, line_icon, line_pixmap, show_share
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
 
 
@@ -34,6 +35,8 @@ def test_text_can_be_read_on_every_ground(colors: Colors) -> None:
     for ink in (colors.danger, colors.warning, colors.success, colors.accent):
         assert _contrast(ink, colors.surface) >= 4.5, ink.name()
     assert _contrast(colors.on_accent, colors.accent) >= 4.5
+    for name in ("keyword", "name", "builtin", "string", "number", "comment", "inserted", "deleted"):
+        assert _contrast(getattr(colors, name), colors.code) >= 4.5, name
 
 
 @pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
@@ -179,3 +182,32 @@ def test_the_rings_of_check_boxes_and_radio_buttons_can_be_seen(
         ring = control.style().subElementRect(part, option, control).translated(control.pos())
         edge = [picture.pixelColor(x, ring.center().y()) for x in range(ring.left() - 1, ring.left() + 3)]
         assert max(_contrast(color, theme.colors.window) for color in edge) >= least, type(control).__name__
+
+
+def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:
+    icons = [*resources.files("rdchat.ui").joinpath("resources/icons").iterdir()]
+    assert len(icons) > 30
+    for icon in icons:
+        image = line_pixmap(icon.name.removesuffix(".svg"), QColor("#ff0000"), 20, 2).toImage()
+        inked = {
+            image.pixelColor(x, y).name()
+            for x in range(image.width())
+            for y in range(image.height())
+            if image.pixelColor(x, y).alpha() > 250
+        }
+        assert "#ff0000" in inked, icon.name
+
+
+def test_an_icon_is_drawn_once(qapp: QApplication) -> None:
+    first, again = (line_pixmap("copy", QColor("#123456"), 21, 2) for _ in range(2))
+    assert first.cacheKey() == again.cacheKey()
+    assert line_pixmap("copy", QColor("#123457"), 21, 2).cacheKey() != first.cacheKey()
+
+
+def test_a_disabled_icon_is_fainter(qapp: QApplication) -> None:
+    icon = line_icon("stop", QColor("black"))
+    centre = [
+        icon.pixmap(18, 18, mode).toImage().pixelColor(9, 9).alpha()
+        for mode in (QIcon.Mode.Normal, QIcon.Mode.Disabled)
+    ]
+    assert centre[0] > 2 * centre[1] > 0

@@ -6,11 +6,12 @@ from PySide6.QtGui import QContextMenuEvent, QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Message, MessageStatus, Thinking
-from rdchat.inference.api import FinishReason, ToolCall
-from rdchat.ui.transcript.message_actions import HEIGHT
-from rdchat.ui.transcript.message_parts import FoldedText
+from rdchat.chat.conversation import Drafting, Message, MessageStatus, Thinking
+from rdchat.inference.api import FinishReason, Mode, Statistics, ToolCall
+from rdchat.ui.transcript.message_actions import HEIGHT, facts, summary
+from rdchat.ui.transcript.message_parts import EDGE, FoldedText
 from rdchat.ui.transcript.view import TranscriptView
+from tests.grids import share
 from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import (
     Show,
@@ -18,8 +19,10 @@ from tests.ui.transcript.conftest import (
     append_text,
     button,
     dialogue,
+    edited_text,
     person,
     reply,
+    scroll_bar,
     update_message,
     wait_until_drawn,
     widget_of,
@@ -82,10 +85,6 @@ def test_a_full_context_says_what_to_do(show: Show) -> None:
     ]
 
 
-def test_a_complete_reply_says_nothing(show: Show) -> None:
-    assert words(show(dialogue(1)), 2) == []
-
-
 def test_an_empty_reply_says_what_it_waits_for_until_text_comes(show: Show) -> None:
     view = show(answered("", MessageStatus.STREAMING, None))
     assert words(view, 2) == ["Waiting for the model…"]
@@ -107,13 +106,6 @@ def test_copy_last_reply(show: Show) -> None:
     view = show([*dialogue(2), person(5, "And?")])
     view.copy_last_reply()
     assert QGuiApplication.clipboard().text() == "Answer 2."
-
-
-def test_regenerate_is_asked_for(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(1))
-    with qtbot.waitSignal(view.regenerate_requested) as asked:
-        click_on(button(widget_of(view, 2), "Regenerate reply"))
-    assert asked.args == [2]
 
 
 def test_alternatives_are_stepped_through(qtbot: QtBot, show: Show) -> None:
@@ -146,16 +138,6 @@ def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None
     with qtbot.waitSignal(view.edit_submitted) as sent:
         press_key(field, "Return")
     assert sent.args == [1, "Question 1? Why\nthen?"]
-
-
-def test_escape_leaves_the_message_as_it_was(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(1))
-    field = edit_first(view)
-    qtbot.keyClicks(field, "nonsense")
-    with qtbot.assertNotEmitted(view.edit_submitted):
-        press_key(field, "Esc")
-    qtbot.waitUntil(lambda: editor(view) is None)
-    assert "Question 1?" in widget_of(view, 1).body.toPlainText()
 
 
 def test_an_empty_edit_cannot_be_sent(qtbot: QtBot, show: Show) -> None:
@@ -235,21 +217,6 @@ def test_a_thought_that_was_cut_off_stays_open_and_says_so(show: Show) -> None:
     assert (title(box), box.body.isVisible()) == ("Did not finish thinking", True)
 
 
-def test_a_thought_that_the_model_ended_with_is_its_answer(show: Show) -> None:
-    view = show(answered("<think>\nHello"))
-    assert view.findChild(FoldedText) is None
-    assert widget_of(view, 2).body.toPlainText() == "Hello"
-
-
-def test_channels_of_gpt_oss_are_parted(qtbot: QtBot, show: Show) -> None:
-    text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello"
-    view = show(answered(text))
-    box = view.findChild(FoldedText)
-    click_on(button(box, "Show the model's thoughts"))
-    wait_until_drawn(qtbot, view)
-    assert (box.body.toPlainText(), widget_of(view, 2).body.toPlainText()) == ("hm", "Hello")
-
-
 def test_unfolding_a_thought_at_the_end_keeps_it_in_view(qtbot: QtBot, show: Show) -> None:
     view = show([*dialogue(10), person(21, "Hi"), reply(22, "<think>\n" + "hm\n\n" * 100 + "</think>\nHello")])
     box = view.findChild(FoldedText)
@@ -308,3 +275,119 @@ def test_every_button_has_a_name(show: Show) -> None:
     for each in view.findChildren(QAbstractButton):
         if each.isVisible():
             assert each.accessibleName(), each
+
+
+def open_menu(view: TranscriptView, message_id: int) -> QMenu:
+    """Press the button that opens a message's menu."""
+    click_on(button(widget_of(view, message_id), "More"))
+    (menu,) = [menu for menu in widget_of(view, message_id).findChildren(QMenu) if menu.isVisible()]
+    return menu
+
+
+def choose(menu: QMenu, words: str) -> None:
+    chosen = next(action for action in menu.actions() if action.text() == words)
+    menu.setActiveAction(chosen)
+    press_key(menu, "Return")
+
+
+def editor_in(view: TranscriptView, message_id: int) -> QPlainTextEdit:
+    choose(open_menu(view, message_id), "Edit Reply")
+    (editor,) = [each for each in widget_of(view, message_id).findChildren(QPlainTextEdit) if each.isVisible()]
+    return editor
+
+
+def test_a_reply_is_edited_in_its_place_without_its_thoughts(qtbot: QtBot, show: Show) -> None:
+    view = show(answered("<think>\nhm\n</think>\n\nYes.\n\nNo."))
+    editor = editor_in(view, 2)
+    assert view.focusWidget() is editor
+    message = widget_of(view, 2)
+    left = editor.mapTo(message, QPoint(0, 0)).x()
+    assert (left, message.width() - left - editor.width()) == (EDGE, EDGE), "as wide as the texts"
+    assert editor.toPlainText().strip() == "Yes.\n\nNo."
+    editor.selectAll()
+    qtbot.keyClicks(editor, "Maybe")
+    press_key(editor, "Return")
+    qtbot.keyClicks(editor, "so")
+    with qtbot.waitSignal(view.edit_submitted) as saved:
+        press_key(editor, "Ctrl+Return")
+    assert saved.args == [2, "Maybe\nso"]
+    assert editor.isVisible(), "nobody has shown another version: it may have been refused"
+    view.set_messages([person(1, "Hi"), reply(3, "Maybe\nso", siblings=2)])
+    assert not editor.isVisible()
+
+
+def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    with qtbot.assertNotEmitted(view.edit_submitted):
+        editor_in(view, 2)
+        click_on(next(each for each in view.findChildren(QPushButton) if each.text() == "Save"))
+        editor = editor_in(view, 2)
+        qtbot.keyClicks(editor, "more")
+        press_key(editor, "Esc")
+    assert widget_of(view, 2).body.toPlainText() == "Answer 1."
+
+
+def test_a_reply_that_is_being_written_is_not_edited(show: Show) -> None:
+    view = show(answered("So", MessageStatus.STREAMING, None))
+    menu = QMenu(view)
+    widget_of(view, 2).fill_menu(menu)
+    actions = {action.text(): action for action in menu.actions()}
+    assert not actions["Edit Reply"].isEnabled()
+
+
+def test_an_edited_reply_says_so_with_its_place_and_in_its_details(show: Show) -> None:
+    view = show(answered("Mine", edited=True, sibling=1, siblings=2))
+    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
+    assert said == ["2 of 2, edited"]
+    view.set_messages(answered("Mine", edited=True))
+    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
+    assert said == ["Edited"]
+    details = button(widget_of(view, 2), "Details")
+    assert details.isEnabled()
+    click_on(details)
+    (popup,) = [each for each in QApplication.topLevelWidgets() if each.accessibleName() == "Details of the reply"]
+    assert "Edited by you" in [label.text() for label in popup.findChildren(QLabel)]
+    popup.close()
+
+
+def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(show: Show) -> None:
+    view = show(dialogue(1))
+    editor = editor_in(view, 2)
+    update_message(view, reply(2, "Answer 1.", siblings=2))
+    assert editor.isVisible()
+    assert not widget_of(view, 2).actions_row.isVisible()
+    assert not widget_of(view, 2).body.isVisible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("message_id", share([200, 199], 2))
+def test_an_edit_is_kept_where_the_reader_goes_elsewhere(show: Show, message_id: int) -> None:
+    view = show(dialogue(100))
+    widget_of(view, message_id).edit()
+    (editor,) = widget_of(view, message_id).findChildren(QPlainTextEdit)
+    editor.setPlainText("An hour's work.\n" * 9)
+    view.set_messages([replace(message, conversation_id=2, id=message.id + 1000) for message in dialogue(2)])
+    view.set_messages(dialogue(100))
+    assert edited_text(widget_of(view, message_id)) == "An hour's work.\n" * 9
+    assert not widget_of(view, message_id).body.isVisible()
+    assert scroll_bar(view).value() == scroll_bar(view).maximum()
+    view.scroll_to_start()
+    view.scroll_to_end()
+    assert edited_text(widget_of(view, message_id)) == "An hour's work.\n" * 9
+    (editor,) = widget_of(view, message_id).findChildren(QPlainTextEdit)
+    press_key(editor, "Esc")
+    view.scroll_to_start()
+    view.scroll_to_end()
+    assert edited_text(widget_of(view, message_id)) is None, "it was given up"
+
+
+def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:
+    message = reply(2, "Mine and more", edited=True)
+    assert summary(message) == ["edited"]
+    assert [fact.value for fact in facts(message)] == ["Edited by you"]
+    onward = reply(
+        2, "Mine and more", edited=True, statistics=Statistics(prompt_tokens=9, generated_tokens=4),
+        drafting=Drafting(Mode.OFF, last_part=True),
+    )  # fmt: skip
+    assert summary(onward)[0] == "edited"
+    assert "of the last part" in summary(onward)

@@ -1,4 +1,8 @@
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
@@ -6,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import MessageStatus, ReadingPosition
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
-from rdchat.ui.transcript.message_column import MAX, OPENED
+from rdchat.ui.transcript.message_column import FIRST, MAX, OPENED, STEP, MessageRange
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
 from tests.ui.shown_widgets import click_on, press_key
@@ -339,3 +343,44 @@ def test_a_bubble_is_as_wide_as_the_header_of_its_code(show: Show) -> None:
     label = header.findChild(QLabel)
     assert label.width() >= label.sizeHint().width()
     assert label.geometry().right() < header.wrap_button.x()
+
+
+def test_a_shorter_path_after_an_edit_keeps_the_end_in_view() -> None:
+    window = MessageRange()
+    window.show_latest(1000)
+    window.set_count(500, range(440, 499), at_end=True)
+    assert (window.start, window.end, window.total) == (440, 500, 500)
+
+
+def test_another_path_of_the_same_chat_makes_few_widgets_at_once() -> None:
+    window = MessageRange()
+    window.show_latest(1000)
+    while window.grow():
+        pass
+    window.set_count(90_000, range(940, 970), at_end=True)
+    assert (window.start, window.end) == (90_000 - FIRST, 90_000)
+    window.set_count(1000, range(940, 970), at_end=False)
+    assert (window.start, window.end, window.total) == (940, 970 + STEP, 1000)
+
+
+steps = st.lists(st.sampled_from(["grow", "slide_up", "slide_down", "count_message"]), max_size=400)
+
+
+@given(total=st.integers(0, 1000), steps=steps)
+def test_the_range_is_of_the_chat_and_stays_small(total: int, steps: list[str]) -> None:
+    window = MessageRange()
+    window.show_latest(total)
+    assert (window.start, window.end) == (max(0, total - FIRST), total)
+    for step in steps:
+        before = replace(window)
+        changed = getattr(window, step)()
+        assert 0 <= window.start <= window.end <= window.total
+        assert window.end - window.start <= MAX
+        if step == "count_message":
+            assert window.total == before.total + 1
+            assert changed == before.at_end == (window.end > before.end)
+        else:
+            assert changed == ((window.start, window.end) != (before.start, before.end))
+    while window.slide_up():
+        pass
+    assert window.start == 0

@@ -12,8 +12,7 @@ from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind, Run
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser, merged
 from tests.grids import share
-from tests.ui.transcript.conftest import blocks_after, updates
-from tests.ui.transcript.samples import RICH
+from tests.ui.transcript.conftest import RICH, blocks_after, updates
 
 
 def whole(parser: Parser, text: str) -> tuple[list[Block], set[int]]:
@@ -231,14 +230,6 @@ def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
         assert parser.lines <= 3 * lines
     assert max(steps) <= 3 * characters
     assert sum(steps) <= 3 * len(text) + 2 * characters
-
-
-def test_a_long_table_is_taken_a_thousand_cells_at_a_time() -> None:
-    text = "|a" * 300 + "\n" + "|-" * 300 + "\n" + ("|b" * 300 + "\n") * 30
-    steps = list(updates(BlockStream(MarkdownParser()), text))
-    assert len(steps) > 10
-    shown = "\n".join(run.text for update in steps for block in update.blocks for run in block.runs)
-    assert shown.count("b") == 30 * 300
 
 
 @pytest.mark.slow

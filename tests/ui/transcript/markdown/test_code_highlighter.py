@@ -3,28 +3,13 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from PySide6.QtGui import QColor, QTextDocument
+from PySide6.QtGui import QTextDocument
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.style.theme import DARK, LIGHT, Colors
+from rdchat.ui.style.theme import LIGHT
 from rdchat.ui.transcript.markdown import code_highlighter
-from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
-
-
-def luminance(color: QColor) -> float:
-    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.getRgbF()[:3]]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-def contrast(one: QColor, other: QColor) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-@pytest.mark.parametrize("colors", [LIGHT, DARK])
-def test_every_colour_can_be_read_on_the_ground_of_code(colors: Colors) -> None:
-    for name in ("keyword", "name", "builtin", "string", "number", "comment", "inserted", "deleted"):
-        assert contrast(getattr(colors, name), colors.code) >= 4.5, name
+from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter, GrowingCode, Line, lines_of
+from tests.grids import grid
 
 
 def coloured(qtbot: QtBot, language: str, code: str) -> dict[str, str]:
@@ -79,3 +64,61 @@ def test_an_overlong_line_is_left_alone() -> None:
     highlighter = CodeHighlighter(document)
     highlighter.add_code(0, "python", document.begin(), [document.toPlainText()])
     assert not highlighter.pending
+
+
+SAMPLES = {
+    "python": 'def f(x):\n    """A text\n    over lines\n    """\n    return [x, "y"]  # z\nclass A:\n    b = f\'{1}\'',
+    "javascript": "/** A\n * return of\n * a/b\n */\nfunction f(x) {\n  const y = `a\n${x} b`;\n  return /x*/ // z\n}",
+    "java": "/*\n * for if\n */\nclass A {\n  int x = 1; /* y */\n  String s = \"/*\";\n  int z;\n}",
+    "c": "#include <x.h>\n/* one\n two */\nint main(void) {\n  return 0;\n}",
+    "html": "<!-- one\ntwo -->\n<p class=\"a\">\n  text\n</p>",
+    "css": "/* one\n   two */\na { color: red; }\nb { top: 1px }",
+    "sql": "SELECT a -- b\nFROM c\n/* one\n two */ WHERE d = 'e'",
+    "rust": 'fn f() {\n    /* one\n    two */\n    let s = "a\nb";\n}',
+    "bash": "ls /tmp/* /var/*\nfor x in 1 2; do\n  echo \"$x\n\"\ndone",
+    "json": '{\n  "a": [1, 2],\n  "b": null\n}',
+    "go": "package a\n\n// one\nfunc f() int {\n\treturn 1\n}",
+}  # fmt: skip
+
+
+def grown(language: str, code: str) -> list[Line]:
+    growing = GrowingCode(language)
+    shown = list[Line]()
+    for line in code.split("\n"):
+        begin, lines = growing.read_lines([line])
+        shown[begin:] = lines
+    return shown
+
+
+@pytest.mark.parametrize("language", SAMPLES)
+def test_lines_are_coloured_as_they_come_as_in_the_whole_code(language: str) -> None:
+    code = SAMPLES[language]
+    assert grown(language, code) == lines_of(language, code)
+
+
+@pytest.mark.parametrize("language", ["javascript", "java", "c", "html", "css", "sql"])
+def test_a_comment_is_one_before_its_end_is_written(language: str) -> None:
+    growing = GrowingCode(language)
+    opening = "<!-- while" if language == "html" else "/* while"
+    growing.read_lines([opening])
+    begin, lines = growing.read_lines(["for return"])
+    assert {part[2] for line in lines for part in line} == {"comment"}
+    assert begin + len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("language", "line"),
+    grid(["python", "javascript", "java", "c", "json", "yaml", "html"], ["x = 'two'", '"""', "/*", "a: b", "<!--"]),
+)
+def test_each_line_costs_the_same(language: str, line: str) -> None:
+    growing = GrowingCode(language)
+    read = 0
+    for _ in range(600):
+        begin, lines = growing.read_lines([line])
+        read = max(read, len(lines))
+        assert begin >= 0
+    assert read <= 202  # lines are read again up to a bound
+
+
+def test_an_unknown_language_has_no_colours() -> None:
+    assert GrowingCode("klingon").read_lines(["x = 1"]) == (0, [])

@@ -1,4 +1,5 @@
-# ruff: noqa: RUF001  full-width punctuation is what these tests are about
+import csv
+import io
 import json
 import re
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QPoint
 from PySide6.QtGui import QAction, QContextMenuEvent, QGuiApplication, QTextCursor
-from PySide6.QtWidgets import QMenu
+from PySide6.QtWidgets import QFileDialog, QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.transcript.markdown.copying import (
@@ -17,13 +18,16 @@ from rdchat.ui.transcript.markdown.copying import (
     as_markdown,
     as_plain,
     blocks_of,
+    csv_of,
     forms_of,
     put_on_clipboard,
 )
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
-from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.view import TranscriptView
-from tests.ui.transcript.conftest import Show, answered, person, reply, widget_of
+from tests.ui.transcript.conftest import Show, answered, person, reply, select_text, widget_of
+
+# ruff: noqa: RUF001  full-width punctuation is what these tests are about
+
 
 TEXT = """\
 # A heading
@@ -205,16 +209,6 @@ def test_addresses_that_are_never_opened_do_not_leave_as_links() -> None:
     assert "<img" not in as_html("![picture](https://example.org/x.png)")
 
 
-def select(body: TextBody, begin: str, end: str) -> None:
-    """Select from the first character of one text to the last of another."""
-    cursor = body.document().find(begin)
-    first = cursor.selectionStart()
-    cursor = body.document().find(end, first)
-    cursor.setPosition(first)
-    cursor.setPosition(body.document().find(end, first).selectionEnd(), cursor.MoveMode.KeepAnchor)
-    body.setTextCursor(cursor)
-
-
 @pytest.mark.parametrize(
     ("begin", "end", "markdown"),
     [
@@ -228,21 +222,15 @@ def select(body: TextBody, begin: str, end: str) -> None:
 )
 def test_a_selection_keeps_its_formats(show: Show, begin: str, end: str, markdown: str) -> None:
     body = widget_of(show(answered(TEXT)), 2).body
-    select(body, begin, end)
+    select_text(body, begin, end)
     assert as_markdown(body.selected_blocks()).replace("|:--", "| :--") == markdown
-
-
-def test_a_selection_counts_wide_characters_as_qt_does(show: Show) -> None:
-    body = widget_of(show(answered("🎂🎂 **cake** 🎂 good\n\n🎂 more")), 2).body
-    select(body, "cake", "more")
-    assert as_markdown(body.selected_blocks()) == "**cake** 🎂 good\n\n🎂 more"
 
 
 def test_a_selection_beside_formulas_has_their_source(show: Show) -> None:
     """A drawn formula is one character of the document, and one that cannot be drawn is its source."""
     text = "Of $a^2 + b^2 = c^2$ the **sum** and $\\nosuchcommand{x}$ the *end* of it\n\n$$\\frac{1}{2}$$\n\nand more"
     body = widget_of(show(answered(text)), 2).body
-    select(body, "sum", "end")
+    select_text(body, "sum", "end")
     assert as_markdown(body.selected_blocks()) == "**sum** and $\\nosuchcommand{x}$ the *end*"
     body.selectAll()
     copied = as_markdown(body.selected_blocks())
@@ -283,7 +271,7 @@ def test_a_message_is_copied_in_each_form(qtbot: QtBot, show: Show) -> None:
 
 def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show: Show) -> None:
     view = show(answered("Some **bold** words\n\nand more"))
-    select(widget_of(view, 2).body, "bold", "and")
+    select_text(widget_of(view, 2).body, "bold", "and")
     menu = open_menu_over(view, 2)
     entries(entries(menu)["Copy Selection As"].menu())["Rich text"].trigger()
     assert "<p><strong>bold</strong> words</p>\n<p>and</p>" in QGuiApplication.clipboard().mimeData().html()
@@ -350,3 +338,55 @@ def test_no_control_character_is_copied(qtbot: QtBot, show: Show) -> None:
     for form in CopyForm:
         put_on_clipboard(*forms_of(blocks_of(f"```sh\n{ENDS_THE_PASTE}\n```", MarkdownParser()), form))
         check()
+
+
+TABLE = '| Wax | Colour |\n|---|--:|\n| **bee**, yellow | "1" |\n| seal | red |\n'
+
+
+def rows(content: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
+
+
+def test_has_the_values_that_are_shown() -> None:
+    (table,) = blocks_of(TABLE, MarkdownParser())
+    assert rows(csv_of(table)) == [["Wax", "Colour"], ["bee, yellow", '"1"'], ["seal", "red"]]
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "@SUM(A1)", "+cmd", "-2+3", "-A1"])
+def test_no_cell_becomes_a_formula(cell: str) -> None:
+    (table,) = blocks_of(f"| {cell} |\n|---|\n", MarkdownParser())
+    assert rows(csv_of(table)) == [[f"'{cell}"]]
+
+
+@pytest.mark.parametrize("cell", ["-5", "+1.5", "-3 %", "- 1,000", "a=b"])
+def test_numbers_stay_numbers(cell: str) -> None:
+    (table,) = blocks_of(f"| {cell} |\n|---|\n", MarkdownParser())
+    assert rows(csv_of(table)) == [[cell]]
+
+
+def test_the_menu_names_each_table(show: Show) -> None:
+    view = show(answered(f"{TABLE}\nand\n\n{TABLE.replace('Wax', 'Ink')}"))
+    widget = widget_of(view, 2)
+    menu = QMenu(widget)
+    widget.fill_menu(menu)
+    names = [action.text() for action in menu.actions() if "CSV" in action.text()]
+    assert names == ["Save Table “Wax, Colour” as CSV…", "Save Table “Ink, Colour” as CSV…"]
+
+
+def test_a_table_is_saved(show: Show, tmp_path: Path) -> None:
+    widget = widget_of(show(answered(TABLE)), 2)
+    menu = QMenu(widget)
+    widget.fill_menu(menu)
+    next(action for action in menu.actions() if "CSV" in action.text()).trigger()
+    (dialog,) = widget.window().findChildren(QFileDialog)
+    assert Path(dialog.selectedFiles()[0]).name == "table.csv"
+    dialog.fileSelected.emit(str(tmp_path / "wax.csv"))
+    dialog.close()
+    assert rows((tmp_path / "wax.csv").read_bytes())[0] == ["Wax", "Colour"]
+
+
+def test_a_long_table_is_one(show: Show) -> None:
+    count = 700
+    view = show(answered("| a | b |\n|---|---|\n" + "".join(f"| {n} | x |\n" for n in range(count))))
+    (table,) = widget_of(view, 2).body.tables
+    assert [row[0] for row in rows(csv_of(table))] == ["a", *map(str, range(count))]

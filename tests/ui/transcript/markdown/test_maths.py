@@ -1,18 +1,20 @@
 """Formulas: what is one, how it is drawn, and what becomes of one that cannot be."""
 
+import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
 from PySide6.QtGui import QFontMetrics, QGuiApplication
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.formulas import UNITS, draw_formula
+from rdchat.chat.formulas import UNITS, Formula, FormulaDrawer, draw_formula
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
-from rdchat.ui.transcript.markdown.text_formats import FORMULAS, TextFormats, font_of_descent
+from rdchat.ui.transcript.markdown.text_formats import FORMULAS, FormulaLibrary, TextFormats, font_of_descent
 from tests.ui.transcript.conftest import draw, new_body
 
 OBJECT = "\ufffc"
@@ -214,3 +216,53 @@ def test_the_smallest_font_of_a_descent_is_found(qtbot: QtBot, descent: int) -> 
     assert QFontMetrics(font).descent() >= descent
     font.setPixelSize(max(1, font.pixelSize() - 1))
     assert QFontMetrics(font).descent() < descent or font.pixelSize() == 1
+
+
+class Drawer(FormulaDrawer):
+    """Draws nothing, and waits before each formula until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_draw = threading.Semaphore(0)
+        self.begun: list[str] = []
+
+    def draw_formula(self, tex: str, display: bool, waiting: Callable[[], None] = lambda: None) -> Formula | None:
+        self.begun.append(tex)
+        while not self.may_draw.acquire(timeout=0.01):
+            waiting()
+        return None if tex == "bad" else Formula("", 1, 1, 0)
+
+
+@pytest.fixture
+def drawer() -> Drawer:
+    return Drawer()
+
+
+@pytest.fixture
+def library(drawer: Drawer) -> Iterator[FormulaLibrary]:
+    library = FormulaLibrary(drawer)
+    yield library
+    for job in library._jobs.values():
+        job.cancel()
+    library._thread.wait_for_jobs()
+
+
+def test_they_are_drawn_once_in_the_order_they_are_asked_for(
+    qtbot: QtBot, drawer: Drawer, library: FormulaLibrary
+) -> None:
+    for tex in "abcb":
+        library.find_picture(tex, True)
+    drawer.may_draw.release(5)
+    qtbot.waitUntil(lambda: library.is_known("c", True))
+    assert drawer.begun == list("abc")
+
+
+def test_what_cannot_be_drawn_is_not_tried_again(qtbot: QtBot, drawer: Drawer, library: FormulaLibrary) -> None:
+    drawer.may_draw.release()
+    library.find_picture("bad", True)
+    qtbot.waitUntil(lambda: library.cannot_draw("bad", True))
+    assert library.find_picture("bad", True) is None
+    assert library.find_picture("good", True) is None
+    drawer.may_draw.release()
+    qtbot.waitUntil(lambda: library.find_picture("good", True) is not None)
+    assert drawer.begun == ["bad", "good"]

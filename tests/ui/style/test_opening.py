@@ -1,4 +1,4 @@
-"""Presses that were begun before a question could be read do not answer it, whatever asks and however it is pressed."""
+"""Early presses answer no question, however it is asked or pressed; dialogs of files."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QAccessibleActionInterface, QExposeEvent, QKeyEvent, QRegion, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QDialog, QLabel, QPushButton, QScrollArea, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QLabel, QPushButton, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import ToolCall
 from rdchat.services.chat.tool_call_control import Scope, WaitingCall
 from rdchat.tools.definitions import ToolDefinition
 from rdchat.ui.settings.tools_page import ToolsPage
-from rdchat.ui.style import ConsentPause, Theme, ask, column
+from rdchat.ui.style import ConsentPause, FileMode, Theme, ask, ask_to_open, ask_to_save, column
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock
 
@@ -354,3 +354,28 @@ def test_a_card_that_scrolls_or_a_window_that_grows_below_the_pointer_begins_the
         clock.now += PAUSE_S
         click(question.button)
         assert question.agreed == agreed + 1
+
+
+def test_a_name_without_an_ending_gets_that_of_the_chosen_kind(qtbot: QtBot) -> None:
+    parent = QWidget()
+    saved = list[str]()
+    qtbot.addWidget(parent)
+    dialog = ask_to_save(parent, "Export", "benchmark.csv", ["CSV (*.csv)", "PNG (*.png)"], saved.append)
+    assert dialog.acceptMode() is QFileDialog.AcceptMode.AcceptSave
+    assert dialog.defaultSuffix() == "csv"
+    dialog.filterSelected.emit("PNG (*.png)")
+    assert dialog.defaultSuffix() == "png"
+    dialog.fileSelected.emit("/tmp/benchmark.png")
+    assert saved == ["/tmp/benchmark.png"]
+    dialog.close()
+
+
+def test_files_are_opened_as_asked_for(qtbot: QtBot) -> None:
+    parent = QWidget()
+    opened = list[list[str]]()
+    qtbot.addWidget(parent)
+    dialog = ask_to_open(parent, "Open", FileMode.ExistingFiles, opened.append, ["CSV (*.csv)"])
+    assert (dialog.fileMode(), dialog.nameFilters()) == (FileMode.ExistingFiles, ["CSV (*.csv)"])
+    dialog.filesSelected.emit(["/tmp/a.csv", "/tmp/b.csv"])
+    assert opened == [["/tmp/a.csv", "/tmp/b.csv"]]
+    dialog.close()

@@ -1,14 +1,19 @@
 from dataclasses import replace
 
+import pytest
+from PySide6.QtCore import QEvent, QPointF, Qt
+from PySide6.QtGui import QEnterEvent
+from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Drafting, MadeWith
-from rdchat.inference.api import HeadKind, Mode, PrefillProgress, SamplingParams, Spent, Statistics, spent_ms
+from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus
+from rdchat.inference.api import HeadKind, Mode, SamplingParams, Spent, Statistics, spent_ms
+from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import DEFINITIONS, Theme
-from rdchat.ui.style.formatting import duration, prefill_text
-from rdchat.ui.transcript.message_actions import Fact, FactsLine, facts, summary
-from tests.ui.transcript.conftest import reply
-from tests.ui.transcript.samples import DRAFTED
+from rdchat.ui.style.formatting import duration
+from rdchat.ui.transcript.message_actions import Fact, FactsLine, ReplyDetails, facts, summary
+from rdchat.ui.transcript.view import TranscriptView
+from tests.ui.transcript.conftest import DRAFTED, Show, answered, button, reply, widget_of
 
 NNBSP = "\N{NARROW NO-BREAK SPACE}"
 
@@ -26,15 +31,6 @@ def test_a_line_says_the_most_telling_first() -> None:
         "8 of 40 prompt tokens from memory",
         "drafter my drafter",
     ]
-
-
-def test_after_an_edit_it_is_said_how_much_of_the_prompt_was_kept() -> None:
-    edited = replace(DRAFTED, prompt_tokens=1300, cached_prompt_tokens=1200)
-    assert "1,200 of 1,300 prompt tokens from memory" in summary(reply(2, "Hi", statistics=edited))
-    assert (
-        prefill_text(PrefillProgress(1, 1250, 1300, 1200))
-        == "Reading the prompt: 1,250 of 1,300 tokens, 1,200 from memory"
-    )
 
 
 def test_reading_is_one_figure_in_the_panel_and_below_the_reply() -> None:
@@ -173,3 +169,64 @@ def test_a_line_that_does_not_fit_ends_with_a_whole_part(theme: Theme, qtbot: Qt
         "Draft model · 30.0 tokens/s"
     )
     assert line.fitting_text(9999) == line.text()
+
+
+LOOKED_UP = Drafting(Mode.LOOKUP, drafter="prompt lookup")
+
+
+@pytest.fixture
+def view(show: Show) -> TranscriptView:
+    return show(answered("Hello", statistics=DRAFTED, drafting=LOOKED_UP, model="tiny"))
+
+
+def line_of(view: TranscriptView) -> QLabel:
+    return widget_of(view, 2).actions_row.facts
+
+
+def enter(view: TranscriptView) -> None:
+    place = QPointF(1, 1)
+    QApplication.sendEvent(widget_of(view, 2), QEnterEvent(place, place, place))
+
+
+def leave(view: TranscriptView) -> None:
+    QApplication.sendEvent(widget_of(view, 2), QEvent(QEvent.Type.Leave))
+
+
+def test_a_line_shows_under_the_pointer(view: TranscriptView) -> None:
+    line = line_of(view)
+    leave(view)  # the window may have come up under the pointer
+    assert line.text() == ""
+    enter(view)
+    assert line.text().startswith("Prompt lookup · 30.0 tokens/s · 2.00 tokens per step")
+    leave(view)
+    assert line.text() == ""
+
+
+def test_and_while_a_button_of_the_reply_has_the_focus(qtbot: QtBot, view: TranscriptView) -> None:
+    view.activateWindow()
+    button(widget_of(view, 2), "Copy reply").setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.waitUntil(lambda: line_of(view).text() != "")
+
+
+def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view: TranscriptView) -> None:
+    button(widget_of(view, 2), "Details").click()
+    details = view.findChild(ReplyDetails)
+    qtbot.waitUntil(details.isVisible)
+    told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow)]
+    assert "Steps with a draft: 30" in told
+    assert "Time to first token: 120 ms" in told
+    shown = [figure for figure in details.findChildren(FigureRow) if figure.isVisible()]
+    assert 1 <= len(shown) <= 3
+    button(details, "More").click()
+    assert all(figure.isVisible() for figure in details.findChildren(FigureRow))
+    with qtbot.waitSignal(view.tokens_requested) as asked:
+        button(details, "Show Tokens").click()
+    assert asked.args == [2]
+    qtbot.waitUntil(lambda: view.findChild(ReplyDetails) is None)
+
+
+def test_a_reply_without_statistics_has_no_details(show: Show) -> None:
+    view = show(answered("", MessageStatus.FAILED, None, error="It broke off."))
+    widget = widget_of(view, 2)
+    assert not button(widget, "Details").isEnabled()
+    assert not button(widget, "Show tokens").isEnabled()

@@ -1,22 +1,26 @@
-"""The sheet with a folder's project, and the line above its chats."""
+"""Sheets with a folder's project and with the options of one reply, and the line above a chat of a project."""
 
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import Folder, Project
+from rdchat.chat.conversation import Folder, MadeWith, Project
 from rdchat.chat.listing import FolderRow
 from rdchat.chat.presets import Preset
+from rdchat.inference.api import SamplingParams
+from rdchat.services.chat.borrowed_model import OtherModel
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolServer
-from rdchat.ui.conversation.option_sheets import ProjectSheet
+from rdchat.ui.conversation.option_sheets import ProjectSheet, RegenerateSheet
 from rdchat.ui.sidebar.sidebar import Sidebar
 from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
-from tests.ui.files.dropping import drag_over, drop, files_data
+from tests.ui.shown_widgets import click_on, drag_over, drop, files_data, press_key, shown_child
 
 MODELS = [("tiny", None), ("Big", "/models/big")]
 SHORT = Preset("Short", "short")
@@ -192,3 +196,83 @@ def test_files_that_are_there_are_shown_and_removed(theme: Theme, window: MainWi
     sheet.buttons[-1].click()
     assert folder_of(chat).files == ()
     assert chat.store.rows("SELECT * FROM file_texts") == []
+
+
+BIG = ("Big", "/models/big")
+type Submitted = tuple[MadeWith, OtherModel | None]
+
+
+@pytest.fixture
+def behind(qtbot: QtBot) -> QWidget:
+    """The window behind the sheet."""
+    qtbot.addWidget(window := QWidget())
+    return window
+
+
+def sheet_on(behind: QWidget, theme: Theme, own: str = "Small") -> tuple[RegenerateSheet, list[Submitted]]:
+    sampling = SamplingParams(temperature=0.7, top_k=5)
+    sheet = RegenerateSheet(own, lambda: [BIG], "Be brief.", sampling, theme=theme, parent=behind)
+    sheet.open()
+    submitted: list[Submitted] = []
+    sheet.submitted.connect(lambda *options: submitted.append(options))
+    return sheet, submitted
+
+
+def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(behind, theme)
+    assert not sheet.back.isVisible()
+    press_key(sheet, "Return")
+    assert submitted == [(MadeWith(), None)]
+    assert not sheet.isVisible()
+
+
+def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(behind, theme)
+    sheet.temperature.selectAll()
+    qtbot.keyClicks(sheet.temperature, "1.5")
+    sheet.prompt.clear()
+    press_key(sheet.model, "Down")
+    assert sheet.back.isVisible()
+    assert sheet.back.text() == "Go back to Small afterwards"
+    click_on(sheet.regenerate)
+    sampling = SamplingParams(temperature=1.5, top_k=5)
+    assert submitted == [(MadeWith(sampling, ""), OtherModel("/models/big", "Big"))]
+
+
+def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(behind, theme)
+    press_key(sheet.model, "Down")
+    press_key(sheet.back, "Space")
+    click_on(sheet.regenerate)
+    assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
+
+
+def test_without_a_model_another_one_is_chosen_and_stays(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
+    sheet, submitted = sheet_on(behind, theme, own="")
+    assert sheet.model.currentText() == "Big"
+    assert not sheet.back.isVisible()
+    click_on(sheet.regenerate)
+    assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
+
+
+@pytest.mark.slow
+def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.controller.model_slot.load_model("/models/other")
+    chat.wait_for(EngineState.IDLE)
+    chat.say("Hi")
+    window.actions_.regenerate_with.trigger()
+    sheet = shown_child(window, RegenerateSheet)
+    assert sheet.model.itemText(0) == "/models/other"
+    press_key(sheet.model, "Down")
+    chat.engine.gate.shut()
+    click_on(sheet.regenerate)
+    banner = window.conversation.banners.banner("borrowed")
+    assert "writes this one reply" in banner.accessibleName()
+    chat.engine.gate.open()
+    qtbot.waitUntil(lambda: window.conversation.banners.banner("borrowed") is None)
+    chat.wait_for(EngineState.IDLE)
+    last = chat.path[-1]
+    assert (last.model, last.siblings) == ("tiny", 2)
+    assert last.made_with == MadeWith(SamplingParams(), once=True)
+    assert chat.controller.model_slot.info.name == "/models/other"
