@@ -28,7 +28,7 @@ from rdchat.ui.style import (
     visible_text,
 )
 
-_KEPT = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
+_NOT_STORED = "This chat is not stored. Tools and servers that it uses and the system's swap file may keep parts of it."
 
 
 class NoteLine(BannerArea):
@@ -70,7 +70,7 @@ class TemporaryBar(Ground):
         super().__init__(theme, "raised")
         self._chat = chat
         self.keep = push_button("Keep This Chat", "Store this chat, and show it in the sidebar", chat.keep_temporary)
-        text = small_text(theme, _KEPT)
+        text = small_text(theme, _NOT_STORED)
         texts = column(ThemedLabel(theme, "Temporary chat", bold=True), text, spacing=2)
         row((texts, 1), self.keep, within=self, margins=(LARGE, SMALL) * 2)
         for changed in (chat.opened, chat.path_changed, chat.message_added):

@@ -9,13 +9,13 @@ from PySide6.QtWidgets import QListWidget, QPlainTextEdit
 from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
 from rdchat.ui.style import MEDIUM, add_action, utf16_length
 
-_SHOWN = 8
+_MAX_LINES = 8
 _WIDTH = 320
 _NEW = "No prompts yet. New…"
 # Qt counts the end of the document, too.
 _ONLY_A_SLASH = 2
 # Marks a part that a saved prompt asks for; its value is the part's text.
-_ASKED = QTextFormat.Property.UserProperty
+_MARK = QTextFormat.Property.UserProperty
 
 
 class PromptList(QListWidget):
@@ -34,7 +34,7 @@ class PromptList(QListWidget):
         super().__init__(field)
         self._field = field
         self._prompts = tuple[SavedPrompt, ...]()
-        self._found = list[SavedPrompt]()
+        self._matches = list[SavedPrompt]()
         self._closed = False
         self.setWindowFlags(Qt.WindowType.ToolTip)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -92,21 +92,21 @@ class PromptList(QListWidget):
             self.hide()
             return
         terms = document.toPlainText()[1:].casefold().split()
-        self._found = [each for each in self._prompts if all(word in each.name.casefold() for word in terms)]
+        self._matches = [each for each in self._prompts if all(word in each.name.casefold() for word in terms)]
         self.clear()
-        names = [each.name.replace("\n", " ") for each in self._found]
+        names = [each.name.replace("\n", " ") for each in self._matches]
         if not self._prompts and document.characterCount() == _ONLY_A_SLASH:
             names = [_NEW]
         self.addItems(names)
         self.setVisible(bool(names) and not self._closed)
         if self.isVisible():
             self.setCurrentRow(0)
-            height = (self.sizeHintForRow(0) + 4) * min(len(names), _SHOWN) + 2 * self.frameWidth() + 2
+            height = (self.sizeHintForRow(0) + 4) * min(len(names), _MAX_LINES) + 2 * self.frameWidth() + 2
             self.setFixedSize(min(_WIDTH, self._field.width()), height)
             self.move(self._field.mapToGlobal(QPoint(0, -height - MEDIUM)))
 
     def _insert(self, *_clicked: object) -> None:
-        if not self._found:
+        if not self._matches:
             self._field.clear()
             self.new_requested.emit()
             return
@@ -114,7 +114,7 @@ class PromptList(QListWidget):
         cursor.select(QTextCursor.SelectionType.Document)
         # One step of the field's Undo.
         cursor.beginEditBlock()
-        cursor.insertText(self._found[self.currentRow()].text)
+        cursor.insertText(self._matches[self.currentRow()].text)
         self.mark_fields()
         cursor.endEditBlock()
         self.hide()
@@ -129,12 +129,12 @@ class PromptList(QListWidget):
         for cursor in self._parts():
             if (part := cursor.selectedText()) in placeholders:
                 marked = QTextCharFormat()
-                marked.setProperty(_ASKED, part)
+                marked.setProperty(_MARK, part)
                 cursor.setCharFormat(marked)
 
     def select_unfilled(self) -> bool:
         """Select the first marked part that is as it was; return whether there is one."""
-        return self._select(each for each in self._parts() if each.charFormat().property(_ASKED) == each.selectedText())
+        return self._select(each for each in self._parts() if each.charFormat().property(_MARK) == each.selectedText())
 
     def _select_next(self) -> bool:
         """Select the next part that is asked for, so that typing replaces it; return whether there is one."""

@@ -287,7 +287,7 @@ def _picture_of(file: PendingFile) -> Picture | None:
 
 def _tip(file: PendingFile) -> str:
     if picture := _picture_of(file):
-        return " ".join(each for each in (f"{picture.shown_size}.", file.read.note if file.read else "") if each)
+        return " ".join(each for each in (f"{picture.pixels_text}.", file.read.note if file.read else "") if each)
     if file.read is None:
         return "This file is being read."
     part = f"Only {file.part.label} will be sent." if file.part and file.part.label else ""

@@ -78,7 +78,7 @@ class Picture:
     read: Callable[[], str] = field(compare=False)
 
     @property
-    def shown_size(self) -> str:
+    def pixels_text(self) -> str:
         """Its size for people."""
         return "size not known yet" if self.size.isEmpty() else f"{dimensions(*self.size.toTuple())} pixels"
 
@@ -88,9 +88,9 @@ def dimensions(width: int, height: int) -> str:
     return f"{width:,} × {height:,}"  # noqa: RUF001  the sign of sizes
 
 
-def part_text(file: AttachedFile, whole: str) -> str:
-    """Return which part of a file was sent; `whole` if all of it was."""
-    return f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else whole
+def part_text(file: AttachedFile, complete: str) -> str:
+    """Return which part of a file was sent; `complete` if all of it was."""
+    return f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else complete
 
 
 def picture_of(file: AttachedFile, text_of: FileText) -> Picture | None:
@@ -135,7 +135,7 @@ class SmallCopy(QObject):
         self._theme = theme
         self._widget = widget
         self._main = MainThread(self)
-        self._asked = QSize()
+        self._requested = QSize()
         self._image = QImage()
         self.problem = ""
 
@@ -165,8 +165,8 @@ class SmallCopy(QObject):
         painter.drawPath(frame)
 
     def _ask(self, size: QSize) -> None:
-        if size != self._asked:
-            self._asked = size
+        if size != self._requested:
+            self._requested = size
             ask(self.picture, size, self._main.bring(self._take, once=True))
 
     def _take(self, outcome: QImage | RdchatError) -> None:
@@ -287,7 +287,7 @@ class ImageTile(Chip):
         self._note = note
         self.digest = picture.digest
         self.left_out = False
-        self.setAccessibleName(f"Image {picture.name}, {picture.shown_size}")
+        self.setAccessibleName(f"Image {picture.name}, {picture.pixels_text}")
         self.mark_left_out(False)
 
     def mark_left_out(self, left_out: bool) -> None:

@@ -76,8 +76,8 @@ _MAX_PREVIEW = 6_000
 _MAX_LETTERS = 500
 # A press of a key, or a step of a wheel.
 _STEP = 1.25
-_LEAST_ZOOM = 0.1
-_MOST_ZOOM = 16.0
+_MIN_ZOOM = 0.1
+_MAX_ZOOM = 16.0
 _TOGGLE = QKeyCombination(Qt.KeyboardModifier.ControlModifier, Qt.Key.Key_0)
 
 
@@ -130,11 +130,11 @@ class PictureView(QGraphicsView):
         self._zoom = zoom
         scaled = self._size.scaled(self.viewport().size(), Qt.AspectRatioMode.KeepAspectRatio)
         fitting = min(scaled.width() / max(self._size.width(), 1), 1.0) or 1.0
-        shown = fitting if zoom is None else min(max(zoom, _LEAST_ZOOM), _MOST_ZOOM)
-        self.setTransform(QTransform.fromScale(shown, shown))
+        scale = fitting if zoom is None else min(max(zoom, _MIN_ZOOM), _MAX_ZOOM)
+        self.setTransform(QTransform.fromScale(scale, scale))
         mode = QGraphicsView.DragMode
-        self.setDragMode(mode.ScrollHandDrag if shown > fitting else mode.NoDrag)
-        self.zoomed.emit(shown)
+        self.setDragMode(mode.ScrollHandDrag if scale > fitting else mode.NoDrag)
+        self.zoomed.emit(scale)
 
     def zoom_by(self, factor: float) -> None:
         """Show it larger or smaller."""
@@ -205,7 +205,7 @@ class ImageWindow(SideWindow):
         self._seen_size = seen_size
         self._seen = ""
         # Whether all of its pixels were asked for.
-        self._whole = False
+        self._has_all_pixels = False
         self.view = PictureView(theme, self.copy)
         self.view.zoomed.connect(self._sharpen)
         self.name = ElidedLabel(theme, bold=True, middle=True)
@@ -269,18 +269,18 @@ class ImageWindow(SideWindow):
         if not isinstance(pictures, RdchatError) and self.picture in pictures:
             self._index = pictures.index(self.picture)
             self._pictures = list(pictures)
-            self._show_place()
+            self._show_position()
 
     def _show(self) -> None:
         picture = self.picture
         self.setWindowTitle(picture.name)
         self.name.setText(picture.name)
-        self.view.setAccessibleName(f"Image {picture.name}, {picture.shown_size}")
+        self.view.setAccessibleName(f"Image {picture.name}, {picture.pixels_text}")
         self.view.show_image(QImage(), picture.size, "Reading…")
         self._seen = ""
-        self._whole = False
+        self._has_all_pixels = False
         seen_size = self._seen_size
-        self._show_place()
+        self._show_position()
         PICTURES.do(lambda _job: (picture, seen_size(picture)), self._main.bring(self._show_seen, once=True))
         take = self._main.bring(lambda outcome: self._take(picture, outcome), once=True)
         ask(picture, self._largest * self.devicePixelRatioF(), take)
@@ -288,12 +288,12 @@ class ImageWindow(SideWindow):
     def _show_seen(self, seen: tuple[Picture, tuple[int, int] | None] | RdchatError) -> None:
         if isinstance(seen, tuple) and seen[0] is self.picture and seen[1] is not None:
             self._seen = f"  ·  The model sees {dimensions(*seen[1])}"
-            self._show_place()
+            self._show_position()
 
-    def _show_place(self) -> None:
+    def _show_position(self) -> None:
         count = len(self._pictures)
         position = f"{self._index + 1} of {count}  ·  " if count > 1 else ""
-        self.detail.show_text(f"{position}{self.picture.shown_size}{self._seen}", "muted")
+        self.detail.show_text(f"{position}{self.picture.pixels_text}{self._seen}", "muted")
         for button, is_there in ((self.previous, self._index > 0), (self.next, self._index < count - 1)):
             button.setVisible(count > 1)
             button.setEnabled(is_there)
@@ -302,8 +302,8 @@ class ImageWindow(SideWindow):
         """Read all pixels of the image once they are needed."""
         picture = self.picture
         needed = picture.size.width() * min(zoom * self.devicePixelRatioF(), 1.0)
-        if 0 < self.view.image.width() < needed and not self._whole:
-            self._whole = True
+        if 0 < self.view.image.width() < needed and not self._has_all_pixels:
+            self._has_all_pixels = True
             ask(picture, NO_LIMIT, self._main.bring(lambda outcome: self._take(picture, outcome), once=True))
 
     def _take(self, picture: Picture, outcome: QImage | RdchatError) -> None:

@@ -47,6 +47,11 @@ class FlatButton(QToolButton):
         if act is not None:
             self.clicked.connect(lambda _checked: act())
 
+    def show_arrow(self, unfolded: bool) -> None:
+        """Show before the text whether what it folds is unfolded."""
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.setArrowType(Qt.ArrowType.DownArrow if unfolded else Qt.ArrowType.RightArrow)
+
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Keep the focus while disabled: Qt would move it on, away from a Send button that becomes Stop."""
         return not self.isEnabled() or super().focusNextPrevChild(forward)
@@ -189,14 +194,13 @@ class SectionHead(FlatButton):
         self.setText(name)
         self.setCheckable(True)
         self.setChecked(True)
-        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.setFont(control_font(-0.5, bold=True))
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.toggled.connect(self._describe)
         self._describe(True)
 
     def _describe(self, unfolded: bool) -> None:
-        self.setArrowType(Qt.ArrowType.DownArrow if unfolded else Qt.ArrowType.RightArrow)
+        self.show_arrow(unfolded)
         self.setAccessibleName(f"{self.text()}, {'unfolded' if unfolded else 'folded'}")
         set_tip(self, f"{'Fold' if unfolded else 'Unfold'} {self.text()}")
 

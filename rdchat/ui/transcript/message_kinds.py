@@ -102,7 +102,6 @@ class ToolMessage(MessageWidget):
         self.body.setAccessibleName("Result")
         self.unfolded = False
         self.toggle = TextButton("", area.theme, self._toggle, color="text")
-        self.toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.toggle.setText(tool_title(message.tool_name)[:_MAX_FIRST_LINE])
         self.first_line = ElidedLabel(area.theme, "", "muted", -1)
         self.state = small_text(area.theme, tabular=True, wraps=False)
@@ -155,7 +154,7 @@ class ToolMessage(MessageWidget):
         super()._show_parts()
         # What it has is in the context menu.
         self.actions_row.hide()
-        self.toggle.setArrowType(Qt.ArrowType.DownArrow if self.unfolded else Qt.ArrowType.RightArrow)
+        self.toggle.show_arrow(self.unfolded)
         self._bar.setVisible(self.is_busy)
         self.action.setVisible(bool(self.action.text()) and self.area.has_actions)
         self.first_line.setText("" if self.unfolded else self.first_line.text())
@@ -309,7 +308,7 @@ class ReplyMessage(MessageWidget):
         self.body.setAccessibleName("Reply")
         self._waiting = ""
         self._thinking = False
-        self._status = LineLabel(area.theme)
+        self._status = LineLabel(area.theme, wraps=True, selectable=True)
         self._remedy = TextButton("", area.theme, self._mend)
         self._status_line = QWidget()
         row(self._status, self._remedy, None, within=self._status_line, margins=(EDGE, TIGHT, EDGE, 0))

@@ -39,7 +39,7 @@ from rdchat.wording import counted
 
 EDGE = TIGHT + 2
 """The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
-_MOST_SOURCES = 5
+_MAX_SOURCES = 5
 # An imported summary may have names of any length, in characters.
 _LONGEST_SOURCE = 60
 
@@ -184,8 +184,11 @@ class MessageEditor(QWidget):
         buttons = dialog_buttons(reject=push_button("Cancel", act=self.cancelled.emit), accept=self._save)
         self._line = row(None, buttons)
         self._column = column(self.field, self._line, within=self)
+        self.setContentsMargins(EDGE, 0, EDGE, 0)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._text_changed)
+        # Otherwise the column around it may still have the old height.
+        self.field.height_changed.connect(self.updateGeometry)
         self.setFocusProxy(self.field)
 
     def add_files(self, chips: QWidget, attach: Callable[[], object]) -> None:
@@ -220,10 +223,7 @@ class MessageEditor(QWidget):
 
 
 class LineLabel(ThemedLabel):
-    """A label that asks for one line, and wraps where it gets less room."""
-
-    def __init__(self, theme: Theme, text: str = "", color: str = "text", points_more: float = 0) -> None:
-        super().__init__(theme, text, color, points_more, wraps=True, selectable=True)
+    """A wrapping label that asks for one line, and takes more where it gets less room."""
 
     def sizeHint(self) -> QSize:
         return QSize(self.fontMetrics().horizontalAdvance(self.text()) + 4, super().sizeHint().height())
@@ -243,7 +243,6 @@ class FoldedText(QWidget):
         # Once the person has folded or unfolded it, it stays as it is.
         self._chosen = False
         self._toggle = TextButton("", theme, self._toggle_fold, color="muted")
-        self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.body = TextBody(MarkdownParser(), theme, muted=True, parent=self)
         self.body.setAccessibleName(name.capitalize())
         indent = EDGE + 2 * MEDIUM - SMALL
@@ -270,7 +269,7 @@ class FoldedText(QWidget):
         self.toggled.emit()
 
     def _fold(self) -> None:
-        self._toggle.setArrowType(Qt.ArrowType.DownArrow if self.unfolded else Qt.ArrowType.RightArrow)
+        self._toggle.show_arrow(self.unfolded)
         self._toggle.setAccessibleName(f"{'Hide' if self.unfolded else 'Show'} {self._name}")
         self.body.setVisible(self.unfolded)
 
@@ -303,10 +302,10 @@ class CutMark(QWidget):
         above = f"{counted(messages, 'message')} above"
         text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
         sources = [shortened(each, _LONGEST_SOURCE) for each in cut.sources]
-        text += f", with text from {listed(sources, _MOST_SOURCES)}" if sources else ""
+        text += f", with text from {listed(sources, _MAX_SOURCES)}" if sources else ""
         text = f"Results of tools in the {above} are shortened for the model" if cut.shortens else text
         self._theme = theme
-        self.label = LineLabel(theme, text, "muted", -1)
+        self.label = LineLabel(theme, text, "muted", -1, wraps=True, selectable=True)
         lines = Separator(theme), Separator(theme)
         line = row((lines[0], 1), self.label, (lines[1], 1), spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
         self.replaced = TextButton("See What It Replaces", theme, self.replaced_requested.emit)
@@ -328,10 +327,8 @@ class CutMark(QWidget):
     def _open_editor(self) -> None:
         if self._editor is None and self.summary is not None:
             self._editor = MessageEditor(self.cut.summary, self._theme, self, of_summary=True)
-            self._editor.setContentsMargins(EDGE, 0, EDGE, 0)
             self._editor.submitted.connect(self.edited)
             self._editor.cancelled.connect(self._close_editor)
-            self._editor.field.height_changed.connect(self._editor.updateGeometry)
             self._editor.field.height_changed.connect(self.height_changed)
             self._parts.addWidget(self._editor)
             self.summary.hide()

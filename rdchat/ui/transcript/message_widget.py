@@ -26,7 +26,7 @@ from rdchat.ui.transcript.markdown.copying import (
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
-from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea, MessageEditor, height_of
+from rdchat.ui.transcript.message_parts import CutMark, FoldedText, MessageArea, MessageEditor, height_of
 
 # Of a table's name in the menu, in characters.
 _NAME_LENGTH = 30
@@ -137,11 +137,8 @@ class MessageWidget(QWidget):
         """Show an editor of this text instead of the message, and return it."""
         editor = MessageEditor(text, self.area.theme, self, of_reply=self.message.role is Role.ASSISTANT)
         self._editor = editor
-        editor.setContentsMargins(EDGE, 0, EDGE, 0)
         editor.submitted.connect(self._submit)
         editor.cancelled.connect(self._close_editor)
-        # Otherwise the column of this message may still have the old height.
-        editor.field.height_changed.connect(editor.updateGeometry)
         editor.field.height_changed.connect(self.area.height_changed)
         editor.changed.connect(lambda text: self.area.edited.emit(self.message, text))
         self.area.on_edit(self.message, editor)

@@ -55,7 +55,7 @@ class CallCard(Card):
     """One call with all its arguments, and buttons that run it or do not; without a tool, one that starts its server.
 
     Attributes:
-        shown: What it shows.
+        waiting: What it shows.
         decided: Emitted with how far the approval goes; None refuses.
         buttons: The buttons, by what `decided` has.
     """
@@ -64,7 +64,7 @@ class CallCard(Card):
 
     def __init__(self, waiting: WaitingCall, theme: Theme) -> None:
         super().__init__(theme)
-        self.shown = waiting
+        self.waiting = waiting
         call = waiting.call
         tool = waiting.tool
         server, _, name = call.name.partition("__")
@@ -124,7 +124,7 @@ class PendingCalls(QWidget):
         self._calls = calls
         self._theme = theme
         self.cards: dict[str, CallCard] = {}
-        self._shown: object = None
+        self._state: object = None
         self.note = small_text(theme)
         self.go_on = TextButton("Let It Go On", theme, calls.go_on)
         self._column = column(row((self.note, 1), self.go_on), within=self, margins=(EDGE, TIGHT, EDGE, TIGHT))
@@ -135,15 +135,15 @@ class PendingCalls(QWidget):
         """Show the calls that wait now; a card stays as it is while its call waits."""
         calls = self._calls
         waiting = {each.call_id: calls.shown(each) for each in calls.waiting}
-        shown = (waiting, calls.over_limit, calls.can_go_on)
-        if shown == self._shown:
+        state = (waiting, calls.over_limit, calls.can_go_on)
+        if state == self._state:
             return
-        self._shown = shown
+        self._state = state
         cards = self.cards
         unread = _RAN_NOTHING if calls.ran_nothing else _UNANSWERED
         self.note.show_text(_MANY if calls.over_limit else unread if calls.can_go_on else "")
         self.go_on.setVisible(calls.can_go_on)
-        unchanged = {key: card for key, card in cards.items() if card.shown == waiting.get(key)}
+        unchanged = {key: card for key, card in cards.items() if card.waiting == waiting.get(key)}
         focus = self.window().focusWidget()
         had_focus = self.isAncestorOf(focus) and not any(card.isAncestorOf(focus) for card in unchanged.values())
         discard(*(card for key, card in cards.items() if key not in unchanged))

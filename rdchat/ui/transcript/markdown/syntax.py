@@ -31,9 +31,9 @@ MAX_FORMULA = 2000
 """The longest formula, in characters; a longer one stays text."""
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
-_WORDS = r"(?<![\\\w])[^\W\d_]{2,} +[^\W\d_]{2}"
+_PROSE = r"(?<![\\\w])[^\W\d_]{2,} +[^\W\d_]{2}"
 # This is a formula's text behind a blank line: no words in a row, no heading, no code, no East Asian letters.
-_TEX = re.compile(rf"(?:\\text\w*\{{[^{{}}\n]*\}}|(?!\$\$|\\\]|\\end\{{|{_WORDS})[^`#\u3000-\ud7a3])*+")
+_TEX = re.compile(rf"(?:\\text\w*\{{[^{{}}\n]*\}}|(?!\$\$|\\\]|\\end\{{|{_PROSE})[^`#\u3000-\ud7a3])*+")
 _PRICE = re.compile(r"\d[^\\^_=]*[^\W\d_]{2}")
 _VARIABLE = re.compile(r"[A-Z]{2,}_[A-Z\d_]+|HOME|HOST(?:NAME)?|PATH|PWD|SHELL|TERM|TMPDIR|USER(?:NAME)?|LANG|EDITOR")
 _COMMAND = re.compile(r"\b(?:echo|printf|printenv|export|unset|cd|sudo)\s+(?:-\w+\s+)?[\"']?$")
