@@ -35,10 +35,10 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.transfers import Transfers
-from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.style import Theme, app_icon, message_box
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.header import DownloadButton
+from rdchat.ui.window.import_export import ImportExport
 from rdchat.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:

@@ -199,7 +199,7 @@ import sys
 from functools import partial
 from PySide6.QtCore import QTimer
 from rdchat import app
-from rdchat.ui.import_export import import_export
+from rdchat.ui.window import import_export
 from rdchat.work.job import Job
 from tests.services.fakes import ScriptedEngine
 

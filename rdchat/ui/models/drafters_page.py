@@ -13,7 +13,7 @@ from rdchat.services.models.training_control import TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
-from rdchat.ui.models.training.page import TrainingPage, state_title
+from rdchat.ui.models.training_page import TrainingPage, state_title
 from rdchat.ui.speed.draft_controls import CalmComboBox
 from rdchat.ui.style import (
     LARGE,

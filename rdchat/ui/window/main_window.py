@@ -237,7 +237,7 @@ class MainWindow(QMainWindow):
         return super().eventFilter(watched, event)
 
     def _follow_training(self, models: "Models") -> None:
-        from rdchat.ui.models.training.page import short_text  # noqa: PLC0415  not before the window
+        from rdchat.ui.models.training_page import short_text  # noqa: PLC0415  not before the window
 
         self.panel.follow_training(models.training, short_text)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rdchat.ui.benchmark.race_window import RaceWindow
     from rdchat.ui.drafts.drafts_window import DraftsWindow
     from rdchat.ui.models.models_window import ModelsWindow
-    from rdchat.ui.quick.quick_window import QuickWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
+    from rdchat.ui.window.quick_window import QuickWindow
 
 _KEYS = QKeySequence.SequenceFormat.NativeText
 _OTHER_FILE = re.compile(r"(?P<picture>!?)\[(?P<text>[^]\[\n]*)\]\((?!https?:)[^()\s]*\)")
@@ -263,7 +263,7 @@ class SideWindows:
     @cached_property
     def quick(self) -> "QuickWindow":
         """A question over other programs."""
-        from rdchat.ui.quick.quick_window import QuickWindow  # noqa: PLC0415
+        from rdchat.ui.window.quick_window import QuickWindow  # noqa: PLC0415
 
         return QuickWindow(self._controller, self._theme, self._parent)
 

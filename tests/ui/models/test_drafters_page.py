@@ -36,7 +36,7 @@ from rdchat.services.models.training_control import JobFolder, TrainingRecord, T
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.models.training.page import TrainingForm
+from rdchat.ui.models.training_page import TrainingForm
 from rdchat.ui.style import Theme
 from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer

@@ -20,7 +20,7 @@ from rdchat.inference.api import (
 )
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training_control import TrainingControl, TrainingState
-from rdchat.ui.models.training.page import short_text
+from rdchat.ui.models.training_page import short_text
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import ENDS, STAGES, Theme, formatting

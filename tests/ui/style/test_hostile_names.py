@@ -22,8 +22,8 @@ from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.conversation.option_sheets import RegenerateSheet
 from rdchat.ui.drafts.drafts_window import DraftsWindow
-from rdchat.ui.import_export.import_export import export_sheet, report_sheet
 from rdchat.ui.style import ElidedLabel, OfflineBrowser, Sheet, Theme, ask, button_text, message_box, tip_text
+from rdchat.ui.window.import_export import export_sheet, report_sheet
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events
 from tests.services.fakes import Reply

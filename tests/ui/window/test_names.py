@@ -6,9 +6,9 @@ import pytest
 from PySide6.QtGui import QAccessible, QAccessibleInterface
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
 
-from rdchat.ui.import_export.import_export import export_sheet
 from rdchat.ui.style import PlainField, Theme, show_in_front
 from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.window.import_export import export_sheet
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

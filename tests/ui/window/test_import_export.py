@@ -1,23 +1,100 @@
 """Export, import, backup and restore by the File menu, with mouse and keyboard."""
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtGui import QTextCursor
-from PySide6.QtWidgets import QCheckBox, QPlainTextEdit, QRadioButton
+from PySide6.QtWidgets import QApplication, QCheckBox, QFileDialog, QPlainTextEdit, QPushButton, QRadioButton
+from pytestqt.qtbot import QtBot
 
 from rdchat.chat.listing import ChatRow
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, SkippedChat
+from rdchat.errors import RdchatError
+from rdchat.inference.api import Role
 from rdchat.services.chat_controller import NOT_KEPT
-from rdchat.ui.import_export.import_export import ProgressSheet, report_sheet
-from rdchat.ui.style import Theme
+from rdchat.services.transfers import Transfers
+from rdchat.ui.conversation.notices import Banner
+from rdchat.ui.style import Sheet, Theme
+from rdchat.ui.window import import_export
+from rdchat.ui.window.import_export import ImportExport, ProgressSheet, report_sheet
+from rdchat.ui.window.main_window import MainWindow
+from rdchat.work.job import CancelledError, Job
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.import_export.conftest import WAIT_MS, Menu
+
+WAIT_MS = 60_000
+
+
+class Menu:
+    """The window's menu with what it opens."""
+
+    def __init__(self, qtbot: QtBot, window: MainWindow, transfers: ImportExport, desk: Transfers) -> None:
+        self.qtbot = qtbot
+        self.window = window
+        self.transfers = transfers
+        self.desk = desk
+        self.actions = window.actions_
+
+    @property
+    def sheet(self) -> Sheet:
+        return self.window.findChildren(Sheet)[-1]
+
+    @property
+    def title(self) -> str:
+        """The title of the open sheet; empty without one."""
+        return next((each.windowTitle() for each in self.window.findChildren(Sheet) if each.isVisible()), "")
+
+    @property
+    def banner(self) -> Banner | None:
+        return self.window.conversation.banners.banner("transfer")
+
+    def click(self, text: str) -> None:
+        buttons = [each for each in self.sheet.findChildren(QPushButton) if each.isVisible() and each.text() == text]
+        self.qtbot.mouseClick(buttons[0], Qt.MouseButton.LeftButton)
+
+    def choose(self, *paths: Path) -> None:
+        """Choose files in the dialog that is open."""
+        (dialog,) = [each for each in self.window.findChildren(QFileDialog) if each.isVisible()]
+        signal = (
+            dialog.filesSelected if len(paths) > 1 or dialog.fileMode() is QFileDialog.FileMode.ExistingFiles else None
+        )
+        dialog.close()
+        if signal is not None:
+            dialog.filesSelected.emit([str(path) for path in paths])
+        else:
+            dialog.fileSelected.emit(str(paths[0]))
+            dialog.filesSelected.emit([str(paths[0])])
+
+    def wait_for_sheet(self, title: str) -> None:
+        self.qtbot.waitUntil(lambda: self.title == title, timeout=WAIT_MS)
+
+    def wait_for_banner(self, words: str) -> None:
+        self.qtbot.waitUntil(lambda: self.banner is not None and words in self.banner.accessibleName(), timeout=WAIT_MS)
+
+    def undo(self) -> None:
+        assert self.banner is not None
+        button = next(each for each in self.banner.findChildren(QPushButton) if each.text() == "Undo")
+        self.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+@pytest.fixture
+def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: Path) -> Iterator[Menu]:
+    """A window with one chat, open."""
+    bread = chat.store.create_conversation("Bread")
+    chat.store.add_message(bread.id, None, Role.USER, "How?")
+    chat.controller.chats.open_latest()
+    desk = Transfers(chat.controller, chat.store, tmp_path / "settings.json")
+    transfers = ImportExport(window, chat.controller, desk, theme)
+    yield Menu(qtbot, window, transfers, desk)
+    desk.end_transfers()
+    for sheet in window.findChildren(Sheet):
+        sheet.done(0)
 
 
 def titles(chat: Chat) -> list[str]:
@@ -216,3 +293,109 @@ def test_every_control_is_reached_by_tab_and_has_a_name(menu: Menu):
         seen.add(focused.property("text") if focused is not None else "")
     assert {"Markdown: for reading", "Include settings and statistics", "Cancel", "Export…"} <= seen
     assert menu.sheet.accessibleName() == "Export “Bread”"
+
+
+type Start = Callable[[Callable[[Any], None]], None]
+
+
+def end_before_it_returns(end: Callable[[Any], None]) -> None:
+    """End, and let the window hear of it while the work is still being started."""
+    end("done")
+    QApplication.processEvents()
+
+
+class EndAtOpening(QObject):
+    """Ends the work in the moment that its sheet is shown."""
+
+    def __init__(self, end: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._end = end
+        app = QApplication.instance()
+        assert app is not None
+        app.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if isinstance(watched, ProgressSheet) and event.type() is QEvent.Type.Show:
+            self._end("done")
+            QApplication.processEvents()
+        return False
+
+
+class Desk:
+    """Begins work that the test ends."""
+
+    def __init__(self, menu: Menu) -> None:
+        self.menu, self.transfers = menu, menu.desk
+        self.outcomes: list[Any] = []
+        self.end: Callable[[Any], None] = lambda _outcome: None
+        self.job: Job[Any] = Job()
+
+    def begin(self, start: Start = lambda _end: None) -> None:
+        def run(_progress: Any, end: Callable[[Any], None]) -> Job[Any]:
+            self.end = end
+            self.job = Job()
+            start(end)
+            return self.job
+
+        def begin(progress: Any, end: Callable[[Any], None]) -> None:
+            self.transfers._begin(run, progress, end)
+
+        self.menu.transfers._begin("Backing up", begin, self.outcomes.append)
+
+
+@pytest.fixture
+def desk(menu: Menu, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setattr(import_export, "_WAIT_MS", 0)
+    return Desk(menu)
+
+
+@pytest.mark.parametrize("times", [6, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moment", ["before start returned", "before the opening", "at the opening", "after it"])
+def test_a_sheet_closes_whenever_its_work_ends(desk: Desk, qtbot: QtBot, moment: str, times: int) -> None:
+    for number in range(times):
+        match moment:
+            case "before start returned":
+                desk.begin(end_before_it_returns)
+            case "before the opening":
+                desk.begin(lambda end: end("done"))
+            case "at the opening":
+                kept: list[EndAtOpening] = []
+                desk.begin(lambda end, kept=kept: kept.append(EndAtOpening(end)))
+            case _:
+                desk.begin()
+                qtbot.waitUntil(lambda: desk.menu.title == "Backing up")
+                desk.end("done")
+        qtbot.waitUntil(lambda number=number: len(desk.outcomes) > number)
+        # The timer that would open the sheet.
+        qtbot.wait(1)
+        assert not desk.menu.title
+        assert not desk.transfers.busy
+
+
+def test_cancel_waits_for_the_end_of_the_work(desk: Desk, qtbot: QtBot) -> None:
+    desk.begin()
+    qtbot.waitUntil(lambda: desk.menu.title == "Backing up")
+    qtbot.keyClick(desk.menu.sheet, Qt.Key.Key_Escape)
+    assert desk.menu.title == "Backing up", "it stays until the work has ended"
+    assert desk.job.cancelled
+    desk.end(CancelledError())
+    qtbot.waitUntil(lambda: not desk.menu.title)
+    assert not desk.transfers.busy
+
+
+def test_cancel_without_work_closes_the_sheet(desk: Desk, qtbot: QtBot) -> None:
+    desk.begin()
+    qtbot.waitUntil(lambda: desk.menu.title == "Backing up")
+    desk.transfers.end_transfers()
+    qtbot.keyClick(desk.menu.sheet, Qt.Key.Key_Escape)
+    assert not desk.menu.title
+
+
+def test_work_that_cannot_start_leaves_the_desk_free(menu: Menu) -> None:
+    def fail(_progress: Any, _end: Any) -> Job[Any]:
+        raise RdchatError("It did not start.")
+
+    transfers: Transfers = menu.desk
+    with pytest.raises(RdchatError):
+        transfers._begin(fail, lambda _progress: None, lambda _outcome: None)
+    assert not transfers.busy

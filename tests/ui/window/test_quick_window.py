@@ -18,10 +18,10 @@ from rdchat.services.app.start_request import StartRequest
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import ImageTile
 from rdchat.ui.files.file_windows import ImageWindow
-from rdchat.ui.quick import quick_window
-from rdchat.ui.quick.quick_window import QuickWindow
 from rdchat.ui.transcript.message_kinds import ReplyMessage
+from rdchat.ui.window import quick_window
 from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.quick_window import QuickWindow
 from tests.inference.vision.pictures import encoded, photo, stored
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat

@@ -1,1 +1,0 @@
-"""The training page: the form, the progress and the result of a training."""
