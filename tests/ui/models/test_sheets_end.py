@@ -11,11 +11,11 @@ from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api import ModelCard
+from rdchat.inference.api import ModelCard, ModelPart
 from rdchat.inference.rank_processes.hosts import Host
 from rdchat.services import remote_servers
 from rdchat.services.models import library, macs
-from rdchat.services.models.library import Part, PartSearch
+from rdchat.services.models.library import PartSearch
 from rdchat.services.models.macs import Macs
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.drafters_page import PartSheet
@@ -114,7 +114,7 @@ class Places:
 
     def part(self, _name: str) -> Opened:
         model: ModelCard = library_model("org/Alpha-8B-4bit", 8_000_000_000)
-        sheet = PartSheet(self.search, model, PageLinks(), self.theme, self.window, part=Part.MTP)
+        sheet = PartSheet(self.search, model, PageLinks(), self.theme, self.window, part=ModelPart.MTP)
         self.asked.work.end()
         return sheet, sheet.problem.text
 

@@ -1,10 +1,24 @@
-"""Where the focus goes by Tab, and that it stays where a control is disabled."""
+"""Tab reaches every control and shows its focus, and every action is in a menu or in the palette."""
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
 import pytest
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtCore import QPoint, QRect, Qt
+from PySide6.QtGui import QAction, QImage
+from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton, QTabWidget, QTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
+import rdchat.ui
+from rdchat.inference.api import Mode
+from rdchat.ui.models.place_page import ServerSheet as ComputerSheet
+from rdchat.ui.settings.tools_page import ServerSheet as ToolSheet
+from rdchat.ui.style import Theme, column, push_button, show_in_front
 from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.side_windows import help_text, shortcuts_text
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import press_key
 
@@ -77,3 +91,234 @@ def test_what_has_the_focus_is_in_view_also_when_tab_comes_from_outside(
             break
     assert transcript.column.isAncestorOf(_focused())
     assert not _focused().visibleRegion().isEmpty()
+
+
+_AROUND = 16
+# Differences of a channel that an eye sees as a line, and the share of the outline that has one.
+_SEEN = 40
+_SHARE = 0.4
+_MOST_STOPS = 90
+
+both = pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark], ids=["light", "dark"])
+
+
+def _seen(one: QImage, other: QImage) -> int:
+    """Return how many pixels of two pictures differ so much that one sees it."""
+    pixels = [
+        np.frombuffer(each.convertToFormat(QImage.Format.Format_RGB32).constBits(), np.uint8).astype(int)
+        for each in (one, other)
+    ]
+    differences = np.abs(pixels[0] - pixels[1]).reshape(-1, 4)
+    return int((differences.max(axis=1) >= _SEEN).sum())
+
+
+def _picture(widget: QWidget) -> QImage:
+    window = widget.window()
+    area = QRect(widget.mapTo(window, QPoint()), widget.size()).adjusted(-_AROUND, -_AROUND, _AROUND, _AROUND)
+    return window.grab(area & window.rect()).toImage()
+
+
+def stops_of(window: QWidget) -> Iterator[QWidget]:
+    """Go from stop to stop by Tab, until one comes again."""
+    press_key(QApplication.focusWidget(), "Tab")
+    seen: set[QWidget] = set()
+    while (widget := QApplication.focusWidget()) is not None and widget not in seen and len(seen) < _MOST_STOPS:
+        seen.add(widget)
+        yield widget
+        press_key(QApplication.focusWidget(), "Tab")
+
+
+def _described(widget: QWidget) -> str:
+    names = [type(each).__name__ for each in (widget.parentWidget(), widget) if each]
+    return f"{'/'.join(names)} {widget.accessibleName() or getattr(widget, 'text', str)()!r}"
+
+
+def without_ring(window: QWidget) -> list[str]:
+    """Return the stops of Tab in a window that look as they do without the focus."""
+    missing = []
+    count = 0
+    for widget in stops_of(window):
+        count += 1
+        if isinstance(widget, QPlainTextEdit | QTextEdit):
+            widget.setCursorWidth(0)  # a caret is no ring
+        focused = _picture(widget)
+        widget.clearFocus()
+        seen = _seen(focused, _picture(widget))
+        widget.setFocus(Qt.FocusReason.TabFocusReason)
+        if seen < _SHARE * min(widget.width(), 2 * _AROUND):
+            missing.append(f"{_described(widget)}: {seen} pixels of {widget.width()} x {widget.height()}")
+    assert count > 1, "Tab goes nowhere"
+    return missing
+
+
+class _Plain(QWidget):
+    """Takes the focus, and does not show it."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent, focusPolicy=Qt.FocusPolicy.StrongFocus, accessibleName="Plain")
+
+
+def test_a_stop_without_a_ring_is_found(qtbot: QtBot, theme: Theme) -> None:
+    page = QWidget()
+    qtbot.addWidget(page)
+    column(_Plain(page), push_button("One"), push_button("Two"), within=page)
+    page.show()
+    page.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.focusWidget() is not None)
+    assert [each.partition(":")[0] for each in without_ring(page)] == ["QWidget/_Plain 'Plain'"]
+
+
+@both
+def test_every_stop_of_the_main_window_shows_the_focus(
+    qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
+) -> None:
+    theme.set_scheme(scheme)
+    window.resize(1300, 1500)
+    chat.start()
+    chat.say("Hello **there**, see https://example.org\n\n```\n" + "x" * 400 + "\n```")
+    window.conversation.files.add_text("A text")
+    window.commands.search_in_front()
+    window.activateWindow()
+    composer = window.conversation.composer
+    composer.set_text("and")
+    composer.setFocus()
+    for section in window.panel.sections:
+        section.fold(False)
+    qtbot.waitUntil(lambda: composer.files.geometry().bottom() < composer.height())
+    assert without_ring(window) == []
+
+
+@pytest.mark.slow
+@both
+def test_every_stop_of_settings_and_models_shows_the_focus(
+    chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
+) -> None:
+    theme.set_scheme(scheme)
+    chat.start()
+    missing: list[str] = []
+    for side in (window.settings_window, window.windows.models):
+        show_in_front(side)
+        side.activateWindow()
+        tabs = side.tabs.tabBar() if isinstance(side.tabs, QTabWidget) else side.tabs
+        for index in range(tabs.count()):
+            tabs.setCurrentIndex(index)
+            tabs.setFocus(Qt.FocusReason.TabFocusReason)
+            missing += [f"{tabs.tabText(index)}: {each}" for each in without_ring(side)]
+    window.windows.end_background_work()
+    assert missing == []
+
+
+@both
+def test_every_stop_of_chat_options_shows_the_focus(
+    chat: Chat, window: MainWindow, theme: Theme, scheme: Qt.ColorScheme
+) -> None:
+    theme.set_scheme(scheme)
+    chat.start()
+    window.actions_.options.trigger()
+    popup = QApplication.activePopupWidget()
+    missing = without_ring(popup)
+    popup.close()
+    assert missing == []
+
+
+IN_NO_MENU = {"draft_speculative", "draft_drafter", "draft_lookup", "ledger"}
+DELETES = re.compile(r"(Clear|Delete|Discard|Empty|Erase|Remove)\b")
+CHATS = re.compile(r"\b(chats?|messages?|repl(?:y|ies))\b", re.IGNORECASE)
+
+
+def _in_menus(window: MainWindow) -> dict[QAction, str]:
+    places: dict[QAction, str] = {}
+
+    def walk(menu: QMenu, place: str) -> None:
+        for action in menu.actions():
+            below = action.menu()
+            places[action] = place
+            if isinstance(below, QMenu):
+                walk(below, f"{place} > {action.text()}")
+
+    for top in window.menuBar().actions():
+        menu = top.menu()
+        assert isinstance(menu, QMenu)
+        walk(menu, top.text().replace("&", ""))
+    return places
+
+
+def test_every_action_is_in_a_menu_or_in_the_palette(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hello")
+    places = _in_menus(window)
+    listed = {entry.key: entry for source in window.palette_.sources for entry in source()}
+    for name, (action, command) in window.actions_._actions.items():
+        in_palette = f"do {name}" in listed
+        assert action in places or in_palette, f"{name} cannot be reached"
+        assert in_palette or not action.isEnabled() or command.submenu is not None or name == "palette"
+        assert (action in places) == (name not in IN_NO_MENU)
+        assert action in places or action in window.actions(), f"the keys of {name} do nothing"
+    tables = shortcuts_text(window)
+    keys = [
+        action.shortcut().toString(action.shortcut().SequenceFormat.NativeText)
+        for action in [*places, *window.actions()]
+    ]
+    assert all(f"| {key} |" in tables for key in keys if key)
+    assert listed["do draft_lookup"].detail == "Ctrl+Alt+5"
+    assert {places[window.actions_.benchmark], places[window.actions_.report]} == {"Help > Measure"}
+    assert listed["do benchmark"].detail == "Help > Measure  Ctrl+Alt+B"
+
+
+@pytest.mark.parametrize("mode", [Mode.SPECULATIVE, Mode.LOOKUP])
+def test_a_mode_of_no_menu_is_chosen_by_its_old_key(chat: Chat, window: MainWindow, mode: Mode) -> None:
+    chat.start()
+    action = getattr(window.actions_, f"draft_{mode.value}")
+    assert action.shortcut().toString() == f"Ctrl+Alt+{[*Mode].index(mode) + 1}"
+    action.trigger()
+    assert chat.controller.drafting.settings.mode is mode
+    assert window.panel.drafting.mode.currentText() == mode.label
+
+
+def test_help_has_the_guide_without_what_is_not_there_and_the_reports_command(qtbot: QtBot, window: MainWindow) -> None:
+    window.actions_.guide.trigger()
+    window.actions_.report.trigger()
+    for page, words in ((window.windows.guide, "Several Macs"), (window.windows.report_help, "rdchat report --out")):
+        qtbot.waitUntil(lambda page=page, words=words: words in page.text.body.toPlainText())
+        page.close()
+    guide = help_text("guide")
+    assert "](" not in re.sub(r"\]\(https?:", "", guide), "links to files that did not come with the app"
+    assert "its words. **Help > Keyboard Shortcuts** lists all keys" in guide, "a line that was wrapped goes on"
+    assert "\nrdchat ask" in guide
+    assert "\n## Chats\n\n" in guide
+    assert "guesses the next few tokens. Guessing is quick.\n2. " in help_text("drafting")
+    assert help_text("drafting").startswith("# What is drafting?")
+
+
+def test_no_button_begins_like_a_delete_of_chats_that_deletes_none() -> None:
+    """The button "Clear Earlier Replies" forgot what drafts are copied from, and deleted no reply."""
+    found = set()
+    for path in Path(rdchat.ui.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            given = node.args if isinstance(node, ast.Call) else []
+            texts = [each.value for each in given if isinstance(each, ast.Constant)]
+            found |= {str(text) for text in texts if DELETES.match(str(text)) and CHATS.search(str(text))}
+    assert found == {
+        "Delete Chat",
+        "Delete Message",
+        "Delete the selected chat or folder for good",
+        "Remove this message",
+    }
+
+
+def _texts(window: QWidget) -> set[str]:
+    shown = [each.text() for kind in (QLabel, QPushButton) for each in window.findChildren(kind)]
+    return {text for text in shown if re.search(r"\bservers?\b", text, re.IGNORECASE)}
+
+
+def test_server_has_one_meaning(chat: Chat, theme: Theme, window: MainWindow) -> None:
+    """Two sheets were called "Add a Server", beside a page of that name: tools, other computers, and rdchat's own."""
+    sheets = ToolSheet(None, set(), theme, window), ComputerSheet(chat.controller.remote, theme, window)
+    titles = {sheet.windowTitle() or sheet.findChildren(QLabel)[0].text() for sheet in sheets}
+    assert titles == {"Add Tools", "Add a Computer"}
+    assert not any(map(_texts, sheets))
+    for sheet in sheets:
+        sheet.deleteLater()
+    settings = window.settings_window
+    settings.show_page("Serve")
+    assert "Server" not in [settings.tabs.tabText(place) for place in range(settings.tabs.count())]

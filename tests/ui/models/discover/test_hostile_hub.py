@@ -13,7 +13,7 @@ from tests.grids import share
 from tests.hostile.heartbeat import Heartbeat
 from tests.hub.hostile_answers import endless_list, gzip_bomb, long_json
 from tests.hub.hub_server import Fault, HubServer, git_sha1
-from tests.ui.models.discover.acting import click, said, search
+from tests.ui.models.page_steps import click, said, search
 
 STALL_S = 5.0  # a machine that does nothing else is held to 0.1 by measuring; this one may be busy
 

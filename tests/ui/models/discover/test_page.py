@@ -19,8 +19,7 @@ from rdchat.ui.style import TextButton, Theme
 from tests.hub.downloads.downloading import random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.ui.conftest import Chat
-from tests.ui.models.discover.acting import click, find, said, search, wait_for_details
-from tests.ui.models.page_steps import answer, press, until
+from tests.ui.models.page_steps import answer, click, find, press, said, search, until, wait_for_details
 
 GEMMA = "mlx-community/gemma-4-12B-it-4bit"  # on the list for newcomers, for 16 GB
 ASSISTANT = "google/gemma-4-12B-it-assistant"

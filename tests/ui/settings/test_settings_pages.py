@@ -1,22 +1,25 @@
-"""The page of the server: its switch, address, key and port, in each state."""
+"""The pages of the server and of notes in Settings."""
 
 import json
 import re
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QMessageBox
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.notes import Note
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
 from rdchat.services.server_control import ServerControl
+from rdchat.ui.settings.notes_page import NotesPage
 from rdchat.ui.settings.settings_pages import AGENTS, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
-from rdchat.ui.style import Theme
+from rdchat.ui.style import Sheet, Theme
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
 
@@ -198,3 +201,75 @@ def test_on_a_network_the_address_names_this_machine(chat: Chat) -> None:
     server.facts = ServerFacts("http://0.0.0.0:8817")
     assert "0.0.0.0" not in server.address
     server.facts = ServerFacts("")
+
+
+@pytest.fixture
+def notes(qtbot: QtBot, theme: Theme, chat: Chat) -> NotesPage:
+    chat.start()
+    folder = chat.store.organiser.create_folder("Work")
+    soup = chat.store.create_conversation("Soup")
+    for text, source in (("I use tabs", ""), ("Ann leads", "a file")):
+        chat.store.organiser.keep_note(Note(text, folder.id, soup.id, source))
+    chat.store.organiser.keep_note(Note("I live in Lisbon", None, None))
+    page = NotesPage(theme, chat.controller)
+    qtbot.addWidget(page)
+    page.show_settings(chat.controller.settings.values)
+    return page
+
+
+def shown(page: NotesPage) -> list[str]:
+    return [page.list.item(index).text() for index in range(page.list.count())]
+
+
+def test_the_page_lists_and_searches_notes(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+    day = chat.controller.replies.notes()[0].date
+    assert shown(notes) == [
+        f"I live in Lisbon\nFor all chats, kept {day} from a deleted chat",
+        f"Ann leads (perhaps from a file)\nFor the project “Work”, kept {day} from the chat “Soup”",
+        f"I use tabs\nFor the project “Work”, kept {day} from the chat “Soup”",
+    ]
+    qtbot.keyClicks(notes.search, "soup TABS")
+    assert [text.splitlines()[0] for text in shown(notes)] == ["I use tabs"]
+    notes.search.setText("nothing")
+    assert shown(notes) == []
+    assert not any(button.isEnabled() for button in notes.buttons)
+
+
+def test_a_note_is_edited_and_deleted(qtbot: QtBot, notes: NotesPage, chat: Chat) -> None:
+    edit, delete, _ = notes.buttons
+    notes.list.setCurrentRow(1)
+    edit.click()
+    sheet = notes.findChild(Sheet)
+    assert isinstance(sheet, Sheet)
+    field = sheet.findChild(QPlainTextEdit)
+    assert isinstance(field, QPlainTextEdit)
+    field.setPlainText("Bo\nleads.")
+    sheet.buttons[-1].click()
+    texts = lambda: [note.text for note in chat.controller.replies.notes()]  # noqa: E731
+    assert texts() == ["I use tabs", "Bo leads", "I live in Lisbon"]
+    notes.list.setCurrentRow(2)
+    delete.click()
+    box = notes.findChild(QMessageBox)
+    assert isinstance(box, QMessageBox)
+    assert box.text() == "Delete “I use tabs”?"
+    next(each for each in box.buttons() if each.text() == "Delete").click()
+    assert texts() == ["Bo leads", "I live in Lisbon"]
+    assert len(shown(notes)) == 2
+
+
+def test_notes_are_exported(notes: NotesPage, tmp_path: Path) -> None:
+    notes.buttons[-1].click()
+    dialog = notes.findChild(QFileDialog)
+    assert isinstance(dialog, QFileDialog)
+    dialog.fileSelected.emit(str(tmp_path / "notes.txt"))
+    assert (tmp_path / "notes.txt").read_text() == "\n\n".join(shown(notes))
+    dialog.close()
+
+
+def test_the_settings_are_on_the_page(notes: NotesPage, chat: Chat) -> None:
+    settings = chat.controller.settings
+    assert not settings.values.notes_everywhere
+    boxes = {name: field for field, name, _ in notes._bound}
+    boxes["notes_everywhere"].click()  # type: ignore[attr-defined]
+    boxes["notes_tokens"].setValue(300)  # type: ignore[attr-defined]
+    assert (settings.values.notes_everywhere, settings.values.notes_tokens) == (True, 300)

@@ -1,17 +1,45 @@
-"""Model folders and files are dropped on the windows."""
+"""The pages of the Models window, and folders that are dropped on it."""
 
+import re
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QTabWidget, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat import host
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
+from tests.project.scripts import ROOT
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
+
+NUMBERS = {4: "four", 5: "five", 6: "six", 7: "seven"}
+
+
+def test_the_guide_names_every_page(models_window: ModelsWindow) -> None:
+    """It had four of six."""
+    titles = [models_window.tabs.tabText(index) for index in range(models_window.tabs.count())]
+    titles += [] if host.MACOS else ["Macs"]
+    part = re.search(r"has (\w+) pages:\n((?:[-*] .*\n(?:  .*\n)*)+)", (ROOT / "docs/guide.md").read_text())
+    assert part is not None
+    assert part[1] == NUMBERS[len(titles)]
+    assert re.findall(r"\*([A-Z][a-z]+)\*", part[2]) == titles
+
+
+def test_macs_are_a_part_of_remote_except_on_a_mac(models_window: ModelsWindow) -> None:
+    titles = [models_window.tabs.tabText(index) for index in range(models_window.tabs.count())]
+    assert titles[4:] == (["Remote", "Macs"] if host.MACOS else ["Remote"])
+    for page in (models_window.macs, models_window.installed, models_window.remote):
+        models_window.show_page(page)
+        assert page.isVisible()
+    if not host.MACOS:
+        places = models_window.remote.parentWidget().parentWidget()
+        assert isinstance(places, QTabWidget)
+        assert [places.tabText(index) for index in range(places.count())] == ["Computers", "Macs"]
 
 
 def drop(window: QWidget, *paths_: Path) -> bool:

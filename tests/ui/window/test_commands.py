@@ -1,0 +1,313 @@
+"""Commands on text and chats, keys that go from chat to chat, and what other programs hand over."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QPlainTextEdit
+from pytestqt.qtbot import QtBot
+
+from rdchat import app, cli
+from rdchat.chat.listing import ChatRow
+from rdchat.services.app.start_request import MAX_CHARACTERS, StartRequest
+from rdchat.services.chat_list.chat_list import Activity
+from rdchat.services.chat_list.chat_order import Location
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.conversation.notices import Banner
+from rdchat.ui.sidebar.rows import ACTIVITY
+from rdchat.ui.window.main_window import MainWindow
+from tests.chat.attachments.documents import docx, pdf
+from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import activate, click_on, press_key, shown_child
+from tests.ui.transcript.conftest import button
+from tests.ui.window.message_menus import choose, shown, texts
+
+
+@pytest.mark.slow
+def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    chat.say("More")
+    before = texts(chat)
+    choose(window, 1, "Delete Message")
+    assert texts(chat) == ["Hi"]
+    qtbot.waitUntil(lambda: window.actions_.regenerate.text() == "Get a Reply")
+    banner = window.conversation.banners.banner("undo")
+    (undo,) = [each for each in banner.findChildren(QAbstractButton) if each.text() == "Undo"]
+    click_on(undo)
+    assert texts(chat) == before
+    choose(window, -1, "Delete Message")
+    assert texts(chat) == before[:-1]
+    window.sidebar.list.setFocus()
+    window.actions_.undo.trigger()
+    assert texts(chat) == before
+    choose(window, -1, "Delete Message")
+    qtbot.waitUntil(window.actions_.restore_message.isEnabled)
+    window.actions_.restore_message.trigger()
+    assert texts(chat) == before
+    qtbot.waitUntil(lambda: not window.actions_.restore_message.isEnabled())
+
+
+@pytest.mark.slow
+def test_after_deleting_undo_is_at_hand_but_a_text_field_undoes_typing(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
+    chat.start()
+    chat.say("Hi")
+    before = texts(chat)
+    choose(window, -1, "Delete Message")
+    assert window.focusWidget() is shown(window, 0).body
+    window.actions_.undo.trigger()
+    assert texts(chat) == before
+    choose(window, -1, "Delete Message")
+    field = window.conversation.composer.field
+    field.setFocus()
+    qtbot.keyClicks(field, "typed")
+    window.actions_.undo.trigger()
+    assert (texts(chat), field.toPlainText()) == (["Hi"], "")
+    window.actions_.undo.trigger()
+    assert texts(chat) == ["Hi"]
+
+
+@pytest.mark.slow
+def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(window, -1, "Delete Message")
+    choose(window, -1, "Get a Reply")
+    qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
+    choose(window, -1, "Delete Message")
+    click_on(button(shown(window, -1), "Get a reply"))
+    qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
+
+
+@pytest.mark.slow
+def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    chat.say("More")
+    choose(window, 1, "Branch into New Chat")
+    qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
+    assert texts(chat) == ["Hi", "Hello, you!"]
+
+
+def test_a_branch_ends_the_offer_to_undo_what_was_done_before(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(window, -1, "Delete Message")
+    choose(window, -1, "Branch into New Chat")
+    qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
+    assert window.conversation.banners.banner("undo") is None
+
+
+def test_restoring_ends_the_offer_to_undo_the_deletion(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(window, -1, "Delete Message")
+    assert window.conversation.banners.banner("undo") is not None
+    qtbot.waitUntil(window.actions_.restore_message.isEnabled)
+    window.actions_.restore_message.trigger()
+    assert window.conversation.banners.banner("undo") is None
+
+
+def test_an_edited_reply_is_shown_at_once(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    choose(window, -1, "Edit Reply")
+    editor = window.focusWidget()
+    editor.selectAll()
+    qtbot.keyClicks(editor, "Mine")
+    press_key(editor, "Ctrl+Return")
+    assert texts(chat) == ["Hi", "Mine"]
+    assert shown(window, -1).message.edited
+
+
+def test_a_selection_is_quoted_with_its_shortcut(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("Hi")
+    composer = window.conversation.composer
+    composer.set_text("Before")
+    window.actions_.quote.trigger()
+    assert composer.note.text() == "Select some text of a message first, then quote it."
+    body = shown(window, -1).body
+    qtbot.waitUntil(lambda: body.toPlainText() == "Hello, you!")
+    body.selectAll()
+    body.setFocus()
+    press_key(body, "Ctrl+'")
+    assert composer.text == "Before\n\n> Hello, you!\n\n"
+    assert composer.field.textCursor().atEnd()
+    assert window.focusWidget() is composer.field
+    composer.field.undo()
+    assert composer.text == "Before"
+
+
+def _focused(window: MainWindow) -> QPlainTextEdit:
+    activate(window)
+    window.conversation.composer.setFocus()
+    return window.conversation.composer.field
+
+
+def test_the_next_and_the_previous_chat_of_the_list_are_opened(chat: Chat, window: MainWindow) -> None:
+    for title in ("Three", "Two", "One"):
+        chat.store.create_conversation(title)
+    chat.start()
+    field = _focused(window)
+    chat.open.start_new()
+    seen = []
+    for key in ("Down", "Down", "Down", "Down", "Up"):
+        press_key(field, f"Ctrl+Alt+{key}")
+        seen.append(window.windowTitle())
+    assert seen == ["One", "Two", "Three", "Three", "Two"], "a heading stands above them, and nothing below"
+    row = window.sidebar.list.current_row
+    assert isinstance(row, ChatRow)
+    assert row.conversation.title == "Two"
+    assert field.hasFocus()
+
+
+def test_no_key_opens_a_deleted_chat(chat: Chat, window: MainWindow) -> None:
+    deleted = chat.store.create_conversation("Deleted")
+    chat.store.create_conversation("Stays")
+    chat.start()
+    chat.controller.chats.delete_conversation(deleted.id)
+    chat.controller.chats.show_location(Location.TRASH)
+    press_key(_focused(window), "Ctrl+Alt+Down")
+    assert window.windowTitle() == "Stays"
+
+
+def test_a_key_goes_to_the_chat_with_a_new_reply(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.hold_reply("First")
+    first = chat.open.id
+    assert first is not None
+    window.actions_.new_chat.trigger()
+    assert not window.actions_.next_reply.isEnabled()
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+    sidebar = window.sidebar.list
+    row = sidebar.rows.index_of(("chat", first))
+    assert row is not None
+    assert sidebar.rows.index(row).data(ACTIVITY) == Activity.NEW
+    qtbot.waitUntil(window.actions_.next_reply.isEnabled)
+    press_key(_focused(window), "Ctrl+Alt+Shift+Down")
+    assert chat.open.id == first
+    assert chat.controller.chats.activity(first) is Activity.NONE
+    qtbot.waitUntil(lambda: not window.actions_.next_reply.isEnabled())
+
+
+def test_up_in_an_empty_field_edits_the_last_question(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    field = _focused(window)
+    press_key(field, "Up")
+    assert field.hasFocus(), "there is nothing to edit yet"
+    chat.say("One")
+    chat.say("Two")
+    # Escape is the editor's again.
+    qtbot.waitUntil(lambda: not window.actions_.stop.isEnabled())
+    QTest.keyClicks(field, "x")
+    press_key(field, "Up")
+    assert field.hasFocus(), "Up moves the cursor of a text"
+    press_key(field, "Backspace")
+    press_key(field, "Up")
+    editor = window.focusWidget()
+    assert isinstance(editor, QPlainTextEdit)
+    assert (editor.accessibleName(), editor.toPlainText()) == ("Edit your message", "Two")
+    press_key(editor, "Esc")
+    assert field.hasFocus()
+    press_key(field, "Up")
+    editor = window.focusWidget()
+    assert isinstance(editor, QPlainTextEdit)
+    QTest.keyClicks(editor, "!")
+    press_key(editor, "Return")
+    qtbot.waitUntil(lambda: chat.controller.replies.state is EngineState.IDLE and not chat.writing)
+    assert [message.text for message in chat.path][2] == "Two!"
+
+
+def test_up_takes_back_a_question_that_waits(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.hold_reply("One")
+    chat.controller.send("Two")
+    field = _focused(window)
+    press_key(field, "Up")
+    assert field.toPlainText() == "Two"
+    assert not chat.open.unsent.waiting
+
+
+def test_an_address_adds_its_text_to_what_is_typed_and_sends_nothing(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    field = window.conversation.composer.field
+    window.hide()
+    window.commands.open_file("rdchat://ask?text=What%20is%20%3Cb%3E?")
+    assert window.isVisible()
+    assert field.toPlainText() == "What is <b>?"
+    window.commands.open_file("rdchat://ask?text=And%0Athat%00?")
+    assert field.toPlainText() == "What is <b>?\n\nAnd\nthat?"
+    assert not chat.path
+    field.undo()
+    assert field.toPlainText() == "What is <b>?"
+    field.setFocus()
+    press_key(field, "Return")
+    assert chat.path[0].text == "What is <b>?"
+
+
+def test_links_that_are_opened_again_and_again_fill_no_field(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    composer = window.conversation.composer
+    for _ in range(3):
+        window.commands.open_file(f"rdchat://ask?text={'a' * (MAX_CHARACTERS - 1)}")
+    assert len(composer.text) == 2 * MAX_CHARACTERS
+    assert composer.note.text() == "The text of the link was left out, since the message is long."
+
+
+def test_another_address_is_named_as_one_that_is_not_opened(window: MainWindow) -> None:
+    window.commands.open_file("rdchat://delete?all=1")
+    banner = shown_child(window, Banner)
+    assert banner.accessibleName() == "rdchat cannot open this address. It opens rdchat://ask?text=, with a text."
+
+
+def test_files_are_attached_and_a_model_is_loaded(qtbot: QtBot, chat: Chat, window: MainWindow, tmp_path: Path) -> None:
+    """A drop on the Dock's icon comes as one event for each file."""
+    chat.start()
+    (tmp_path / "a.txt").write_text("apples")
+    (tmp_path / "b.pdf").write_bytes(pdf(["pears"]))
+    (tmp_path / "c.docx").write_bytes(docx("<w:p><w:r><w:t>plums</w:t></w:r></w:p>"))
+    (tmp_path / "model").mkdir()
+    for name in ("a.txt", "b.pdf", "c.docx", "model"):
+        window.commands.open_file(str(tmp_path / name))
+    files = chat.open.files
+    qtbot.waitUntil(lambda: [file.name for file in files.files if file.read] == ["a.txt", "b.pdf", "c.docx"])
+    qtbot.waitUntil(lambda: chat.controller.model_slot.chosen == str(tmp_path / "model"))
+    assert not chat.path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_"),
+    [
+        ([], StartRequest()),
+        (["--quick"], StartRequest(quick=True)),
+        (["rdchat://ask?text=Hi"], StartRequest(text="Hi")),
+        (["RDCHAT://ask?text=Hi"], StartRequest(text="Hi")),
+        (["a.txt", "b c.txt"], StartRequest(files=("{}/a.txt", "{}/b c.txt"))),
+    ],
+)
+def test_the_command_line_hands_files_and_addresses_to_the_window(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], request_: StartRequest
+) -> None:
+    taken: list[StartRequest] = []
+    monkeypatch.setattr(app, "main", lambda request: taken.append(request) or 0)
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "b c.txt", "ask"):
+        Path(name).touch()
+    assert cli.main(arguments) == 0
+    files = tuple(each.format(Path.cwd()) for each in request_.files)
+    assert taken == [replace(request_, files=files)]
+
+
+def test_the_command_line_refuses_other_addresses_and_files_that_are_not_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["rdchat://send?text=Hi"]) == 2
+    assert "rdchat cannot open this address. It opens rdchat://ask?text=" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["missing.txt"])
