@@ -51,7 +51,7 @@ def test_texts_say_on_how_many_tokens_the_shipped_drafter_was_trained():
     trained = re.search(r"of which ([\d,]+) were trained on", card.read_text())
     assert trained is not None
     millions = f"{int(trained[1].replace(',', '')) / 1e6:.1f} million tokens"
-    for path in (ROOT / "docs" / "limits.md", ROOT / "rdchat" / "ui" / "models" / "training" / "page.py"):
+    for path in (ROOT / "docs" / "limits.md", ROOT / "rdchat" / "ui" / "models" / "training_page.py"):
         assert re.findall(r"was trained on ([\d.]+ million tokens)", path.read_text()) == [millions]
 
 

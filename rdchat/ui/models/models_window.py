@@ -15,13 +15,13 @@ from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.fit import Model
 from rdchat.services.models.window_services import Models
 from rdchat.ui.files.file_drops import FileDrops
+from rdchat.ui.models.computer_pages import MacsPage, RemotePage
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.entries import share, totals_text
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
-from rdchat.ui.models.place_page import MacsPage, RemotePage
 from rdchat.ui.style import (
     LARGE,
     MEDIUM,

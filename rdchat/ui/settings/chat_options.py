@@ -4,8 +4,9 @@ The form for sampling parameters, in a chat's options and in the settings.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
@@ -181,6 +182,10 @@ def _stop_field() -> QPlainTextEdit:
 class AnswerShapeForm(QWidget):
     """Chooses among any text, a JSON object and a JSON schema. A schema that is not JSON is explained and not used.
 
+    Args:
+        theme: The appearance to follow.
+        head: Returns the first row, with the choice.
+
     Attributes:
         kind: The choice.
         schema: The field for the schema.
@@ -191,15 +196,13 @@ class AnswerShapeForm(QWidget):
 
     edited = Signal()
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, head: Callable[[QWidget], QLayout]) -> None:
         super().__init__()
         self.kind = choice_box("Format of the answers in this chat", _TIP, _CHOICES, letters=0)
         self.schema = text_field(5, _SCHEMA, "JSON schema", "The JSON schema that the answers must fit.")
         self.problem = small_text(theme, "", "danger")
         self.shape: AnswerShape | None = None
-        label = ThemedLabel(theme, "Answers", bold=True)
-        self.mark = ThemedLabel(theme, "", "muted", -1)
-        column(row(label, (self.mark, 1), self.kind), self.schema, self.problem, within=self, spacing=TIGHT + 2)
+        column(head(self.kind), self.schema, self.problem, within=self, spacing=TIGHT + 2)
         self.schema.hide()
         self.problem.hide()
         self.kind.activated.connect(self._read)
@@ -249,6 +252,8 @@ class ChatOptions(Popover):
         self._model = model
         self.setAccessibleName("Chat options")
         self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
+        # By the options that each is about.
+        self._marks: dict[tuple[str, ...], ThemedLabel] = {}
         self.prompt = text_field(4, _PROMPT, "System prompt of this chat", _PROMPT_TIP)
         self.prompt.setMinimumWidth(_WIDTH)
         tip = "Whether the model thinks before it answers, and how much."
@@ -259,20 +264,12 @@ class ChatOptions(Popover):
         set_tip(self.limit, "After so many tokens of thinking the answer begins. 0 is no limit.")
         self.limit.setKeyboardTracking(False)
         self.limit.setGroupSeparatorShown(True)
-        self._marks = {name: ThemedLabel(theme, "", "muted", -1) for name in ("system_prompt", "thinking")}
         self._thinking_row = QWidget()
-        row(
-            ThemedLabel(theme, "Thinking", bold=True),
-            (self._marks["thinking"], 1),
-            self.thinking,
-            self.limit,
-            within=self._thinking_row,
-            margins=(0, SMALL, 0, 0),
-        )
-        self.shape = AnswerShapeForm(theme)
+        thinking = self._head("Thinking", ("thinking_choice", "thinking_tokens"), self.thinking, self.limit)
+        column(thinking, within=self._thinking_row, margins=(0, SMALL, 0, 0))
+        self.shape = AnswerShapeForm(theme, partial(self._head, "Answers", ("answer_shape",)))
         texts = ((text, value) for value, text in LONG_CHATS.items())
         self.long_chats = choice_box("Long chats", LONG_CHATS_TIP, texts, letters=0)
-        self._marks["long_chats"] = ThemedLabel(theme, "", "muted", -1)
         self.form = SamplingForm(theme)
         self.more = SectionHead("More sampling")
         self.more.toggled.connect(self.form.show_rare)
@@ -291,13 +288,13 @@ class ChatOptions(Popover):
         column(
             row((ThemedLabel(theme, "Preset", bold=True), 1), self.preset),
             SMALL,
-            row(ThemedLabel(theme, "System prompt", bold=True), (self._marks["system_prompt"], 1)),
+            self._head("System prompt", ("system_prompt",)),
             self.prompt,
             self._thinking_row,
             SMALL,
             self.shape,
             SMALL,
-            row(ThemedLabel(theme, "Long chats", bold=True), (self._marks["long_chats"], 1), self.long_chats),
+            self._head("Long chats", ("long_chats",), self.long_chats),
             SMALL,
             ThemedLabel(theme, "Sampling", bold=True),
             self.form,
@@ -323,6 +320,12 @@ class ChatOptions(Popover):
         self.form.edited.connect(self._apply)
         self.name.textChanged.connect(lambda name: self.save.setEnabled(bool(name.strip())))
         self.name.returnPressed.connect(self.save.click)
+
+    def _head(self, name: str, options: tuple[str, ...], *fields: QWidget) -> QLayout:
+        """Return a row with a name, the mark of options that the chat changes, and fields."""
+        mark = ThemedLabel(self._theme, "", "muted", -1)
+        self._marks[options] = mark
+        return row(ThemedLabel(self._theme, name, bold=True), (mark, 1), *fields)
 
     def open_below(self, anchor: QWidget) -> None:
         """Open below a button, inside the screen."""
@@ -413,10 +416,8 @@ class ChatOptions(Popover):
         same = f"Same as in {project.name if project else preset.name if preset else 'Settings'}"
         self.source.setText("Changed for this chat" if changed else same)
         self.defaults.setEnabled(bool(changed))
-        for name in ("system_prompt", "long_chats"):
-            self._marks[name].setText(CHANGED if name in changed else "")
-        self._marks["thinking"].setText(CHANGED if changed.keys() & {"thinking_choice", "thinking_tokens"} else "")
-        self.shape.mark.setText(CHANGED if "answer_shape" in changed else "")
+        for names, mark in self._marks.items():
+            mark.setText(CHANGED if changed.keys() & names else "")
         usual = asdict(order.usual(chat).sampling)
         sampling = asdict(self._chat.values.sampling)
         usually = {*order.settings.chosen_sampling, *(preset.chosen_sampling if preset else ())}

@@ -1,4 +1,4 @@
-"""Pages of the settings window, whose fields show one setting each and change it at once; the page of the server.
+"""Pages of the settings window, whose fields show one setting each and change it at once; those of server and notes.
 
 What to enter in coding agents so that they use the server: `resources/agents.toml`.
 """
@@ -6,6 +6,7 @@ What to enter in coding agents so that they use the server: `resources/agents.to
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -13,10 +14,12 @@ from PySide6.QtCore import QSignalBlocker, Slot
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QCheckBox, QComboBox, QLayout, QLineEdit, QListWidget, QPlainTextEdit, QSpinBox, QWidget
 
+from rdchat.chat.notes import Note
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import ModelInfo
 from rdchat.server.server_settings import host_names
+from rdchat.services.chat_controller import ChatController
 from rdchat.services.server_control import ServerControl
 from rdchat.ui.style import (
     LARGE,
@@ -25,18 +28,22 @@ from rdchat.ui.style import (
     CopyButton,
     ElidedLabel,
     Part,
+    SearchField,
     Theme,
     ThemedLabel,
     add_row,
     ask,
+    ask_to_save_content,
     choice_box,
     column,
+    edit_text,
     form_layout,
     push_button,
     row,
     set_tip,
     small_text,
     text_field,
+    visible_text,
 )
 
 _TEXT = resources.files("rdchat.ui").joinpath("resources/agents.toml").read_text(encoding="utf-8")
@@ -75,6 +82,10 @@ _HOSTS = (
 )
 _AGENTS = "What to enter in a coding agent so that it uses this server."
 _LOADS = "If a request names another model on this computer, that model is loaded, and your chats use it too."
+_NOTES = "Facts for all chats of a project. “Remember that …” in a question proposes one. Larger models propose some."
+_EVERYWHERE = "Notes that you keep there go to all chats."
+_NOTES_LIMIT = "If the notes have more, the oldest are left out."
+_NOTE_GONE = "Its text is overwritten, and the caches of chats on disk are cleared. This cannot be undone."
 
 
 class AgentSetup(QWidget):
@@ -311,3 +322,64 @@ class ServerPage(SettingsPage):
             self._restart(server_hosts=names)
         else:
             self.show_settings(self._settings)
+
+
+class NotesPage(SettingsPage):
+    """Lists the kept notes, the newest first."""
+
+    def __init__(self, theme: Theme, controller: ChatController) -> None:
+        super().__init__(theme, controller.settings.change_values)
+        self._notes = controller.notes
+        self._read = controller.replies.notes
+        self._listed: list[Note] = []
+        self.add_note(_NOTES)
+        self.add_field("Notes", self.check_box("Also in chats outside of projects", "notes_everywhere"), _EVERYWHERE)
+        self.add_field("At most", self.number("notes_tokens", 1, 99_999, " tokens"), _NOTES_LIMIT)
+        self.search = SearchField(theme, "Search", "Search notes")
+        self.search.textChanged.connect(self.show_notes)
+        self.add_line(self.search)
+        self.list = self.add_list("Kept", "Kept notes")
+        self.list.setWordWrap(True)
+        write = push_button("Export…", "Write these notes to a file", self._ask_where)
+        self.buttons = push_button("Edit…", act=self._edit), push_button("Delete…", act=self._ask_to_delete), write
+        self.add_line(*self.buttons, None)
+        self._notes.changed.connect(self.show_notes)
+
+    def show_settings(self, settings: Settings) -> None:
+        super().show_settings(settings)
+        self.show_notes()
+
+    def show_notes(self) -> None:
+        """Show the notes with all words of the search."""
+        searched = self.search.text().casefold().split()
+        notes = [each for each in self._read() if all(word in entry_text(each).casefold() for word in searched)]
+        matches = notes[::-1]
+        if matches != self._listed:
+            self._listed = matches
+            self.list.clear()
+            self.list.addItems([visible_text(entry_text(each)) for each in matches])
+            self.list.setCurrentRow(0)
+        for button in self.buttons:
+            button.setEnabled(bool(matches))
+
+    @property
+    def _note(self) -> Note:
+        return self._listed[self.list.currentRow()]
+
+    def _edit(self) -> None:
+        change = partial(self._notes.change, self._note)
+        edit_text(self.window(), self._theme, "Edit Note", self._note.text, change)
+
+    def _ask_to_delete(self) -> None:
+        note = self._note
+        title = f"Delete “{visible_text(note.text)}”?"
+        ask(self, title, _NOTE_GONE, "Delete", lambda: self._notes.change(note), removes=True)
+
+    def _ask_where(self) -> None:
+        content = "\n\n".join(map(entry_text, self._listed))
+        ask_to_save_content(self, "Export Notes", "notes.txt", ("Text (*.txt)",), lambda: content)
+
+
+def entry_text(note: Note) -> str:
+    """Return a note, and in a second line where it counts and comes from."""
+    return f"{note.marked}\nFor {note.scope}, kept {note.date} from {note.chat}"

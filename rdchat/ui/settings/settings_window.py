@@ -12,9 +12,8 @@ from rdchat.hub.updates import updates_address
 from rdchat.inference.api import ImageCap, SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.chat_options import LONG_CHATS, LONG_CHATS_TIP, SamplingForm
-from rdchat.ui.settings.notes_page import NotesPage
 from rdchat.ui.settings.presets_page import PresetsPage
-from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
+from rdchat.ui.settings.settings_pages import NotesPage, ServerPage, SettingsPage, combo_box
 from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style import (
     LARGEST_TEXT,
@@ -135,7 +134,7 @@ class SettingsWindow(SideWindow):
         with QSignalBlocker(self.dtype):
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
         self.server.show_model(self._slot.info)
-        self.kept_limit.setEnabled(settings.keep_caches)
+        self.disk_cache_limit.setEnabled(settings.keep_caches)
         if not self._typing.isActive():
             replace_text(self.prompt, settings.system_prompt)
             if not self.seed_problem.isVisibleTo(self):
@@ -255,14 +254,14 @@ class SettingsWindow(SideWindow):
         page.add_field("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
         page.add_note("While a chat is in memory, the model need not read it again.")
         self.keep_caches = page.check_box("Keep caches on disk", "keep_caches")
-        self.kept_limit = page.number("kept_caches_gb", 1, MAX_STORED_GB, " GB")
-        self.kept_limit.setKeyboardTracking(False)
-        self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
-        self.clear_kept = push_button("Clear Caches", _CLEAR_KEPT, self._disk_caches.remove_all)
-        self.kept_limit.setAccessibleName("Disk for chats")
-        set_tip(self.kept_limit, _KEPT_LIMIT)
+        self.disk_cache_limit = page.number("kept_caches_gb", 1, MAX_STORED_GB, " GB")
+        self.disk_cache_limit.setKeyboardTracking(False)
+        self.disk_cache_size = ThemedLabel(self._theme, "", "muted", -1)
+        self.clear_disk_caches = push_button("Clear Caches", _CLEAR_KEPT, self._disk_caches.remove_all)
+        self.disk_cache_limit.setAccessibleName("Disk for chats")
+        set_tip(self.disk_cache_limit, _KEPT_LIMIT)
         page.add_field("Disk for chats", self.keep_caches, _KEPT)
-        page.add_line(self.kept_limit, self.kept_size, None, self.clear_kept)
+        page.add_line(self.disk_cache_limit, self.disk_cache_size, None, self.clear_disk_caches)
         page.add_note(_KEPT)
         self.image_cap = page.choice("image_cap", _IMAGE_CAPS)
         page.add_field("Images", self.image_cap, _IMAGE_COST)
@@ -277,8 +276,8 @@ class SettingsWindow(SideWindow):
 
     def _show_cache_size(self) -> None:
         size_bytes = self._disk_caches.bytes
-        self.kept_size.show_text(f"{size_text(size_bytes)} now" if size_bytes else "None now")
-        self.clear_kept.setEnabled(size_bytes > 0)
+        self.disk_cache_size.show_text(f"{size_text(size_bytes)} now" if size_bytes else "None now")
+        self.clear_disk_caches.setEnabled(size_bytes > 0)
         facts = self._memory_caches.facts
         self.cache_limit.setEnabled(facts is not None)
         if facts is not None:

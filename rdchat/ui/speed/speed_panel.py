@@ -76,7 +76,7 @@ class ServerSection(Section):
         self._server = server
         self._replies = replies
         # The request that is shown. It stays after its end, until the next one begins or the server stops.
-        self._shown: RequestFacts | None = None
+        self._request: RequestFacts | None = None
         self.client = ElidedLabel(theme)
         self.stop = TextButton("Stop", theme, self._stop_request)
         self.stop.setAccessibleName("Stop the reply to this program")
@@ -103,8 +103,8 @@ class ServerSection(Section):
         """Show what the server does now."""
         facts = self._server.facts
         running = facts.running
-        request = (running or self._shown) if self.has_server else None
-        self._shown = request
+        request = (running or self._request) if self.has_server else None
+        self._request = request
         self.client.setText((request.user_agent or "A program without a name") if request else "No requests")
         self.client.set_color("text" if running else "muted")
         self.client.setAccessibleName(f"Program: {self.client.text()}")
@@ -181,12 +181,12 @@ class SpeedPanel(QScrollArea):
     def _build_column(self, theme: Theme) -> QWidget:
         ground = Ground(theme, "window")
         margins = (LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
-        lines = [Separator(theme) for _ in self.sections]
-        # The line above each of `sections`, in their order.
-        self._lines = lines
-        self._server_line = lines[self.sections.index(self.server)]
-        parts = [part for pair in zip(lines, self.sections, strict=True) for part in pair]
-        column(self.status, self.training, self.speed, *parts, None, within=ground, margins=margins)
+        # Each section with the line above it.
+        self._blocks: dict[Section, QWidget] = {}
+        for section in self.sections:
+            self._blocks[section] = QWidget()
+            column(Separator(theme), section, within=self._blocks[section])
+        column(self.status, self.training, self.speed, *self._blocks.values(), None, within=ground, margins=margins)
         collapsed = self._settings.values.panel_collapsed
         for section in (*self.sections, self.drafting.advanced):
             section.fold(section.name in collapsed)
@@ -220,8 +220,7 @@ class SpeedPanel(QScrollArea):
         return QSize(PANEL_WIDTH, 600)
 
     def _show_server(self) -> None:
-        for part in (self._server_line, self.server):
-            part.setVisible(self.server.has_server)
+        self._blocks[self.server].setVisible(self.server.has_server)
 
     def _show_state(self) -> None:
         state = self._controller.replies.state
@@ -294,17 +293,15 @@ class SpeedPanel(QScrollArea):
         self._source = source
         has_figures = self._has_figures
         self.speed.figures.setVisible(has_figures)
-        for part in (self.time, self._lines[0]):
-            part.setVisible(has_figures and not source.how.server)
+        self._blocks[self.time].setVisible(has_figures and not source.how.server)
         self.speed.owner.setText(self._owner(busy, has_figures))
         self.speed.show_figures(source)
         self.drafting.show_reply(source.statistics, busy)
         self.time.show_statistics(source.statistics)
-        for section, line in zip(self._figures, self._lines[-len(self._figures) :], strict=True):
+        for section in self._figures:
             section.show_figures(source)
             known = any(text(source) != formatting.NONE for text in SECTIONS[section.name].values())
-            section.setVisible(known or not source.how.server)
-            line.setVisible(known or not source.how.server)
+            self._blocks[section].setVisible(known or not source.how.server)
 
     @property
     def _has_figures(self) -> bool:

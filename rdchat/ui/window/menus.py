@@ -81,7 +81,7 @@ class WindowActions(QObject):
                 if command is None:
                     menu.addSeparator()
                 else:
-                    self._place(self._add(command), command, menu)
+                    self._put_into_menu(self._add(command), command, menu)
         self.refresh()
 
     def __getattr__(self, name: str) -> QAction:
@@ -125,7 +125,7 @@ class WindowActions(QObject):
                     detail = "  ".join(filter(None, (menu, _keys_text(action))))
                     yield Entry(f"do {command.name}", action.text().rstrip("…"), detail, action.trigger, command.tip)
 
-    def _place(self, action: QAction, command: Command, menu: QMenu) -> None:
+    def _put_into_menu(self, action: QAction, command: Command, menu: QMenu) -> None:
         """Put an action into its menu or submenu; without one, its keys work in the window."""
         if not command.in_menu:
             self._window.addAction(action)

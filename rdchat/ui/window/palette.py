@@ -94,7 +94,7 @@ class CommandPalette(Popover):
         header.setSectionResizeMode(0, header.ResizeMode.Stretch)
         header.setSectionResizeMode(1, header.ResizeMode.ResizeToContents)
         column(self.field, Separator(theme), self.list, within=self, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
-        self.field.textChanged.connect(self._show_found)
+        self.field.textChanged.connect(self._show_matches)
         self.field.returnPressed.connect(self._run)
         self.field.installEventFilter(self)
         self.list.itemClicked.connect(self._run)
@@ -115,9 +115,9 @@ class CommandPalette(Popover):
         """Read the entries again, if it is open."""
         if self.isVisible():
             self._entries = [entry for source in self.sources for entry in source()]
-            self._show_found()
+            self._show_matches()
 
-    def _show_found(self) -> None:
+    def _show_matches(self) -> None:
         text = self.field.text().strip()
         recent = self._settings.values.palette_recent
         matcher = WordMatcher(text, beginnings=True)
@@ -140,9 +140,9 @@ class CommandPalette(Popover):
             item.setForeground(1, self._theme.colors.muted)
             item.setTextAlignment(1, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.list.setCurrentIndex(self.list.model().index(0, 0))
-        self._place()
+        self._move_and_fit()
 
-    def _place(self) -> None:
+    def _move_and_fit(self) -> None:
         """Stand in the middle of the window's upper part, as high as the list needs."""
         width = min(_WIDTH, self._window.width() - 2 * LARGE)
         top = min(_TOP, self._window.height() // 8)

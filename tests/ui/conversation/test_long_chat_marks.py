@@ -124,7 +124,7 @@ def test_a_chat_has_its_own_choice_among_its_options(window: MainWindow, chat: C
     options.long_chats.activated.emit(2)
     assert chat.open.conversation.own.long_chats is LongChats.COMPACT
     assert chat.store.conversation(chat.open.id).own.long_chats is LongChats.COMPACT
-    assert options._marks["long_chats"].text() == "Changed"
+    assert options._marks[("long_chats",)].text() == "Changed"
     options.defaults.click()
     assert options.long_chats.currentText() == "Ask"
     assert chat.open.conversation.own.long_chats is None

@@ -18,9 +18,9 @@ from rdchat.services.models import library, macs
 from rdchat.services.models.library import PartSearch
 from rdchat.services.models.macs import Macs
 from rdchat.services.remote_servers import RemoteServers
+from rdchat.ui.models.computer_pages import MacSheet, ServerSheet
 from rdchat.ui.models.drafters_page import PartSheet
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.models.place_page import MacSheet, ServerSheet
 from rdchat.ui.style import Sheet, Theme
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat

@@ -113,7 +113,7 @@ def test_a_chat_can_have_any_text_although_its_preset_asks_for_json(chat: Chat, 
     assert options.shape.kind.currentText() == "A JSON object"
     options.shape.kind.setCurrentIndex(0)
     options.shape.kind.activated.emit(0)
-    assert options.shape.mark.text() == "Changed"
+    assert options._marks[("answer_shape",)].text() == "Changed"
     chat.say("Hello")
     assert chat.engine.requests[-1].shape is None
 

@@ -16,8 +16,7 @@ from rdchat.chat.notes import Note
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
 from rdchat.services.server_control import ServerControl
-from rdchat.ui.settings.notes_page import NotesPage
-from rdchat.ui.settings.settings_pages import AGENTS, ServerPage
+from rdchat.ui.settings.settings_pages import AGENTS, NotesPage, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style import Sheet, Theme
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 import rdchat.ui
 from rdchat.inference.api import Mode
-from rdchat.ui.models.place_page import ServerSheet as ComputerSheet
+from rdchat.ui.models.computer_pages import ServerSheet as ComputerSheet
 from rdchat.ui.settings.tools_page import ServerSheet as ToolSheet
 from rdchat.ui.style import Theme, column, push_button, show_in_front
 from rdchat.ui.window.main_window import MainWindow

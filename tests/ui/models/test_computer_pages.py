@@ -18,8 +18,8 @@ from rdchat.server.server import Server
 from rdchat.server.server_settings import ServerSettings
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models import macs
+from rdchat.ui.models.computer_pages import MacSheet, MacsPage, RemotePage, ServerSheet
 from rdchat.ui.models.models_window import ModelsWindow
-from rdchat.ui.models.place_page import MacSheet, MacsPage, RemotePage, ServerSheet
 from rdchat.ui.style import model_label
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow

@@ -1,4 +1,4 @@
-"""Places where models run: what the Remote and Macs pages share.
+"""The Remote and Macs pages: other computers that run models, and what the two pages share.
 
 The Macs page: Macs that run a model together with this one, and the models with where they fit.
 
@@ -64,18 +64,18 @@ _UNENCRYPTED = "Everyone in the network between could read your chats, and the k
 _FINGERPRINT = "Go on only if rdchat serve prints the same fingerprint there:\n\n{}"
 
 
-class PlacePage(QWidget):
-    """A list of places, and one of them with its buttons and models.
+class ComputerPage(QWidget):
+    """A list of computers, and one of them with its buttons and models.
 
     Args:
         models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
-        texts: The list's name, a title and a text while there is no place, and the button that adds one.
+        texts: The list's name, a title and a text while there is no computer, and the button that adds one.
         buttons: What can be done with the chosen one; Delete presses the last.
 
     Attributes:
-        rows: The models of the chosen place.
+        rows: The models of the chosen computer.
         result: What came of using one.
     """
 
@@ -121,11 +121,11 @@ class PlacePage(QWidget):
         """Look for what may have changed; called each time the page is shown."""
         raise NotImplementedError
 
-    def show_places(self, entries: Sequence[Entry]) -> None:
-        """Show these places; choose one that was added, or the first if none is chosen."""
+    def show_computers(self, entries: Sequence[Entry]) -> None:
+        """Show these computers; choose one that was added, or the first if none is chosen."""
         before = {entry.key for entry in self.list.entries}
         self.list.show_entries(entries)
-        added = [position for position in entries if before and position.key not in before]
+        added = [computer for computer in entries if before and computer.key not in before]
         if entries and (added or self.list.current is None):
             self.list.select((added or entries)[0].key)
         self.add.setVisible(bool(entries))
@@ -134,28 +134,28 @@ class PlacePage(QWidget):
         self._show_chosen()
 
     def _show_chosen(self) -> None:
-        if (position := self.list.current) is not None:
-            self.name.setText(position.title)
-            models = self.show_place(position)
+        if (computer := self.list.current) is not None:
+            self.name.setText(computer.title)
+            models = self.show_computer(computer)
             self.rows.show_models(models)
             self.heading.setVisible(bool(models))
 
-    def show_place(self, position: Entry) -> Sequence[Model]:
-        """Show the chosen place; return its models."""
+    def show_computer(self, computer: Entry) -> Sequence[Model]:
+        """Show the chosen computer; return its models."""
         raise NotImplementedError
 
     def open_sheet(self) -> None:
-        """Open the sheet that adds a place."""
+        """Open the sheet that adds a computer."""
         raise NotImplementedError
 
 
-class PlaceSheet(Sheet):
-    """Adds a place, and stays open with the reason while it cannot be added.
+class ComputerSheet(Sheet):
+    """Adds a computer, and stays open with the reason while it cannot be added.
 
     Args:
         window: The sheet stands in front of it.
         theme: The appearance to follow.
-        about: The sheet's title, and what a place of this kind is.
+        about: The sheet's title, and what a computer of this kind is.
         fields: Name, field and explanation of each row.
     """
 
@@ -183,16 +183,16 @@ class PlaceSheet(Sheet):
         if problem is None:
             self.done(0)
         else:
-            self.say(visible_text(str(problem)))
+            self.show_status(visible_text(str(problem)))
 
-    def say(self, text: str, color: str = "danger") -> None:
+    def show_status(self, text: str, color: str = "danger") -> None:
         """Show why nothing was added, or what is in progress, during which nothing can be added."""
         self.status.show_text(text, color)
         self.buttons[-1].setEnabled(color == "danger")
         self.fit()
 
 
-class MacSheet(PlaceSheet):
+class MacSheet(ComputerSheet):
     """Adds a Mac that has an address.
 
     Args:
@@ -210,11 +210,11 @@ class MacSheet(PlaceSheet):
 
     def _add(self) -> None:
         if name := self.name.text().strip():
-            self.say(f"Looking for {visible_text(name)}…", "muted")
+            self.show_status(f"Looking for {visible_text(name)}…", "muted")
             self._macs.add_mac(name, self.address.text().strip(), self.take_answer)
 
 
-class MacsPage(PlacePage):
+class MacsPage(ComputerPage):
     """Checks and removes Macs, and loads a model on all that are ready.
 
     Args:
@@ -241,16 +241,16 @@ class MacsPage(PlacePage):
         self._models.library.search_again()
 
     def _refresh(self) -> None:
-        self.show_places([self._entry(host) for host in self._macs.hosts])
+        self.show_computers([self._entry(host) for host in self._macs.hosts])
 
     def _entry(self, host: Host) -> Entry:
         text = visible_text(self._macs.status_text(host)).removeprefix("ready, ")
         marks = (("Ready", "success"),) if host in self._macs.ready else ()
         return Entry(host.ssh, host.ssh, text, marks=marks, tip=text, item=host)
 
-    def show_place(self, position: Entry) -> list[Model]:
-        self.source.setText(", ".join(position.item.ips))
-        self.state.show_text(position.facts)
+    def show_computer(self, computer: Entry) -> list[Model]:
+        self.source.setText(", ".join(computer.item.ips))
+        self.state.show_text(computer.facts)
         cards = [card for card in self._models.library.models if card.can_be_loaded] if self._macs.ready else []
         return [self._model(card) for card in cards]
 
@@ -262,7 +262,7 @@ class MacsPage(PlacePage):
         MacSheet(self._macs, self._theme, self.window()).open()
 
 
-class ServerSheet(PlaceSheet):
+class ServerSheet(ComputerSheet):
     """Adds a server that answers.
 
     Args:
@@ -288,17 +288,17 @@ class ServerSheet(PlaceSheet):
 
     def _try(self, name: str, address: str, *, plain: bool = False, fingerprint: str = "") -> None:
         """Ask a server, after the person has confirmed what is not safe."""
-        self.say("")
+        self.show_status("")
         if not plain and is_address(address) and needs_confirmation(address):
             accept = partial(self._try, name, address, plain=True)
             ask(self, f"Connect to {address} without encryption?", _UNENCRYPTED, "Connect", accept)
             return
         try:
             server = RemoteServer(name, address, fingerprint, plain)
-            self.say(f"Asking {server.host}…", "muted")
+            self.show_status(f"Asking {server.host}…", "muted")
             self._servers.add_server(server, self.key.text().strip(), partial(self._on_answer, server))
         except InvalidSettingError as error:
-            self.say(str(error))
+            self.show_status(str(error))
 
     def _on_answer(self, server: RemoteServer, problem: RdchatError | None) -> None:
         self.take_answer(problem)
@@ -308,7 +308,7 @@ class ServerSheet(PlaceSheet):
             ask(self, problem.message, _FINGERPRINT.format(fingerprint), "Accept", accept)
 
 
-class RemotePage(PlacePage):
+class RemotePage(ComputerPage):
     """Lists the servers, and uses models of the chosen one.
 
     Args:
@@ -331,14 +331,14 @@ class RemotePage(PlacePage):
         self._servers.ask_servers()
 
     def _refresh(self) -> None:
-        self.show_places([_entry(state) for state in self._servers.states])
+        self.show_computers([_entry(state) for state in self._servers.states])
 
-    def show_place(self, position: Entry) -> list[Model]:
-        self.source.setText(position.facts)
-        cards = [card for card in self._servers.cards if card.origin == position.key]
-        facts = f"On {position.key} {LEAVES}"
+    def show_computer(self, computer: Entry) -> list[Model]:
+        self.source.setText(computer.facts)
+        cards = [card for card in self._servers.cards if card.origin == computer.key]
+        facts = f"On {computer.key} {LEAVES}"
         more = f" The menu above the chat has {counted(len(cards), 'model')} of it." if len(cards) > _MAX_ROWS else ""
-        self.state.show_text(position.tip + more, "danger" if position.item.problem else "muted")
+        self.state.show_text(computer.tip + more, "danger" if computer.item.problem else "muted")
         visible = cards[:_MAX_ROWS]
         return [Model(card.name, is_installed=True, load_name=card.model or "", facts=facts) for card in visible]
 
