@@ -149,13 +149,13 @@ class ChatOrganiser:
             chat = read_chat(connection, conversation_id, last_id)
         except StorageError as error:
             raise StorageError("This chat no longer exists.", "Choose another one.") from error
-        conversation = replace(chat.about, title=tidy_title(title), created_at=now, updated_at=now)
+        conversation = replace(chat.conversation, title=tidy_title(title), created_at=now, updated_at=now)
         conversation = replace(conversation, pinned_at=None, archived=False)
         # With the cut, the model would get nothing of a branch that ends there.
         if last_id is not None:
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
             chat = replace(chat, messages=(*chat.messages[:-1], end))
-        copy_id = yield from insert_in_steps(connection, replace(chat, about=conversation))
+        copy_id = yield from insert_in_steps(connection, replace(chat, conversation=conversation))
         connection.execute("UPDATE conversations SET unlisted = 0 WHERE id = ?", (copy_id,))
         return copy_id
 

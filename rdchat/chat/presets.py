@@ -27,7 +27,7 @@ _FORMAT = "rdchat presets"
 _MAX_BYTES = 4 * 2**20
 _LONGEST_NAME = 200
 # Presets, prompts or fields of a file: it is read in the window.
-_MOST_ENTRIES = 1000
+_MAX_ENTRIES = 1000
 _LM_STUDIO = {
     "temperature": "temperature", "topKSampling": "top_k", "topPSampling": "top_p", "minPSampling": "min_p",
     "repeatPenalty": "repetition_penalty", "presencePenalty": "presence_penalty",
@@ -188,8 +188,8 @@ def _own(data: Mapping[str, Any]) -> ReadPresets:
 
 def _read_each[T](entries: Any, kind: str, read: Callable[[Any], T], wrong: list[str]) -> list[T]:
     """Return what can be read of the entries of a list, which may be None; the others are named in `wrong`."""
-    if len(entries or ()) > _MOST_ENTRIES:
-        raise ModelError(f"it has more than {_MOST_ENTRIES:,} of one kind of entry.", "Split it into several files.")
+    if len(entries or ()) > _MAX_ENTRIES:
+        raise ModelError(f"it has more than {_MAX_ENTRIES:,} of one kind of entry.", "Split it into several files.")
     results = list[T]()
     for number, entry in enumerate(entries or [], 1):
         try:

@@ -186,7 +186,7 @@ class ConversationStore(Database):
         """Copy the temporary chat into this store with another title, and list it."""
         temporary = self.holder_of(conversation.id)
         chat = temporary.write(lambda connection: read_chat(connection, conversation.id))
-        chat = replace(chat, about=replace(chat.about, title=tidy_title(title)))
+        chat = replace(chat, conversation=replace(chat.conversation, title=tidy_title(title)))
 
         def insert(connection: sqlite3.Connection) -> int:
             *_, chat_id = insert_in_steps(connection, chat)

@@ -71,7 +71,7 @@ def _part_text(part: Any, images: list[str]) -> str:
         case {"type": "image", "data": str(data)} if _take_image(_decoded(data), images):
             return f"[image {len(images)}]"
         case {"type": "resource_link"}:
-            return f"[a link, which was not followed: {_words(part)}]"
+            return f"[a link, which was not followed: {_label(part)}]"
         case str(written) | {"text": written} if written is not None:
             return as_text(written)
         case {"type": str(kind)}:
@@ -81,7 +81,7 @@ def _part_text(part: Any, images: list[str]) -> str:
 
 def _resource_text(resource: Mapping[str, Any], images: list[str]) -> str:
     """Return an embedded resource's name and its text, or what stands for it."""
-    words = _words(resource)
+    label = _label(resource)
     blob = resource.get("blob")
     text = resource.get("text")
     data = _decoded(blob) if isinstance(blob, str) and text is None else b""
@@ -92,11 +92,11 @@ def _resource_text(resource: Mapping[str, Any], images: list[str]) -> str:
         with suppress(UnicodeDecodeError):
             text = data.decode("utf-8-sig")
     if text is None:
-        return f"[resource, which cannot be shown: {words}]"
-    return f"[resource: {words}]\n{as_text(text)}"
+        return f"[resource, which cannot be shown: {label}]"
+    return f"[resource: {label}]\n{as_text(text)}"
 
 
-def _words(fields: Mapping[str, Any]) -> str:
+def _label(fields: Mapping[str, Any]) -> str:
     """Return what a resource says of itself."""
     names = ("name", "title", "uri", "description", "mimeType")
     return ", ".join(str(fields[name]) for name in names if fields.get(name))

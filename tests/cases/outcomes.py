@@ -175,7 +175,7 @@ def chat(case: Case, tokenizers: Tokenizers) -> str:
     except DamagedChatError as error:
         return f"REFUSED {error}"
     texts = " | ".join(f"{each.role.value}: {each.text}" for each in whole.messages)
-    return f"{texts} || SYSTEM {whole.about.system_prompt} || WITHOUT {dict(whole.without)}"
+    return f"{texts} || SYSTEM {whole.conversation.system_prompt} || WITHOUT {dict(whole.without)}"
 
 
 def markdown(case: Case, tokenizers: Tokenizers) -> str:

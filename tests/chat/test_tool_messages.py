@@ -132,14 +132,14 @@ def test_our_json_restores_calls_and_results_but_switches_no_tools_on(
     restored = rdchat_json.read(plain_chat(chat))
     assert restored.messages == chat.messages
     assert rdchat_json.image_digests(restored) == rdchat_json.image_digests(chat) == [*restored.texts]
-    assert restored.about.own == OwnOptions()
+    assert restored.conversation.own == OwnOptions()
     assert "files__write" not in str(plain_chat(chat)["messages"][0])
 
 
 def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path: list[Message]) -> None:
     with reading(store.path) as connection:
         chat = read_chat(connection, path[0].conversation_id)
-    text = as_markdown(chat, OptionOrder(Settings()).effective_values(chat.about), {}, details=True)
+    text = as_markdown(chat, OptionOrder(Settings()).effective_values(chat.conversation), {}, details=True)
     assert "## tiny\n\nYes.\n\n**Calls files__write**\n\n```json\n" + CALLS[0].arguments + "\n```" in text
     assert f"**Calls rm**\n\n```json\n{{}}\n```\n\n*Not run: {REFUSED.refusal}*" in text
     assert "## Result of files__write\n\n*File: image 1.png*\n\n````\n```\nwritten: quokka\n````" in text

@@ -21,7 +21,7 @@ from rdchat.chat.attachments.html_text import attribute_number, html_to_text, nu
 from rdchat.chat.attachments.kinds import refused
 
 # Styles may be based on each other in a circle.
-_MOST_STYLES = 32
+_MAX_STYLES = 32
 _MAX_BYTES = 256 << 20
 # The tree of a part takes some twenty times as much memory.
 _MAX_XML_BYTES = 32 << 20
@@ -73,7 +73,7 @@ class ListNumbers:
 
     def next_label(self, paragraph: Element) -> str | None:
         """Return the number before a paragraph, such as `3.` or `(a)`; None where it has none, or a bullet."""
-        use, depth = self._place(paragraph)
+        use, depth = self._list_of(paragraph)
         number = self._named.get(("numId", use))
         if number is None:
             return None
@@ -102,13 +102,13 @@ class ListNumbers:
                 label = label.replace(f"%{position}", text or str(count))
         return label
 
-    def _place(self, paragraph: Element) -> tuple[str, str]:
+    def _list_of(self, paragraph: Element) -> tuple[str, str]:
         """Return the list and the depth of a paragraph: its own, or those of its style."""
         own: Element | None = paragraph
         use = ""
         depth = ""
         style = value_of(paragraph, "pPr/{*}pStyle")
-        for _ in range(_MOST_STYLES):
+        for _ in range(_MAX_STYLES):
             if own is None:
                 break
             use = use or value_of(own, "pPr/{*}numPr/{*}numId")
@@ -139,14 +139,14 @@ class DocxParts:
 
     Attributes:
         numbers: Counts the items of its lists.
-        beside: Texts of its headers, footers and drawings, each once.
-        words: Each piece of its text, which is marked by its place here.
+        extras: Texts of its headers, footers and drawings, each once.
+        pieces: Each piece of its text, which is marked by its place here.
         has_changes: Whether changes are tracked.
     """
 
     numbers: ListNumbers
-    beside: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    words: list[str] = field(default_factory=list)
+    extras: dict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    pieces: list[str] = field(default_factory=list)
     has_changes: bool = False
 
     def prepared(self, xml: bytes) -> bytes:
@@ -169,7 +169,7 @@ class DocxParts:
             text = "\n".join(line for each in root.iter() if _name(each) in ("p", "v") and (line := _plain(each)))
             label = _SIMPLE_ROOTS.get(kind, "Drawing")
             if text:
-                self.beside[label][text] = None
+                self.extras[label][text] = None
             return xml
         space = root.tag.rpartition("}")[0] + "}"
         waiting = [root]
@@ -217,8 +217,8 @@ class DocxParts:
             if _name(each) != "t":
                 continue
             text = each.text or ""
-            each.text = f"\ufdd0{len(self.words)}\ufdd1{text}"
-            self.words.append(text)
+            each.text = f"\ufdd0{len(self.pieces)}\ufdd1{text}"
+            self.pieces.append(text)
             has_paragraph = False
             element = each
             while element not in opened:
@@ -256,11 +256,11 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     html = _ITEM.sub(r'<li label="\1">', _WORD.sub("", result.value)).replace("<li>", '<li label="-">')
     body = html_to_text(html.replace("\ufdd2", "").replace("\ufdd3", " "))
     headers, footers, drawings = (
-        [f"{kind}: {text}" for text in parts.beside[kind]] for kind in ("Header", "Footer", "Drawing")
+        [f"{kind}: {text}" for text in parts.extras[kind]] for kind in ("Header", "Footer", "Drawing")
     )
     text = "\n\n".join(each for each in (*headers, body, *drawings, *footers) if each.strip())
     inner = [each[5:] for each in members if not each.startswith(_PICTURES) and not each.endswith(_WORDLESS)]
-    numbered = enumerate(parts.words)
+    numbered = enumerate(parts.pieces)
     lost = [word for number, word in numbered if str(number) not in present and re.search(r"\w", word)]
     has_signs_lost = any("unsupported character" in each.message for each in result.messages)
     notes = {

@@ -126,7 +126,7 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
     doubtful: list[int] = []
     with closing(_WarningLog()) as log:
         reader = _opened(data, name)
-        notes = _kept_elsewhere(reader)
+        notes = _outside_notes(reader)
         pages = reader.pages
         is_damaged = log.count > 0
         for page in range(len(pages)):
@@ -187,7 +187,7 @@ class _WarningLog(logging.Handler):
         super().close()
 
 
-def _kept_elsewhere(reader: "pypdf.PdfReader") -> list[str]:
+def _outside_notes(reader: "pypdf.PdfReader") -> list[str]:
     """Return a note for each place beside its pages where a PDF keeps what its app shows."""
     catalog = reader.root_object
     form: dict[Any, Any] = _tried(lambda: dict(catalog["/AcroForm"]), {})  # type: ignore[call-overload]

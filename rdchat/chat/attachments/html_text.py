@@ -175,7 +175,7 @@ def _parts(children: Iterable[_Element | str]) -> Iterator[str | list[str]]:
             yield _blocks_of(child)
         elif child.tag in RAISED:
             yield _raised(child)
-        elif _is_shown(child):
+        elif _is_visible(child):
             yield _MARKS.get(child.tag, "")
             yield from _parts(child.children)
             yield _MARKS.get(child.tag, "")
@@ -187,7 +187,7 @@ def _blocks_of(element: _Element) -> list[str]:
         return ["\n".join(_items(element))]
     # A row has no place for lines of code.
     if tag in ("table", "tr") and not any(_elements(element, {"pre"}, set())):
-        return [*_blocks(_beside_cells(element)), "\n".join(_rows(element))]
+        return [*_blocks(_between_cells(element)), "\n".join(_rows(element))]
     if tag == "hr":
         return ["---"]
     if tag == "pre":
@@ -214,13 +214,13 @@ def _items(element: _Element) -> Iterator[str]:
             yield bullet + _prefixed(text, "  ").removeprefix("  " if bullet else "")
 
 
-def _beside_cells(element: _Element) -> Iterator[_Element | str]:
+def _between_cells(element: _Element) -> Iterator[_Element | str]:
     """Yield what a table has in none of its cells, such as its caption; a browser shows it above."""
     for child in element.children:
         if isinstance(child, str) or child.tag == "table":
             yield child
-        elif child.tag not in _CELLS and _is_shown(child):
-            yield from _beside_cells(child)
+        elif child.tag not in _CELLS and _is_visible(child):
+            yield from _between_cells(child)
 
 
 def _code(element: _Element) -> Iterator[str]:
@@ -228,7 +228,7 @@ def _code(element: _Element) -> Iterator[str]:
     for child in element.children:
         if isinstance(child, str):
             yield child
-        elif _is_shown(child):
+        elif _is_visible(child):
             yield from _code(child)
             yield "\n" * (child.tag in _BLOCKS | {"br", "li"})
 
@@ -285,7 +285,7 @@ def _typed(attributes: dict[str, str | None]) -> str:
     return attributes.get("value") or attributes.get("placeholder") or ""
 
 
-def _is_shown(element: _Element) -> bool:
+def _is_visible(element: _Element) -> bool:
     """Return whether an element is shown: of a list of choices, the chosen ones are."""
     return element.tag not in _SILENT and (element.tag != "option" or "selected" in element.attributes)
 
@@ -307,7 +307,7 @@ def _texts(element: _Element) -> Iterator[str]:
             yield child
         elif child.tag in RAISED:
             yield _raised(child)
-        elif _is_shown(child):
+        elif _is_visible(child):
             ends = " " if child.tag in _BLOCKS | _CELLS | {"br", "li"} else _MARKS.get(child.tag, "")
             yield " - " if child.tag == "li" else ends
             yield from _texts(child)

@@ -274,11 +274,11 @@ def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
         return "", []
     # The last word may be incomplete: it has no blank behind.
     pattern = " AND ".join(f'"{each.strip()}"{"" if each[-1] == " " else "*"}' for each in phrases)
-    has_words = " AND ".join(f"instr(text, ?{number}) > 0" for number in range(2, len(phrases) + 2))
+    has_text = " AND ".join(f"instr(text, ?{number}) > 0" for number in range(2, len(phrases) + 2))
     newest = f"""
         SELECT rowid AS id FROM messages_index WHERE messages_index MATCH ?1
         UNION ALL SELECT id FROM messages_searched
-            WHERE id < (SELECT indexed_from FROM search_state) AND {has_words}
+            WHERE id < (SELECT indexed_from FROM search_state) AND {has_text}
         ORDER BY id DESC LIMIT {limit_count}
     """
     result = f"({newest}) found CROSS JOIN messages m ON m.id = found.id WHERE m.{NOT_DELETED}"

@@ -27,7 +27,7 @@ _RUNS = (
 _WORD = re.compile("|".join(f"[{run}]+" for run in _RUNS) + r"|[#$%&+<=>@]|[^\x00-\x7f\s]")
 _IN_RUN = re.compile(f"[{''.join(_RUNS)}]")
 # Marks that belong to a letter: of Indic and South-East Asian scripts, and the voicing marks of kana.
-_KEPT_MARKS = re.compile("[\u0900-\u1aaf\u1b00-\u1dbf\u3099\u309a\ua800-\uabff\U00010a00-\U00011fff]")
+_WORD_MARKS = re.compile("[\u0900-\u1aaf\u1b00-\u1dbf\u3099\u309a\ua800-\uabff\U00010a00-\U00011fff]")
 # Putting marks in order takes as long as the square of their number, so what has more of them is folded in parts.
 _LONGEST_LETTER = 32
 _KASHIDA = "\u0640"
@@ -155,7 +155,7 @@ _PLAIN_SIGNS = _PlainSigns()
 
 def _is_ignored(sign: str) -> bool:
     kind = unicodedata.category(sign)
-    is_mark = kind[0] == "M" and not _KEPT_MARKS.match(sign)
+    is_mark = kind[0] == "M" and not _WORD_MARKS.match(sign)
     return is_mark or sign == _KASHIDA or (kind == "Cf" and sign != _ZERO_WIDTH_SPACE)
 
 

@@ -226,7 +226,7 @@ class FullChat:
     which comes before it. Only the order of `Message.activated` matters.
 
     Attributes:
-        about: The conversation without an id; its title may be empty.
+        conversation: The conversation without an id; its title may be empty.
         traces: Traces of replies (`reply_trace`), by the message's index.
         texts: Texts of the messages' files, by digest; that of an image may be empty, and come later (`add_image`).
         folder: Name of the folder, after that of the folder around it; empty outside of folders.
@@ -235,7 +235,7 @@ class FullChat:
         without: Number of parts of each kind that cannot be taken: `{"image": 2}`.
     """
 
-    about: Conversation
+    conversation: Conversation
     messages: tuple[Message, ...]
     traces: Mapping[int, bytes] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -329,11 +329,11 @@ def _folder_names(connection: sqlite3.Connection, folder_id: int | None) -> tupl
 
 def read_project(connection: sqlite3.Connection, folder: Folder) -> FullChat:
     """Return what the chats of a folder share, but for what belongs to this computer."""
-    about = replace(NEW_CHAT, title=folder.name, system_prompt=folder.project.instructions)
+    conversation = replace(NEW_CHAT, title=folder.name, system_prompt=folder.project.instructions)
     message = Message(0, 0, None, Role.USER, "", files=folder.files)
     texts = _StoredTexts(rows_of(connection))
     messages = (message,) if folder.files else ()
-    return FullChat(about, messages, texts=texts, folder=_folder_names(connection, folder.id), is_project=True)
+    return FullChat(conversation, messages, texts=texts, folder=_folder_names(connection, folder.id), is_project=True)
 
 
 def insert_in_steps(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, None, int]:
@@ -351,7 +351,7 @@ def insert_in_steps(connection: sqlite3.Connection, chat: FullChat) -> Generator
     Returns:
         The chat's id.
     """
-    conversation = chat.about
+    conversation = chat.conversation
     archived_at = conversation.updated_at if conversation.archived else None
     location = (conversation.folder_id, conversation.pinned_at, archived_at)
     values = (text_column(conversation.title), conversation.created_at, conversation.updated_at,

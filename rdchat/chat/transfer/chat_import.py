@@ -189,12 +189,12 @@ def chat_frame(chat: FullChat, fallback_date: float) -> Frame:
         chat: The chat.
         fallback_date: Its date, if it has none.
     """
-    conversation = chat.about
+    conversation = chat.conversation
     dates = [each.created_at for each in chat.messages if each.created_at]
     created = conversation.created_at or min(dates, default=fallback_date)
     updated = conversation.updated_at or max(dates, default=created)
     conversation = replace(conversation, title=title_of(chat), created_at=created, updated_at=updated)
-    return {"chat": rdchat_json.plain_chat(replace(chat, about=conversation))}
+    return {"chat": rdchat_json.plain_chat(replace(chat, conversation=conversation))}
 
 
 class ImportWriter:
@@ -260,11 +260,11 @@ class ImportWriter:
     # On the writer's thread
 
     def _adding(self, chat: FullChat) -> Generator[None]:
-        conversation = chat.about
+        conversation = chat.conversation
         pinned_at = (
             conversation.updated_at if conversation.pinned_at is not None and not conversation.archived else None
         )
-        chat = replace(chat, about=replace(conversation, pinned_at=pinned_at))
+        chat = replace(chat, conversation=replace(conversation, pinned_at=pinned_at))
         first = len(self._chats)
         for chat_id in insert_in_steps(self._database.connection, chat):
             self._chats[first:] = [chat_id]
@@ -295,7 +295,7 @@ def _share(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: 
     """Make a folder the project that a file has for it, with the files of a hidden chat, unless it is another one."""
     folder_id = _inner_folder(connection, chat.folder)
     folder = next(each for each in folders_listed(rows_of(connection)) if each.id == folder_id)
-    instructions = chat.about.system_prompt or ""
+    instructions = chat.conversation.system_prompt or ""
     if not folder.is_project:
         store_project(connection, folder.id, Project(instructions))
         connection.execute(_TAKE_FILES, (folder.id, hidden))
@@ -368,4 +368,6 @@ def _hash_of(contents: list[tuple[str, str, str]]) -> bytes:
 def title_of(chat: FullChat) -> str:
     """Return a chat's title in the store: its own, or one made from its first prompt."""
     first = next((message.text for message in chat.messages if message.role is Role.USER), "")
-    return text_column(tidy_title(chat.about.title)) or (text_column(title_from_prompt(first)) if first else NEW_CHAT)
+    return text_column(tidy_title(chat.conversation.title)) or (
+        text_column(title_from_prompt(first)) if first else NEW_CHAT
+    )

@@ -107,10 +107,10 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
     if author == "tool" or is_call:
         # The app shows images and reports of tools, and no other text.
         report = _research_report(chat, metadata) if author == "tool" else ""
-        is_shown = report or chat.files
-        if text.strip() or not (is_shown or has_counted_parts):
+        has_output = report or chat.files
+        if text.strip() or not (has_output or has_counted_parts):
             chat.without["tool result" if author == "tool" else "tool call"] += 1
-        return (Role.ASSISTANT, _without_marks(chat, report)) if is_shown else _left_out(chat, message, "")
+        return (Role.ASSISTANT, _without_marks(chat, report)) if has_output else _left_out(chat, message, "")
     if kind not in ("", "text", "multimodal_text") and not has_counted_parts and not text.strip():
         return _left_out(chat, message, "other message")
     return _ROLES[author], text if author == "user" else _without_marks(chat, text)

@@ -77,7 +77,7 @@ def as_markdown(
         details: Whether to add dates, settings, statistics and the texts of files.
         shared: The files of its project.
     """
-    parts = [f"# {' '.join(chat.about.title.split()) or 'Chat'}"]
+    parts = [f"# {' '.join(chat.conversation.title.split()) or 'Chat'}"]
     if details:
         parts.append("\n".join(_settings(chat, values.sampling)))
         if prompt := values.system_prompt.strip():
@@ -113,10 +113,10 @@ def _display_path(messages: Sequence[Message]) -> list[Message]:
 
 
 def _settings(chat: FullChat, sampling: SamplingParams) -> Iterator[str]:
-    if chat.about.created_at is not None:
-        yield f"- Begun: {_date(chat.about.created_at)}"
-    if chat.about.updated_at is not None:
-        yield f"- Last changed: {_date(chat.about.updated_at)}"
+    if chat.conversation.created_at is not None:
+        yield f"- Begun: {_date(chat.conversation.created_at)}"
+    if chat.conversation.updated_at is not None:
+        yield f"- Last changed: {_date(chat.conversation.updated_at)}"
     models = dict.fromkeys(message.model for message in chat.messages if message.model)
     if models:
         yield f"- {'Models' if len(models) > 1 else 'Model'}: {', '.join(models)}"
@@ -283,9 +283,9 @@ def export_chats(
         else:
 
             def text_of(chat: FullChat, images: Path) -> str:
-                shared = order.project_files(chat.about)
+                shared = order.project_files(chat.conversation)
                 drawn = _draw_images(chat, images, job)
-                values = order.effective_values(chat.about)
+                values = order.effective_values(chat.conversation)
                 return text_column(as_markdown(chat, values, drawn, details=details, shared=shared))
 
             if kind == "folder":
@@ -312,7 +312,7 @@ def _with_projects(
     """Yield chats, each project before its first chat; with everything, also those without a chat."""
     left = {folder.id: folder for folder in order.folders if folder.is_project}
     for chat in chats:
-        folder = order.project_folder(chat.about)
+        folder = order.project_folder(chat.conversation)
         if folder is not None and left.pop(folder.id, False):
             yield read_project(connection, folder)
         yield chat
@@ -360,7 +360,7 @@ def _write_folder(folder: Path, chats: Iterator[FullChat], text_of: TextOf) -> N
         partial.mkdir()
         names = dict[str, int]()
         for chat in chats:
-            target = partial / _free_name(chat.about.title, names)
+            target = partial / _free_name(chat.conversation.title, names)
             with target.open("x", encoding="utf-8") as file:
                 file.write(text_of(chat, target.with_name(f"{target.stem} images")))
         partial.rename(folder)

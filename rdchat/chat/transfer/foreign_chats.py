@@ -57,7 +57,7 @@ _SAMPLING = {each.name: each.name for each in fields(SamplingParams)} | {
 }  # fmt: skip
 # Ends of the names of fields without words.
 _NOT_WORDS = ("type", "id", "_at", "timestamp")
-_MOST_KINDS = 100
+_MAX_KINDS = 100
 
 TOO_LARGE = "too large image"
 # Of a chat, which is one message between processes.
@@ -151,7 +151,7 @@ def texts_in(value: Any) -> Iterator[tuple[str, str]]:
             yield field, each
 
 
-def has_words(text: str) -> bool:
+def is_prose(text: str) -> bool:
     """Return whether a text of an unknown field is more than one word of ASCII, as ids, kinds and addresses are."""
     return len(text.split(maxsplit=1)) > 1 or not text.isascii()
 
@@ -233,8 +233,8 @@ class ForeignChat:
     def count_rest(self, data: Any) -> None:
         """Count the texts that no reader took, each by its field, such as `“notes” text`."""
         for key, text in texts_in(data):
-            if has_words(text):
-                is_few = len(self.without) < _MOST_KINDS
+            if is_prose(text):
+                is_few = len(self.without) < _MAX_KINDS
                 self.without[f"“{(name(key) or '')[:40]}” text" if is_few else "other text"] += 1
 
     def add_system(self, text: str, *, is_first: bool) -> None:

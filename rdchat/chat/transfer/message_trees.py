@@ -117,7 +117,7 @@ class MessageTree:
         for key, each in named:
             is_own = isinstance(key, str) and key and key not in self._nodes
             self._nodes[key if is_own else len(self._nodes)] = self._read(each)
-        self._place_all()
+        self._add_all()
         current_index = self._indices.get(current) if isinstance(current, str) else None
         messages = self.chat.messages
         for index, message in enumerate(messages):
@@ -146,7 +146,7 @@ class MessageTree:
             node.text = f"[{lost}]"
         return node
 
-    def _place_all(self) -> None:
+    def _add_all(self) -> None:
         """Add the messages in the order of the file, each after those above it."""
         nodes = self._nodes
         self._siblings.update(node.parent for node in nodes.values())
@@ -158,7 +158,7 @@ class MessageTree:
                 continue
             above = self._indices[step] if step in nodes else self._above(nodes[path[-1]], is_list)
             for each in reversed(path):
-                above = self._place(nodes[each], above)
+                above = self._add(nodes[each], above)
                 self._indices[each] = above
 
     def _path_from(self, key: Key) -> tuple[list[Key], Key | None]:
@@ -189,7 +189,7 @@ class MessageTree:
             return last
         return self._missing.setdefault(node.parent, last)
 
-    def _place(self, node: _Node, above: int | None) -> int | None:
+    def _add(self, node: _Node, above: int | None) -> int | None:
         """Add a message below another one; return its index, or `above` if it has nothing to show."""
         chat = self.chat
         if node.role is Role.SYSTEM:

@@ -182,8 +182,8 @@ def read(data: Any) -> FullChat:
     chat.count_rest({field: value for field, value in fields.items() if field not in _OF_CHAT})
     if chat.damage and not chat.messages:
         raise chat.damage
-    has_words = len(chat.messages) > 1 or any(each.text.strip() for each in chat.messages)
-    is_project = fields.get("project") is True and bool(names) and not has_words
+    has_text = len(chat.messages) > 1 or any(each.text.strip() for each in chat.messages)
+    is_project = fields.get("project") is True and bool(names) and not has_text
     folder = tuple(names[:_NESTED])
     return FullChat(conversation, chat.take_messages(), traces, chat.texts, folder, is_project, chat.without)
 
@@ -278,7 +278,7 @@ def _image(text: str, name: str, note: str = "") -> Image:
 
 def plain_chat(chat: FullChat) -> Json:
     """Return a chat in the form that `read` accepts."""
-    conversation = chat.about
+    conversation = chat.conversation
     own = conversation.own.portable
     optional: Json = {
         "thinking": conversation.thinking_choice,

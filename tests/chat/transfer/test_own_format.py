@@ -99,12 +99,17 @@ def without_numbers(chat: FullChat) -> FullChat:
 
 def without_dates(chat: FullChat) -> FullChat:
     """Return a chat without the moment in which it was pinned: an import pins it anew."""
-    return replace(chat, about=replace(chat.about, pinned_at=0.0 if chat.about.pinned_at is not None else None))
+    return replace(
+        chat,
+        conversation=replace(chat.conversation, pinned_at=0.0 if chat.conversation.pinned_at is not None else None),
+    )
 
 
 def without_computer(chat: FullChat) -> FullChat:
     """Return a chat without its preset and its draft settings, which are this computer's."""
-    return replace(chat, about=replace(chat.about, own=replace(chat.about.own, preset=None, draft=None)))
+    return replace(
+        chat, conversation=replace(chat.conversation, own=replace(chat.conversation.own, preset=None, draft=None))
+    )
 
 
 def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path):
@@ -115,10 +120,10 @@ def test_a_chat_comes_back_whole(store: ConversationStore, full_chat: int, impor
     assert report.is_complete
     assert not report.without
     after = without_numbers(stored(store.path, report.chats[0]))
-    assert before.about.own.preset == "some"
+    assert before.conversation.own.preset == "some"
     assert without_dates(after) == without_computer(without_dates(without_numbers(before)))
     assert [each.activated for each in after.messages] == [each.activated for each in without_numbers(before).messages]
-    assert before.about.pinned_at is not None
+    assert before.conversation.pinned_at is not None
     assert before.folder == ("Work", "Mail")
     assert len(store.organiser.folders()) == 2, "those of these names are taken"
     shown = [each.text for each in store.messages(report.chats[0])]

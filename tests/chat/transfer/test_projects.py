@@ -187,15 +187,15 @@ def test_what_is_no_project_stays_a_chat(store: ConversationStore, import_json: 
 @settings(max_examples=50, deadline=None)
 def test_a_project_is_read_as_it_was_written(names: list[str], instructions: str, texts: list[str]) -> None:
     files = [text_file(f"{index}.txt", text) for index, text in enumerate(texts)]
-    about = NEW_CHAT.__class__(0, names[-1], None, None, system_prompt=instructions)
+    conversation = NEW_CHAT.__class__(0, names[-1], None, None, system_prompt=instructions)
     messages = (Message(0, 0, None, Role.USER, "", files=tuple(file for file, _ in files)),)
     chat = FullChat(
-        about, messages, texts={file.digest: text for file, text in files}, folder=tuple(names), is_project=True
+        conversation, messages, texts={file.digest: text for file, text in files}, folder=tuple(names), is_project=True
     )
     again = read(json.loads(json.dumps(plain_chat(chat))))
     assert again.is_project
     assert again.folder == chat.folder
-    assert again.about.system_prompt == instructions
+    assert again.conversation.system_prompt == instructions
     assert again.messages[0].files == messages[0].files
     assert again.texts == chat.texts
 

@@ -151,7 +151,7 @@ def test_open_webui_unfolds_older_thoughts(folded: str, text: str, parts: dict[s
 
 def test_open_webui_keeps_the_prompt_and_settings_of_a_chat():
     params = {"system": "You are a guide.", "temperature": 0.2, "num_predict": 7, "stop": ["End"]}
-    about = webui(QUESTION, params=params).about
+    about = webui(QUESTION, params=params).conversation
     assert about.system_prompt == "You are a guide."
     assert about.sampling is not None
     assert (about.sampling.temperature, about.sampling.max_tokens, about.sampling.stop) == (0.2, 7, ("End",))
@@ -251,7 +251,7 @@ def test_a_chat_of_librechat_keeps_its_branches_in_either_form(field: str | None
     first, failed = (next(each for each in chat.messages if each.text == text) for text in ("Once", ""))
     assert (first.model, first.finish_reason) == ("gpt-4o", FinishReason.CANCELLED)
     assert (failed.status, failed.error, failed.model) == (MessageStatus.FAILED, "No key", "GPT-4")
-    assert chat.about.system_prompt == "Be brief."
+    assert chat.conversation.system_prompt == "Be brief."
     assert counted(chat) == {}
 
 
