@@ -15,7 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
-from tests.chat.statistics_samples import STATISTICS
+from tests.chat.traces import STATISTICS
 from tests.grids import share
 from tests.stores import finish_message, written_by_hand
 

@@ -12,28 +12,20 @@ from rdchat.chat.storage.message_tree import TRASH_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
-from tests.chat.conftest import OpenStore, StartProcess
+from tests.chat.conftest import OpenStore
+from tests.clocks import ManualClock
 from tests.stores import connect_by_hand
 
 DAY_S = 86_400.0
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        self.now += 1
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def timed(database: Path, clock: Clock) -> Iterator[ConversationStore]:
+def timed(database: Path, clock: ManualClock) -> Iterator[ConversationStore]:
     """A store whose clock the test moves."""
     store = ConversationStore(database, clock)
     yield store
@@ -113,7 +105,7 @@ def test_names_are_tidied_and_expanding_is_remembered(store: ConversationStore) 
     assert organiser.create_folder("").name == "New folder"
 
 
-def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Clock) -> None:
+def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: ManualClock) -> None:
     first, second = (timed.create_conversation(title) for title in ("first", "second"))
     timed.add_message(first.id, None, Role.USER, "sky")
     folder = timed.organiser.create_folder("gone")
@@ -137,7 +129,9 @@ def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Cl
 
 
 @pytest.mark.parametrize("jump_years", [-25, 25])
-def test_a_clock_that_jumps_by_years_empties_no_bin(jump_years: int, timed: ConversationStore, clock: Clock) -> None:
+def test_a_clock_that_jumps_by_years_empties_no_bin(
+    jump_years: int, timed: ConversationStore, clock: ManualClock
+) -> None:
     """At the deletion or since; a Trash that was filled today was emptied at the next start."""
     clock.now = 1_800_000_000.0
     chat = timed.create_conversation("kept")
@@ -155,7 +149,7 @@ def test_a_clock_that_jumps_by_years_empties_no_bin(jump_years: int, timed: Conv
     assert timed.organiser.deleted_folders() == []
 
 
-def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationStore, clock: Clock) -> None:
+def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationStore, clock: ManualClock) -> None:
     chat = timed.create_conversation("kept")
     clock.now += 10_000 * DAY_S
     timed.delete_conversation(chat.id)
@@ -166,7 +160,7 @@ def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationS
         assert bool(timed.organiser.deleted_chats()) is kept
 
 
-def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(database: Path, clock: Clock) -> None:
+def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(database: Path, clock: ManualClock) -> None:
     store = ConversationStore(database, clock)
     chat = store.create_conversation("long")
     parent = None
@@ -278,46 +272,3 @@ def test_folders_of_a_file_made_by_hand_are_shown_as_far_as_they_can_be(database
     store.rename_conversation(chat.id, "found")
     store.organiser.move(chat.id, 4)
     assert store.conversation(chat.id).folder_id == 4
-
-
-ORDER = """
-import itertools, sys
-from pathlib import Path
-from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
-
-store = ConversationStore(Path(sys.argv[1]))
-organiser = store.organiser
-for number in itertools.count():
-    folder = organiser.create_folder(f"folder {number}")
-    chat = store.create_conversation(f"chat {number}")
-    store.add_message(chat.id, None, Role.USER, "word")
-    organiser.move(chat.id, folder.id)
-    organiser.set_pinned(chat.id, pinned=True)
-    organiser.copy(chat.id, f"copy {number}").result()
-    store.delete_conversation(chat.id)
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_what_was_put_in_order_survives_a_kill(
-    database: Path, open_store: OpenStore, start_process: StartProcess
-) -> None:
-    app = start_process(ORDER, database)
-    assert app.stdout is not None
-    last = 0
-    while last < 12:
-        last = int(app.stdout.readline())
-    app.kill()
-    app.wait()
-    store = open_store()
-    assert store.notice is None
-    folders = {folder.name: folder.id for folder in store.organiser.folders()}
-    deleted = {chat.title: chat for chat in store.organiser.deleted_chats()}
-    listed = {chat.title: chat for chat in store.conversations()}
-    for number in range(last + 1):
-        chat = deleted[f"chat {number}"]
-        assert chat.folder_id == folders[f"folder {number}"]
-        assert chat.pinned_at is not None
-        assert len(store.messages(listed[f"copy {number}"].id)) == 1

@@ -71,9 +71,8 @@ def test_every_setting_survives(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b'{"text_size": 1', b"[]", b"null", b"12", b"\xff\xfe\x00", b"[" * 200_000, b"\0" * 100,
-     b'{"seed": ' + b"9" * 5000 + b"}"],
-    ids=["empty", "open", "cut", "list", "null", "number", "not utf-8", "deep", "zeros", "endless number"],
+    [b"", b'{"text_size": 1', b"[]", b"null", b"\xff\xfe\x00", b"[" * 200_000, b'{"seed": ' + b"9" * 5000 + b"}"],
+    ids=["empty", "cut", "list", "null", "not utf-8", "deep", "endless number"],
 )  # fmt: skip
 def test_a_damaged_file_is_set_aside_and_said_so(path: Path, content: bytes) -> None:
     write(path, content)

@@ -10,7 +10,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import FinishReason, Role, SamplingParams, Statistics
 from tests.chat.conftest import OpenStore
-from tests.chat.statistics_samples import STATISTICS
+from tests.chat.traces import STATISTICS
 from tests.stores import finish_message, written_by_hand
 
 

@@ -1,6 +1,5 @@
 """Calls of tools and their results, as messages of the store."""
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from rdchat.chat.transfer.exporting import as_markdown
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, ToolCall
-from tests.stores import connect_by_hand, copied_stores, written_by_hand
+from tests.stores import connect_by_hand, written_by_hand
 
 CALLS = (
     ToolCall("files__write", '{"path": "straße.txt", "text": "first\\nsecond 北京"}', "a"),
@@ -29,12 +28,6 @@ CALLS = (
 )
 REFUSED = ToolCall("rm", "{}", "c", "The tool rm is not available.")
 PNG = b"\x89PNG\r\n\x1a\nand so on"
-
-
-@pytest.fixture(autouse=True)
-def quick_stores() -> Iterator[None]:
-    with copied_stores():
-        yield
 
 
 @pytest.fixture

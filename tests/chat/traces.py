@@ -1,10 +1,16 @@
-"""Made-up events and traces of drafted replies."""
+"""Made-up figures, events and traces of drafted replies."""
 
 import zlib
 from collections.abc import Sequence
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.inference.api import RoundStatistics, RoundTree, TokenEvent
+from rdchat.inference.api import LedgerEntry, RoundStatistics, RoundTree, Statistics, TokenEvent
+
+STATISTICS = Statistics(
+    prompt_tokens=9, generated_tokens=41, prefill_ms=20.0, ttft_ms=30.0, decode_ms=1000.0, rounds=10, drafted=20,
+    accepted=15, target_calls=20, drafted_lengths=(0, 0, 10), accepted_lengths=(2, 1, 7),
+    ledger=(LedgerEntry("prefill", "", 1, 20.0),),
+)  # fmt: skip
 
 
 def token_id(text: str) -> int:

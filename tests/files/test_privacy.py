@@ -142,15 +142,10 @@ def test_what_is_written_is_private_but_for_what_is_the_persons(tmp_path: Path) 
     assert found == {"before": "644", "ours": "600", "theirs": "644", "ours too": "600"}
 
 
-def test_a_private_folder_is_made_once(tmp_path: Path) -> None:
-    folder = private_folder(tmp_path / "above" / "folder")
-    assert is_private(folder)
-    assert private_folder(folder) == folder
-
-
-def test_a_folder_that_others_could_only_read_is_closed(tmp_path: Path) -> None:
+def test_a_private_folder_is_made_once_and_closed_where_others_could_only_read(tmp_path: Path) -> None:
     (tmp_path / "copied").mkdir()
-    assert is_private(private_folder(tmp_path / "copied"))
+    for name in ("above/folder", "above/folder", "copied"):
+        assert is_private(private_folder(tmp_path / name))
 
 
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:

@@ -93,14 +93,6 @@ def test_a_job_that_is_replaced_holds_nothing_up_and_tells_nothing(thread):
     assert told == ["new"]
 
 
-def test_a_job_that_was_forgotten_holds_nothing_up(thread):
-    let_go = threading.Event()
-    thread.do(lambda _job: let_go.wait(60))
-    thread.abandon_job()
-    assert thread.do(lambda _job: "next").result() == "next"
-    let_go.set()
-
-
 def test_a_job_that_is_cancelled_before_its_turn_does_not_run(thread):
     let_go = threading.Event()
     ran = []

@@ -50,11 +50,13 @@ def titles(database: Path) -> list[str]:
         return sorted(chat.title for chat in store.conversations())
 
 
-@pytest.mark.parametrize("endings", [[""], ["", "-wal"], ["", "-wal", "-shm"], ["", "-wal", "-shm", ".lock"]])
+@pytest.mark.parametrize("endings", [[""], ["", "-wal"], ["", "-wal", "-shm"], ["", "-wal", "-shm", ".lock"], None])
 def test_a_deleted_database_is_written_again_with_all_that_was_in_it(
-    store: ConversationStore, database: Path, told: list[Notice], endings: list[str]
+    store: ConversationStore, database: Path, told: list[Notice], endings: list[str] | None
 ) -> None:
-    for ending in endings:
+    if endings is None:
+        shutil.rmtree(database.parent)
+    for ending in endings or []:
         database.with_name(database.name + ending).unlink()
     chat = store.create_conversation("after")
     assert [notice.title for notice in told] == [BACK]
@@ -66,14 +68,6 @@ def test_a_deleted_database_is_written_again_with_all_that_was_in_it(
     store.close()
     assert titles(database) == ["after", "in the file", "in the log"]
     assert {path.name for path in database.parent.iterdir()} == {database.name, f"{database.name}.lock"}
-
-
-def test_a_deleted_folder_is_made_again(store: ConversationStore, database: Path, told: list[Notice]) -> None:
-    shutil.rmtree(database.parent)
-    store.create_conversation("after")
-    assert len(told) == 1
-    store.close()
-    assert titles(database) == ["after", "in the file", "in the log"]
 
 
 def test_a_database_deleted_before_the_app_quits_is_there_again(store: ConversationStore, database: Path) -> None:

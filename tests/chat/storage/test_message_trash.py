@@ -10,9 +10,8 @@ from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, SamplingParams
-from tests.chat.conftest import OpenStore, StartProcess
+from tests.chat.conftest import OpenStore
 from tests.clocks import ManualClock
-from tests.grids import share
 
 PERSON = Role.USER
 MODEL = Role.ASSISTANT
@@ -51,9 +50,11 @@ def test_a_message_goes_with_all_below_it_and_what_was_shown_last_beside_it_is_s
     assert [each.text for each in tree.store.select_sibling(shown.id, -1)][-1] == "Boil it."
 
 
-def test_undoing_shows_what_was_shown(tree: Tree) -> None:
+def test_a_message_is_deleted_once_and_undoing_shows_what_was_shown(tree: Tree) -> None:
     before = tree.texts
     deleted = tree.store.message_trash.delete(tree.replies[1].id)
+    with pytest.raises(StorageError):
+        tree.store.message_trash.delete(tree.replies[1].id)
     tree.store.message_trash.restore(deleted)
     assert tree.texts == before
     with pytest.raises(StorageError):
@@ -88,12 +89,6 @@ def test_without_an_alternative_no_other_branch_is_shown_though_it_was_shown_lat
     store.select_sibling(other.id, -1)
     store.message_trash.delete(reply.id)
     assert [message.text for message in store.messages(first.id)] == ["First"]
-
-
-def test_a_message_is_deleted_once(tree: Tree) -> None:
-    tree.store.message_trash.delete(tree.end.id)
-    with pytest.raises(StorageError):
-        tree.store.message_trash.delete(tree.end.id)
 
 
 def test_the_last_deleted_one_is_brought_back_also_later(tree: Tree, open_store: OpenStore) -> None:
@@ -165,8 +160,8 @@ def test_a_branch_has_the_path_and_the_cuts_that_leave_something_to_be_told(tree
     assert [message.text for message in path] == ["How do I cook soup?", "Boil onions.", "How long?"]
     assert [message.context_cut for message in path] == [ContextCut("soup", "tiny"), None, None]
     assert [message.siblings for message in path] == [1, 1, 1]
-    about = store.conversation(branch)
-    assert (about.folder_id, about.system_prompt, about.sampling) == (folder.id, "Be brief.", SamplingParams(0.1))
+    chat = store.conversation(branch)
+    assert (chat.folder_id, chat.system_prompt, chat.sampling) == (folder.id, "Be brief.", SamplingParams(0.1))
     assert tree.texts[-1] == "An hour of simmering."
 
 
@@ -187,44 +182,6 @@ def test_what_a_reply_was_made_with_is_kept(store: ConversationStore) -> None:
     assert (store.message(reply.id).made_with, store.message(reply.id).edited) == (made_with, True)
     assert store.reopen_message(reply.id).made_with == made_with
     assert store.reopen_message(reply.id, MadeWith()).made_with == MadeWith()
-
-
-DELETE = """
-import sys
-from pathlib import Path
-from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.messages import Role
-
-store = ConversationStore(Path(sys.argv[1]))
-chat = store.create_conversation("killed")
-first = parent = store.add_message(chat.id, None, Role.USER, "0")
-for number in range(1, 300):
-    parent = store.add_message(chat.id, parent.id, list(Role)[1 + number % 2], str(number))
-print("ready", flush=True)
-while True:
-    deleted = store.message_trash.delete(first.id)
-    print("deleted", flush=True)
-    store.message_trash.restore(deleted)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("steps", share([1, 4], 2))
-def test_a_kill_leaves_all_or_nothing_deleted(
-    steps: int, database: Path, start_process: StartProcess, open_store: OpenStore
-) -> None:
-    app = start_process(DELETE, database)
-    assert app.stdout is not None
-    for _ in range(steps):
-        app.stdout.readline()
-    app.kill()
-    app.wait()
-    store = open_store()
-    assert store.notice is None
-    (chat,) = store.conversations()
-    if not store.messages(chat.id):
-        store.message_trash.restore_last(chat.id)
-    assert [message.text for message in store.messages(chat.id)] == [str(number) for number in range(300)]
 
 
 def test_all_of_a_long_path_is_deleted(tree: Tree) -> None:

@@ -57,17 +57,6 @@ def make_chat(database: Path) -> MakeChat:
         ({1: None, 2: 99, 3: 2}, ["m2", "m3"]),
         ({9: None, 4: 9, 7: 4}, ["m4", "m7"]),
     ],
-    ids=[
-        "itself",
-        "two",
-        "three",
-        "three from the oldest",
-        "below two",
-        "beside",
-        "no parent",
-        "below no parent",
-        "older",
-    ],
 )
 def test_a_tree_that_is_none_is_shown_as_far_as_it_goes_and_told_of_once(
     open_store: OpenStore, make_chat: MakeChat, parents: dict[int, int | None], shown: list[str]

@@ -211,7 +211,6 @@ def execute(sql: str) -> Callable[[Path], object]:
         (lambda path: path.write_bytes(path.read_bytes()[:5000]), "is damaged"),
         (lambda path: path.write_bytes(path.read_bytes().replace(b"CREATE INDEX", b"CREAT\xc5 INDEX")), "is damaged"),
         (lambda path: path.write_bytes(b""), "not a backup"),
-        (lambda path: path.write_bytes(b"text" * 4000), "is damaged"),
     ],
 )
 def test_a_backup_is_checked_before_anything_is_touched(
@@ -231,7 +230,6 @@ def test_a_backup_is_checked_before_anything_is_touched(
     [
         (lambda content: content[: len(content) // 2], "damaged"),
         (lambda content: content[:2000] + b"\0\1\2\3" + content[2004:], "damaged"),
-        (lambda content: b"", "damaged|not a backup"),
         (lambda content: b"PK\5\6" + bytes(18), "not a backup"),
     ],
 )

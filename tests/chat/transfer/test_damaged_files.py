@@ -13,7 +13,7 @@ import pytest
 
 from rdchat.chat.storage.stored_chats import FullChat
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import chatgpt, source_files, transfer_process
+from rdchat.chat.transfer import chatgpt, transfer_process
 from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, SkippedChat, TaskProgress
 from rdchat.chat.transfer.foreign_chats import ForeignChat
 from rdchat.chat.transfer.transfer_process import read_files
@@ -144,16 +144,6 @@ def test_a_thread_of_jan_without_a_whole_line_is_refused(import_files: ImportFil
     (write_jan(tmp_path / "t1") / "messages.jsonl").write_bytes(b"\x80\x81\n{")
     (not_taken,) = import_files(tmp_path / "t1").not_taken
     assert not_taken.reason == "All lines of messages.jsonl are damaged."
-
-
-def test_an_archive_that_unpacks_to_more_than_is_read_is_refused(
-    import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(source_files, "MAX_BYTES", 1 << 20)
-    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("conversations.json", b" " * (4 << 20))
-    (report,) = import_files(tmp_path / "bomb.zip").files
-    assert "larger than" in report.problem
 
 
 def test_what_is_no_file_is_not_opened(import_files: ImportFiles, tmp_path: Path):

@@ -21,25 +21,17 @@ from rdchat.inference.api import (
     AnswerShape,
     DraftSettings,
     FinishReason,
-    LedgerEntry,
     Mode,
     Role,
     SamplingParams,
     ShapeKind,
-    Statistics,
     ThinkingChoice,
 )
 from tests.chat.conftest import StartProcess
-from tests.chat.traces import drafted_trace
+from tests.chat.traces import STATISTICS, drafted_trace
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson
 from tests.stores import finish_message
-
-STATISTICS = Statistics(
-    prompt_tokens=9, generated_tokens=41, prefill_ms=20.0, ttft_ms=30.0, decode_ms=1000.0, rounds=10, drafted=20,
-    accepted=15, target_calls=20, drafted_lengths=(0, 0, 10), accepted_lengths=(2, 1, 7),
-    ledger=(LedgerEntry("prefill", "", 1, 20.0),),
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -141,42 +133,23 @@ def test_options_of_a_file_leave_out_what_a_chat_must_have_and_what_belongs_to_a
     assert OptionOrder(Settings()).effective_values(read).sampling == SamplingParams()
 
 
-def test_the_json_says_what_it_is_and_has_traces_others_can_read(
-    store: ConversationStore, full_chat: int, tmp_path: Path
+def test_later_fields_are_passed_over_and_figures_that_cannot_be_are_told(
+    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
 ):
     export(store, tmp_path / "chats.json")
     data = json.loads((tmp_path / "chats.json").read_text())
     assert (data["format"], data["version"]) == ("rdchat chats", 1)
-    trace = next(each["trace"] for each in data["chats"][0]["messages"] if "trace" in each)
-    assert trace[0]["version"] == 1
-
-
-def test_fields_of_later_versions_are_passed_over(
-    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
-):
-    export(store, tmp_path / "chats.json")
-    data = json.loads((tmp_path / "chats.json").read_text())
     data["folders"] = [{"name": "Work"}]
     data["chats"][0] |= {"pinned": True, "title": "Later"}
     data["chats"][0]["messages"][0]["attachments"] = [1]
-    (tmp_path / "chats.json").write_text(json.dumps(data))
-    assert import_files(tmp_path / "chats.json").is_complete
-    assert "Later" in {each.title for each in store.conversations()}
-
-
-def test_figures_that_cannot_be_are_left_out_and_told(
-    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
-):
-    export(store, tmp_path / "chats.json")
-    data = json.loads((tmp_path / "chats.json").read_text())
-    data["chats"][0]["title"] = "Odd"
-    for message in data["chats"][0]["messages"]:
-        if "trace" in message:
-            message |= {"trace": [{"version": 1, "begins_at": 0, "tokens": [["x"]]}], "statistics": {"rounds": -4}}
+    (traced,) = (each for each in data["chats"][0]["messages"] if "trace" in each)
+    assert traced["trace"][0]["version"] == 1, "others can read it"
+    traced |= {"trace": [{"version": 1, "begins_at": 0, "tokens": [["x"]]}], "statistics": {"rounds": -4}}
     (tmp_path / "chats.json").write_text(json.dumps(data))
     report = import_files(tmp_path / "chats.json")
     assert report.is_complete
     assert report.without[0].parts == "1 reply's statistics, 1 trace"
+    assert "Later" in {each.title for each in store.conversations()}
 
 
 def test_a_chat_whose_files_say_something_else_is_another_one(import_files: ImportFiles, write_json: WriteJson):
@@ -189,17 +162,6 @@ def test_a_chat_whose_files_say_something_else_is_another_one(import_files: Impo
     assert (len(report.chats), report.already_here) == (4, 0)
     again = import_files(chat("a", "A"), chat("c", "A", "B"), chat("d"))
     assert (len(again.chats), again.already_here) == (0, 3)
-
-
-def test_an_import_is_taken_back_as_a_chat_is_deleted(
-    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
-):
-    export(store, tmp_path / "chats.json")
-    store.rename_conversation(full_chat, "Mine")
-    report = import_files(tmp_path / "chats.json")
-    store.delete_conversations(report.chats, lambda _done: None).result()
-    assert [each.title for each in store.conversations()] == ["Mine"]
-    assert store.restore_conversation(report.chats[0]).title == "All: <there> is"
 
 
 def test_markdown_is_the_path_that_is_shown(store: ConversationStore, full_chat: int, tmp_path: Path):

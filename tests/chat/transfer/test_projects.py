@@ -15,12 +15,9 @@ from rdchat.chat.storage.stored_chats import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read
 from rdchat.inference.api import Role
-from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.full_samples import IMAGE
-from tests.chat.transfer.killed_imports import CHATS, KILLS, LONGEST_S, MESSAGES, kill_at
-from tests.processes import moments
 
 WHOLE = Project("Rhyme.", preset="p", model="/models/big", tools=("web",))
 
@@ -198,25 +195,3 @@ def test_a_project_is_read_as_it_was_written(names: list[str], instructions: str
     assert again.conversation.system_prompt == instructions
     assert again.messages[0].files == messages[0].files
     assert again.texts == chat.texts
-
-
-@pytest.mark.slow
-def test_a_killed_import_of_a_project_leaves_nothing_of_it(
-    database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
-) -> None:
-    open_store().close()
-    message = {"role": "user", "text": "Words " * 100}
-    chats = [{"title": f"Chat {number}", "messages": [message] * MESSAGES} for number in range(CHATS)]
-    files = [{"name": f"{number}", "kind": "text", "text": f"{number} " * 40_000} for number in range(9)]
-    entry = ENTRY | {"messages": [{"parent": None, "role": "user", "text": "", "files": files}]}
-    path = tmp_path / "chats.json"
-    path.write_text(json.dumps({"format": "rdchat chats", "version": 1, "chats": [entry, *chats]}))
-    for moment_s in moments(KILLS, LONGEST_S, 36):
-        is_whole = kill_at(moment_s, database, path, start_process) == CHATS
-        with closing(ConversationStore(database)) as store:
-            store.organiser.erase().result()
-            assert [len(folder.files) for folder in store.organiser.folders()] == [9] * is_whole
-            assert store.rows("SELECT count(*) FROM file_texts") == [(9 * is_whole,)]
-            for folder in store.organiser.folders():
-                store.organiser.delete_folder(folder.id)
-                store.organiser.erase_folder(folder.id)
