@@ -135,6 +135,7 @@ class ScriptedEngine:
     warning: str = ""
     may_differ: bool = False
     thinking: tuple[ThinkingChoice, ...] = ()
+    token_markers: frozenset[str] = frozenset()
     context_length: int = MODEL.context_length
     parameters: int = MODEL.parameters
     sampling: SamplingDefaults = MODEL.sampling
@@ -163,6 +164,7 @@ class ScriptedEngine:
             warning=self.warning,
             may_differ=self.may_differ,
             thinking=self.thinking,
+            token_markers=self.token_markers,
             context_length=self.context_length,
             parameters=self.parameters,
             sampling=self.sampling,

@@ -25,7 +25,7 @@ from rdchat.inference.api.requests import (
     SamplingDefaults,
     ThinkingChoice,
 )
-from rdchat.inference.api.thoughts import NOTHING_TOLD, Thoughts
+from rdchat.inference.api.thoughts import NOTHING_TOLD, Thoughts, openings
 
 UNKNOWN_LENGTH = 2**31 - 1
 """The context length of a model whose server does not say it."""
@@ -90,6 +90,11 @@ class ModelInfo:
     server: str = ""
     sees: bool = False
     blind: str = ""
+
+    @property
+    def may_think(self) -> bool:
+        """Whether it has a switch for thinking, or markers of thoughts."""
+        return bool(self.thinking) or any(each.marker in self.token_markers for each in openings())
 
     @property
     def longest_count(self) -> int:

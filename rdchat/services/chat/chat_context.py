@@ -352,7 +352,12 @@ class ChatContext(QObject):
             return
         self._by_itself = by_itself
         spare = info.context_length // _SPARE_SHARE if by_itself else 0
-        budget = Budget(info.context_length, self._reserve, spare, ThinkingChoice.OFF not in info.thinking)
+        # A remote server does not say whether a model thinks without a switch, nor do markers of plain text.
+        last = self._chat.path.last_reply
+        may_think = info.may_think or bool(info.server) or (last is not None and bool(last.parts.thought))
+        budget = Budget(
+            info.context_length, self._reserve, spare, may_think and ThinkingChoice.OFF not in info.thinking
+        )
         prompt = self._chat.prompt(question)
         replies = self._replies
         count = replies.counter(self._chat.conversation)
@@ -446,13 +451,14 @@ class ChatContext(QObject):
         It is a background request: any other request to the engine stops it.
         """
         assert self._plan is not None, "a summary is planned first"
-        thoughts = self._plan.thoughts
-        max_tokens = self._plan.max_tokens + thoughts
         messages = summary_request(self._plan.pieces[self._progress.part], earlier)
-        thinking = None if thoughts else ThinkingChoice.OFF
+        choices = self._model.info.thinking if self._model.info else ()
+        thinking = ThinkingChoice.OFF if ThinkingChoice.OFF in choices else None
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
         on_event = lambda event: self._on_event(request, event)  # noqa: E731
-        request: EngineRequest = self._replies.ask_aside(messages, max_tokens, on_event, Mode.AUTO, thinking=thinking)
+        request: EngineRequest = self._replies.ask_aside(
+            messages, self._plan.max_tokens, on_event, Mode.AUTO, thinking=thinking
+        )
         self._request = request
 
     def _on_event(self, request: EngineRequest, event: EngineEvent) -> None:

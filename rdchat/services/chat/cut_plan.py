@@ -36,7 +36,7 @@ class Budget:
         limit: The model's context.
         reserve: Tokens to leave free for the next reply.
         spare: Tokens to leave free if the last turn can stay; 0 to leave as much as fits with the reserve.
-        thinks: Whether the model may think before it answers.
+        thinks: Whether the model may think before a summary.
     """
 
     limit: int
@@ -53,15 +53,13 @@ class CutPlan:
         message_id: The last message that is cut.
         cut: The cut, without a summary.
         pieces: The text; none if nothing is summarised.
-        max_tokens: Maximum tokens of the summary.
-        thoughts: Maximum tokens of thinking before it; 0 if thinking is switched off.
+        max_tokens: Maximum tokens of the summary, with thinking before it.
     """
 
     message_id: int
     cut: ContextCut = ContextCut()  # noqa: RUF009  it is frozen
     pieces: Sequence[str] = ()
     max_tokens: int = 0
-    thoughts: int = 0
 
 
 class CutPlanner:
@@ -125,7 +123,7 @@ class CutPlanner:
         room = limit - 2 * max_tokens - (thoughts if has_thought else 0)
         kept = dict.fromkeys(file for each in path[:end] for file in each.files if file in whole)
         cut = ContextCut(sources=sources_of(path[:end]), files=tuple(kept))
-        return CutPlan(last, cut, pieces_of(text, self._count, room), max_tokens, thoughts)
+        return CutPlan(last, cut, pieces_of(text, self._count, room), max_tokens + thoughts)
 
     def _whole_files(self, path: Sequence[Message]) -> tuple[list[AttachedFile], int]:
         """Return the newest files of a path that take a quarter of the context at most, and their tokens."""

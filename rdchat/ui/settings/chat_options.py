@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QCheckBox, QDoubleSpinBox, QLayout, QLineEdit, QPl
 
 from rdchat.chat.presets import LongChats
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice, openings
+from rdchat.inference.api import AnswerShape, SamplingDefaults, SamplingParams, ShapeKind, ThinkingChoice
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl
@@ -365,8 +365,7 @@ class ChatOptions(Popover):
         info = self._model.info
         values = self._chat.values
         offered = info.thinking if info else ()
-        thinks = bool(offered) or (info is not None and any(each.marker in info.token_markers for each in openings()))
-        self._thinking_row.setVisible(thinks)
+        self._thinking_row.setVisible(info is not None and info.may_think)
         # Without a switch, the limit of 0 tokens turns thinking off.
         offered = offered or (ThinkingChoice.OFF,)
         choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -194,17 +194,28 @@ def test_a_summary_that_is_cut_off_or_a_thought_is_none(
 
 
 @pytest.mark.parametrize(
-    ("choices", "thinking", "tokens"),
-    [((ThinkingChoice.ON, ThinkingChoice.OFF), ThinkingChoice.OFF, 100), ((), None, 200)],
+    ("choices", "markers", "replies", "thinking", "tokens"),
+    [
+        ((ThinkingChoice.ON, ThinkingChoice.OFF), {"<think>"}, Reply(), ThinkingChoice.OFF, 100),
+        ((ThinkingChoice.LOW, ThinkingChoice.HIGH), {}, Reply(), None, 200),
+        ((), {"<think>", "</think>"}, Reply(), None, 200),
+        ((), {"</answer>"}, Reply(), None, 100),
+        ((), {}, Reply(("<think>", "hm", "</think>", "Hello")), None, 200),
+    ],
+    ids=["with a switch", "with effort alone", "with markers", "without thoughts", "with a thought in the chat"],
 )
-def test_a_summary_is_asked_for_without_thoughts_or_with_room_for_them(
+def test_a_summary_has_room_for_thoughts_only_of_a_model_that_may_think(
     window: Window,
     engine: ScriptedEngine,
     choices: tuple[ThinkingChoice, ...],
+    markers: Collection[str],
+    replies: Reply,
     thinking: ThinkingChoice | None,
     tokens: int,
 ) -> None:
     engine.thinking = choices
+    engine.token_markers = frozenset(markers)
+    engine.replies = [replies]
     outgrown(window, engine)
     summarise(window)
     assert (engine.requests[-1].thinking, engine.requests[-1].sampling.max_tokens) == (thinking, tokens)
