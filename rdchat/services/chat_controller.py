@@ -221,11 +221,9 @@ class ChatController(QObject):
     def send(self, text: str) -> None:
         """Add a prompt and begin its reply, or emit `prompt_refused` with the reason.
 
-        While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded.
+        While the engine is not free it waits in the queue (`UnsentMemory`).
         """
         asks = text.strip() or self.chat.files.images
-        if asks:
-            self.replies.load_model(self.chat.conversation)
         reason = self.chat.files.reason_to_wait() if asks else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
@@ -304,7 +302,7 @@ class ChatController(QObject):
             options: Options for this reply alone; None takes those of the chat.
             other: Another model to load for it; the present one is loaded again when the reply has ended.
         """
-        if not self._may_write(load=other is None):
+        if not self._may_write():
             return
         self.calls.stop_calls()
         self.replies.stop_replies()
@@ -330,6 +328,7 @@ class ChatController(QObject):
         self.replies.stop_replies()
         with self.storage.writing():
             self.recorder.flush()  # The store reopens its own text.
+            self.replies.load_model(self.chat.conversation)
             reply = self.chat.reopen_reply()
             path = self.chat.path[:-1]
             if reply.text.strip():
@@ -407,12 +406,10 @@ class ChatController(QObject):
             return self.time_ledger.plain_pace
         return measured.plain_tps or measured.decode_tps
 
-    def _may_write(self, *, load: bool = True) -> bool:
-        """Whether another reply can be written now; else show why not. Loads the chosen model if none is loaded."""
+    def _may_write(self) -> bool:
+        """Whether another reply can be written now; else show why not."""
         if measuring := self.model_slot.engine.measuring:
             self.notice_raised.emit(_MEASURING)
-        elif load:
-            self.replies.load_model(self.chat.conversation)
         return not measuring
 
     # Models

@@ -428,6 +428,8 @@ class OpenChat(QObject):
         Raises:
             StorageError: If the reply is not stored.
         """
+        if other is None:
+            self.replies.load_model(conversation)
         prompts = path[:]
         last = path[-1]
         fields: dict[str, Any] = {

@@ -196,17 +196,12 @@ class Replies(QObject):
         return OptionOrder(self.drafting.control.values, self.model.sampling, info.path if info else None, folders)
 
     def load_model(self, chat: Conversation = NEW_CHAT) -> None:
-        """Load the model of a chat's project, or the chosen model if none is loaded."""
-        if not self._load_projects_model(chat) and self.state is EngineState.NO_MODEL:
-            self.model.retry()
-
-    def _load_projects_model(self, chat: Conversation) -> bool:
-        """Load the model of a chat's project if another one is chosen; not while another reply is written."""
+        """Load the model of a chat's project, unless another reply is written; or the chosen one if none is loaded."""
         model = self.order.project(chat).model
-        loads = model is not None and model != self.model.chosen and not self.live
-        if loads:
+        if model not in {None, self.model.chosen} and not self.live:
             self.model.load_model(model)
-        return loads
+        elif self.state is EngineState.NO_MODEL:
+            self.model.retry()
 
     def write_reply(
         self, reply: Message, conversation: Conversation, path: MessagePath, other: OtherModel | None = None
@@ -222,8 +217,6 @@ class Replies(QObject):
             other: Another model to load for this reply; the chat's own is loaded again when it has ended.
         """
         self.borrowed.begin_reply(reply.id, other)
-        if other is None:
-            self._load_projects_model(conversation)
         own = reply.made_with.system_prompt if reply.made_with is not None else None
         order = self.order
         system_prompt = order.effective_values(conversation).system_prompt if own is None else own
@@ -267,7 +260,8 @@ class Replies(QObject):
         Files and notes go there after a question only, also those of the project.
         """
         model = self.model.info
-        if model is None or not model.server or self.order.project_files(chat) or self.notes(chat):
+        is_other = self.order.project(chat).model not in {None, self.model.chosen}
+        if model is None or not model.server or is_other or self.order.project_files(chat) or self.notes(chat):
             return chat
         return chat.allowed(model.device)
 

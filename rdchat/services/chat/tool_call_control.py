@@ -212,7 +212,7 @@ class ToolCalls(QObject):
         """Have the model answer the results at the end of the open chat, also those of interrupted calls."""
         if self.can_go_on:
             with self._storage.writing():
-                self._answer(self._chat.conversation, self._chat.path)
+                self._chat.answer_path(self._chat.conversation, self._chat.path)
 
     def stop_calls(self, conversation_id: int | None = None) -> None:
         """Stop the calls of one chat, or all; the model does not answer them by itself."""
@@ -241,12 +241,7 @@ class ToolCalls(QObject):
             if not reply.runs_nothing:
                 self._run_approved(conversation, path)
             elif _is_mendable(reply) and not any(each.runs_nothing for each in rounds[1:2]):
-                self._answer(conversation, path)
-
-    def _answer(self, conversation: Conversation, path: MessagePath) -> None:
-        """Have the model answer results or refusals; without a model the chosen one is loaded."""
-        self._replies.load_model()
-        self._chat.answer_path(conversation, path)
+                self._chat.answer_path(conversation, path)
 
     def _run_approved(self, conversation: Conversation, path: MessagePath) -> None:
         """Run the calls that wait at the end of a chat's path and need no question."""
@@ -312,7 +307,7 @@ class ToolCalls(QObject):
             # The person may have gone on elsewhere in the chat.
             results = _last_calls(path).values() if path.index_of(message_id) is not None else ()
             if results and all(result is not None and result.status in _ANSWERED for result in results):
-                self._answer(conversation, path)
+                self._chat.answer_path(conversation, path)
 
     def _on_servers_changed(self) -> None:
         """Forget approvals of tools that have changed."""
