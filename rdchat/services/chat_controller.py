@@ -1,7 +1,7 @@
 """Builds the services of a window, and carries out the commands that need several of them: sending, regenerating."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -36,7 +36,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.server_control import ServerControl
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
-from rdchat.services.tool_servers import ChatTools, ToolServers
+from rdchat.services.tool_servers import ToolServers
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old message is unchanged.")
@@ -88,26 +88,25 @@ class ChatController(QObject):
         self.servers = tools or ToolServers(
             control.values.tool_servers, lambda changed: control.change_values(tool_servers=changed)
         )
-        tools_of_chats = ChatTools(self.servers, self._chosen_tools)
-        replies = Replies(store, self.storage, self.drafting, self.earlier, self.disk_caches, tools=tools_of_chats)
+        replies = Replies(store, self.storage, self.drafting, self.earlier, self.disk_caches, servers=self.servers)
         self.replies = replies
         self.recorder = replies.recorder
         self.traces = replies.traces
         self._rescue_file = RescueFile(self.recorder, store.path.parent)
-        self.chat = OpenChat(store, self.storage, control, replies)
+        self.chat = OpenChat(store, self.storage, replies)
         self.calls = ToolCalls(store, self.storage, control, self.chat)
         for changed in (self.chat.opened, self.chat.stored, self.chat.options_changed):
             changed.connect(lambda: self.drafting.set_own(self.chat.id, self.chat.values.draft))
         self.drafting.own_changed.connect(lambda draft: self.chat.set_options(draft=draft))
         self.chats = ChatList(store, self.chat, self.storage)
-        self.quick = QuickChat(store, self.storage, self.chat, control)
+        self.quick = QuickChat(store, self.storage, self.chat)
         self.time_ledger = TimeLedger(self.drafting)
         self.race = Race(engine, self)
         self.benchmark = Benchmark(engine, self)
         self.borrowed = replies.borrowed
-        self.titles = TitleWriter(store, replies, control, self.chats.update_list)
-        self.notes = NoteControl(store, replies, self.storage, self.disk_caches)
-        self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
+        self.titles = TitleWriter(store, replies, self.chats.update_list)
+        self.notes = NoteControl(store, replies, self.storage)
+        self.context = ChatContext(self.chat, self.storage, self.notice_raised.emit)
         engine.sleep_after(control.values.unload_after_minutes)
         control.changed.connect(lambda settings: engine.sleep_after(settings.unload_after_minutes))
         self.hot_key = HotKey(self.hot_key_pressed.emit)
@@ -121,9 +120,6 @@ class ChatController(QObject):
         self._opened = QTimer(self, singleShot=True, interval=_REMEMBERED_MS)
         self._opened.timeout.connect(self._remember_chat)
         self._connect()
-
-    def _chosen_tools(self, chat: Conversation) -> Sequence[str]:
-        return self.replies.order.tools(chat)
 
     def _connect(self) -> None:
         self.chats.conversations_changed.connect(self.chat.follow_project)

@@ -18,7 +18,6 @@ from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, summary_request
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, EngineState, Failure, ReplyProgress
 from rdchat.services.storage_watch import StorageWatch
@@ -99,7 +98,6 @@ class ContextMeter(QObject):
 
     Args:
         chat: The open chat.
-        replies: Gives the model and the texts of files.
 
     Attributes:
         use: The last count; None without a model or if its chat template fails.
@@ -108,10 +106,10 @@ class ContextMeter(QObject):
 
     changed = Signal()
 
-    def __init__(self, chat: OpenChat, replies: Replies) -> None:
+    def __init__(self, chat: OpenChat) -> None:
         super().__init__(chat)
         self._chat = chat
-        self._model = replies.model
+        self._model = chat.replies.model
         self.use: ContextUse | None = None
         self.current = False
         self._thread = BackgroundWork("tokens", self)
@@ -234,7 +232,6 @@ class ChatContext(QObject):
 
     Args:
         chat: The open conversation.
-        replies: Gives the model and the texts of files.
         storage: Reports failed reads of the store.
         notify: Shows a notice to the person.
 
@@ -250,16 +247,14 @@ class ChatContext(QObject):
     # The id of a reply that failed because the chat was too long, and now fits.
     reply_requested = Signal(int)
 
-    def __init__(
-        self, chat: OpenChat, replies: Replies, storage: StorageWatch, notify: Callable[[Notice], object]
-    ) -> None:
+    def __init__(self, chat: OpenChat, storage: StorageWatch, notify: Callable[[Notice], object]) -> None:
         super().__init__(chat)
         self._chat = chat
         self._storage = storage
         self._notify = notify
-        self._model = replies.model
-        self._replies = replies
-        self.meter = ContextMeter(chat, replies)
+        self._replies = chat.replies
+        self._model = chat.replies.model
+        self.meter = ContextMeter(chat)
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
         self.is_awaited = False
@@ -272,7 +267,7 @@ class ChatContext(QObject):
         self._model.load_started.connect(lambda: self._failed.clear())  # noqa: PLW0108  it takes no arguments
         self.calm = QTimer(self, singleShot=True, interval=_CALM_MS)
         self.calm.timeout.connect(self._shorten_in_calm)
-        for happened in (self.meter.changed, replies.state_changed, chat.typed_changed):
+        for happened in (self.meter.changed, chat.replies.state_changed, chat.typed_changed):
             happened.connect(self.calm.start)
         # Id of the last message when the work began.
         self._path_end: int | None = None

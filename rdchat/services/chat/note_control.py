@@ -12,7 +12,6 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import ChatMessage, ReplyEnd, Role
 from rdchat.services.chat.replies import Replies
-from rdchat.services.chat_caches import DiskCacheControl
 from rdchat.services.engine.engine_request import EngineEvent
 from rdchat.services.storage_watch import StorageWatch
 
@@ -38,7 +37,6 @@ class NoteControl(QObject):
         store: The conversations.
         replies: Gives the state of the engine, and the notes of chats.
         storage: Runs what is written.
-        caches: The caches on disk.
 
     Attributes:
         waiting: Whether each proposed note still waits for the person.
@@ -47,15 +45,12 @@ class NoteControl(QObject):
     # Other notes are kept or proposed.
     changed = Signal()
 
-    def __init__(
-        self, store: ConversationStore, replies: Replies, storage: StorageWatch, caches: DiskCacheControl
-    ) -> None:
+    def __init__(self, store: ConversationStore, replies: Replies, storage: StorageWatch) -> None:
         super().__init__(replies)
         self._organiser = store.organiser
         self._store = store
         self._replies = replies
         self._storage = storage
-        self._caches = caches
         self.waiting: dict[Note, bool] = {}
         replies.ended.connect(self._on_ended)
 
@@ -84,7 +79,7 @@ class NoteControl(QObject):
         with self._storage.writing():
             self._organiser.change_note(note.id, text)
             self._organiser.erase()
-            self._caches.tidy(keeps_chats=False)
+            self._replies.caches.tidy(keeps_chats=False)
             self.changed.emit()
 
     # What is proposed

@@ -32,7 +32,7 @@ from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.unsent_memory import UnsentMemory, WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.storage_watch import StorageWatch
 
 
 class OpenChat(QObject):
@@ -76,15 +76,12 @@ class OpenChat(QObject):
     temporary_ended = Signal(int)
     discarded = Signal()
 
-    def __init__(
-        self, store: ConversationStore, storage: StorageWatch, settings: SettingsControl, replies: Replies
-    ) -> None:
+    def __init__(self, store: ConversationStore, storage: StorageWatch, replies: Replies) -> None:
         super().__init__(replies)
         self._store = store
         self._storage = storage
-        self._settings = settings
         self.replies = replies
-        self.files = PendingFiles(replies.model, settings)
+        self.files = PendingFiles(replies.model, replies.drafting.control)
         self.unsent = UnsentMemory(store, self)
         self.files.changed.connect(lambda: self.unsent.save_files(self.files.chat, tuple(self.files.to_send())))
         self.unsent.files_exceeded.connect(self.files.refused)
@@ -96,7 +93,7 @@ class OpenChat(QObject):
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
         replies.chat_allowed.connect(self.update_chat)
-        settings.changed.connect(self.options_changed)
+        replies.drafting.control.changed.connect(self.options_changed)
         replies.model.loaded.connect(self.options_changed)
 
     # What is open
@@ -462,7 +459,7 @@ class OpenChat(QObject):
         if message.id not in self.edits:
             with self._storage.reading():
                 own = [(file, self._store.file_text(file)) for file in message.files]
-                files = PendingFiles(self.replies.model, self._settings)
+                files = PendingFiles(self.replies.model, self.replies.drafting.control)
                 self.edits[message.id] = files
                 files.restore_files(own)
         return self.edits.get(message.id)
@@ -518,7 +515,7 @@ class OpenChat(QObject):
 
     def reply_seed(self, messages: int, earlier_replies: int = 0) -> int:
         """Return the seed of a reply that follows so many messages, the last of which has earlier replies."""
-        own_seed = self._settings.values.seed
+        own_seed = self.replies.drafting.control.values.seed
         return reply_seed(own_seed if own_seed is not None else fresh_seed(), messages, earlier_replies)
 
     def reopen_reply(self) -> Message:

@@ -14,7 +14,7 @@ from rdchat.inference.api import FinishReason, Role
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.storage_watch import StorageWatch
 
 
 class QuickChat(QObject):
@@ -26,7 +26,6 @@ class QuickChat(QObject):
         store: The conversations.
         storage: Reports that the exchange cannot be stored.
         chat: The open chat, with the replies.
-        settings: The settings.
 
     Attributes:
         path: The messages. Views hold it until `path_changed`.
@@ -43,9 +42,7 @@ class QuickChat(QObject):
     changed = Signal(Message)
     grew = Signal(int, str)
 
-    def __init__(
-        self, store: ConversationStore, storage: StorageWatch, chat: OpenChat, settings: SettingsControl
-    ) -> None:
+    def __init__(self, store: ConversationStore, storage: StorageWatch, chat: OpenChat) -> None:
         super().__init__(chat)
         self._store = store
         self._storage = storage
@@ -55,7 +52,7 @@ class QuickChat(QObject):
         self.waiting = False
         self._last_id = 0
         self._conversation = NEW_CHAT
-        self.files = PendingFiles(self._replies.model, settings)
+        self.files = PendingFiles(self._replies.model, self._replies.drafting.control)
         # The texts of the images, by digest.
         self._texts: dict[str, str] = {}
         self._replies.chat_allowed.connect(self._on_allowed)

@@ -53,7 +53,7 @@ from rdchat.services.engine.engine_request import (
 from rdchat.services.files.part_choice import tokens_of
 from rdchat.services.files.prompt_images import PromptImages
 from rdchat.services.storage_watch import StorageWatch
-from rdchat.services.tool_servers import ChatTools, tools_json
+from rdchat.services.tool_servers import ChatTools, ToolServers, tools_json
 
 # A smaller model repeats its answer where it is asked for a title.
 _MIN_PARAMETERS = 1_000_000_000
@@ -70,16 +70,16 @@ class Replies(QObject):
         storage: Reports that replies cannot be stored.
         drafting: The loaded model and its draft settings; it is informed how each reply was drafted.
         earlier: The earlier replies that drafts may come from.
-        kept: Says where KV caches are kept on disk.
-        tools: The tools of chats.
+        caches: Says where KV caches are kept on disk.
+        servers: The servers of tools.
 
     Attributes:
         drafting: The argument.
         recorder: Stores the replies.
         traces: Stores their tokens.
         borrowed: Loads another model for one of them.
-        caches: The argument `kept`.
-        tools: The argument.
+        caches: The argument.
+        tools: The tools of chats.
         file_text: Reads the text of a file in a prompt.
         image_of: Gives an image in a prompt as a file; not on the main thread.
 
@@ -115,7 +115,7 @@ class Replies(QObject):
         earlier: EarlierReplyIndex,
         caches: DiskCacheControl,
         *,
-        tools: ChatTools,
+        servers: ToolServers,
     ) -> None:
         super().__init__(drafting)
         self._store = store
@@ -131,8 +131,8 @@ class Replies(QObject):
         self.file_text = store.file_text
         self.image_of = PromptImages(store).image
         self._project_files = ProjectFiles(store.file_text)
-        self.tools = tools
-        tools.servers.changed.connect(self._on_model_changed)
+        self.tools = ChatTools(servers, lambda chat: self.order.tools(chat))  # noqa: PLW0108  the order changes
+        servers.changed.connect(self._on_model_changed)
         storage.recovered.connect(self.traces.save_traces)
         drafting.loading_changed.connect(self.state_changed)
         for changed in (self.model.load_started, self.model.loaded, self.model.failed, self.model.unload_started):

@@ -13,7 +13,6 @@ from rdchat.errors import StorageError
 from rdchat.inference.api import ChatMessage, FinishReason, ReplyEnd, Role
 from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure
-from rdchat.services.storage_watch import SettingsControl
 
 # After the last event: the person may be about to go on.
 _QUIET_MS = 1500
@@ -35,21 +34,18 @@ class TitleWriter(QObject):
 
     Args:
         store: The conversations.
-        replies: Gives the state of the engine.
-        settings: The settings, with the switch for titles by the model.
+        replies: Gives the state of the engine, and the settings.
         titled: Called when a title was stored.
 
     Attributes:
         quiet: Runs while nothing happens.
     """
 
-    def __init__(
-        self, store: ConversationStore, replies: Replies, settings: SettingsControl, titled: Callable[[], object]
-    ) -> None:
+    def __init__(self, store: ConversationStore, replies: Replies, titled: Callable[[], object]) -> None:
         super().__init__(replies)
         self._store = store
         self._replies = replies
-        self._settings = settings
+        self._settings = replies.drafting.control
         self._titled = titled
         # The title that is being written.
         self._request: EngineRequest | None = None
@@ -59,7 +55,7 @@ class TitleWriter(QObject):
         self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self.quiet.timeout.connect(self._begin)
         replies.state_changed.connect(self.wait_for_calm)
-        settings.changed.connect(self.wait_for_calm)
+        self._settings.changed.connect(self.wait_for_calm)
 
     @property
     def writing(self) -> bool:

@@ -140,7 +140,7 @@ class EngineClient(QObject):
         self._thread = self._start_thread()
         self._requested.connect(self._accept)
         self._idle = IdleTimers(self)
-        self._idle.rest_due.connect(self._worker.rest_requested)
+        self._idle.rest_due.connect(lambda: self._worker.chore_requested.emit(lambda engine: engine.rest()))
         self._idle.sleep_due.connect(self._fall_asleep)
         self.asleep = False
 
@@ -221,7 +221,7 @@ class EngineClient(QObject):
         """Load the model again if it is asleep: there will be a request soon."""
         if self.asleep:
             self._set_asleep(False)
-            self._worker.wake_requested.emit()
+            self._worker.chore_requested.emit(lambda engine: engine.wake())
             self._start_idle()
 
     def _start_idle(self) -> None:
@@ -231,7 +231,7 @@ class EngineClient(QObject):
 
     @Slot()
     def _fall_asleep(self) -> None:
-        self._worker.sleep_requested.emit()
+        self._worker.chore_requested.emit(lambda engine: engine.sleep())
         self._set_asleep(True)
 
     def _set_asleep(self, asleep: bool) -> None:

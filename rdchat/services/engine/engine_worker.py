@@ -82,17 +82,13 @@ class EngineWorker(QObject):
         posted: An event is in the outbox.
         idle_requested: There may be background work to do.
         idle_worked: Some background work was done, and there is more.
-        rest_requested: There was no request for a while.
-        sleep_requested: There was none for so long that the model is unloaded.
-        wake_requested: There will be one soon.
+        chore_requested: The engine has to do something if nothing else is to do.
     """
 
     posted = Signal()
     idle_requested = Signal()
     idle_worked = Signal()
-    rest_requested = Signal()
-    sleep_requested = Signal()
-    wake_requested = Signal()
+    chore_requested = Signal(object)
 
     def __init__(
         self,
@@ -110,9 +106,7 @@ class EngineWorker(QObject):
         self._engine: Engine | None = None
         self._problem = ""
         self.hidden = False
-        self.rest_requested.connect(self._rest, Qt.ConnectionType.QueuedConnection)
-        self.sleep_requested.connect(self._sleep, Qt.ConnectionType.QueuedConnection)
-        self.wake_requested.connect(self._wake, Qt.ConnectionType.QueuedConnection)
+        self.chore_requested.connect(self._do_chore, Qt.ConnectionType.QueuedConnection)
         # Being queued, it comes after requests that wait.
         self.idle_requested.connect(self._idle, Qt.ConnectionType.QueuedConnection)
 
@@ -228,24 +222,12 @@ class EngineWorker(QObject):
                 self.idle_requested.emit()
                 self.idle_worked.emit()
 
-    @Slot()
-    def _rest(self) -> None:
+    @Slot(object)
+    def _do_chore(self, chore: Callable[[Engine], object]) -> None:
+        """Let the engine rest, sleep or wake. A request that waits wakes it, and reports why it cannot be loaded."""
         if self._engine is not None and not self._inbox:
-            with errors_logged("Giving memory back while idle"):
-                self._engine.rest()
-
-    @Slot()
-    def _sleep(self) -> None:
-        if self._engine is not None and not self._inbox:
-            with errors_logged("Unloading the model while idle"):
-                self._engine.sleep()
-
-    @Slot()
-    def _wake(self) -> None:
-        # A request that waits wakes it, and reports why it cannot be loaded.
-        if self._engine is not None and not self._inbox:
-            with errors_logged("Loading the model again"):
-                self._engine.wake()
+            with errors_logged("Giving memory back while idle, or loading the model again"):
+                chore(self._engine)
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
         if request.direct:

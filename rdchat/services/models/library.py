@@ -1,7 +1,7 @@
 """The models on this machine, the drafters for a chosen one, and what the hub has for it."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -57,7 +57,7 @@ class Library(ModelService):
         self._settings = controller.settings
         self._drafting = drafting
         # Returns tokens a second of the loaded model without drafting; None before there was a reply.
-        self.pace: Callable[[], float | None] = lambda: None
+        self.pace = controller.plain_pace
         # The result is one tuple of all models.
         self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)
         self._search.changed.connect(self.changed)

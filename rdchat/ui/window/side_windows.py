@@ -245,7 +245,6 @@ class SideWindows:
 
         controller = self._controller
         models = Models(controller, self._sources, self._parent, memory=self.memory)
-        models.library.pace = controller.plain_pace
         for call in self.on_model_services:
             call(models)
         return models
