@@ -99,7 +99,7 @@ class DiskCacheControl(QObject):
         top = paths.chat_caches_dir()
         settings = self._settings.values
 
-        def kept() -> list[str]:
+        def remaining() -> list[str]:
             if not settings.keep_caches:
                 return []
             folders = self._store.organiser.folders()
@@ -110,7 +110,7 @@ class DiskCacheControl(QObject):
             return [*projects, *(self._path(*chat).name for chat in chats)]
 
         def tidy() -> int:
-            cache_folders.remove_folders(top, self._store.path, kept)
+            cache_folders.remove_folders(top, self._store.path, remaining)
             if settings.keep_caches and top.exists():
                 cache_folders.make_room(top, settings.kept_caches_gb * 10**9)
             return cache_folders.used_bytes(top)

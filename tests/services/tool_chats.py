@@ -26,7 +26,7 @@ def roles(window: Window) -> list[str]:
 def run(window: Window, call: ToolCall, scope: Scope = Scope.ONCE) -> None:
     """Approve a call as its card shows it."""
     calls = window.controller.calls
-    calls.decide(call, scope, calls.shown(call).tool)
+    calls.decide(call, scope, calls.waiting_call(call).tool)
 
 
 def approve(window: Window, scope: Scope = Scope.ONCE) -> None:

@@ -57,7 +57,7 @@ def request_of_line(line: bytes) -> StartRequest | None:
         return None
     request, wrong = from_plain(JUST_SHOW, data)
     paths = all(each.startswith("/") and "\0" not in each for each in request.files)
-    return request if paths and not wrong and request.text == _shown(request.text) else None
+    return request if paths and not wrong and request.text == _visible_text(request.text) else None
 
 
 def request_of_start(arguments: Sequence[str]) -> StartRequest:
@@ -79,7 +79,7 @@ def request_of_address(address: str) -> StartRequest:
     except ValueError:
         parts = urlsplit("")
         text = ""
-    if (parts.scheme, parts.netloc, parts.path.strip("/")) != (SCHEME, "ask", "") or not (text := _shown(text)):
+    if (parts.scheme, parts.netloc, parts.path.strip("/")) != (SCHEME, "ask", "") or not (text := _visible_text(text)):
         raise InvalidSettingError("rdchat cannot open this address.", f"It opens {SCHEME}://ask?text=, with a text.")
     return StartRequest(text=text)
 
@@ -89,7 +89,7 @@ def is_own_address(text: str) -> bool:
     return text.lower().startswith(f"{SCHEME}:")
 
 
-def _shown(text: str) -> str:
+def _visible_text(text: str) -> str:
     """Return the beginning of a text without what cannot be seen, and without more than one empty line at a place."""
     signs = (each for each in text if each in f"\n\t{_JOINERS}" or unicodedata.category(each) not in _HIDDEN)
     return _EMPTY_LINES.sub("\n\n", "".join(signs))[:MAX_CHARACTERS].strip()

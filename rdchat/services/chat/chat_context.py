@@ -524,12 +524,12 @@ class ChatContext(QObject):
             chat.set_typed(question)
 
     def _fail(self, why: Notice) -> None:
-        is_told = self.is_awaited or not self._by_itself
+        notifies = self.is_awaited or not self._by_itself
         if self._by_itself and why is not _ALONE:
             self._failed.add(self._chat.id)
         self._give_back_question()
         self._begin(Doing.NOTHING)
-        if is_told:
+        if notifies:
             self._notify(why)
 
     def _finish(self, message_id: int, cut: ContextCut) -> None:

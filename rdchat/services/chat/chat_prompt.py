@@ -77,7 +77,7 @@ class ChatPrompt:
 
     def with_project(
         self,
-        whole: Sequence[AttachedFile],
+        full: Sequence[AttachedFile],
         passages: Callable[[str], Sequence[str]],
         text_of: FileText,
         check: Callable[[], None],
@@ -90,15 +90,15 @@ class ChatPrompt:
             text_of: Reads the text of a file.
             check: Called before each message; what it raises ends the work.
         """
-        blocks = [block_of(file, text_of(file)) for file in whole if file.kind is not FileKind.IMAGE]
+        blocks = [block_of(file, text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
         path: list[Message] = []
         for each in self.path:
             check()
             asks = each.role is Role.USER and each.text.strip()
-            found = list(filter(None, passages(each.text))) if asks else []
-            path.append(replace(each, text="\n\n".join([*found, each.text])) if found else each)
+            matching = list(filter(None, passages(each.text))) if asks else []
+            path.append(replace(each, text="\n\n".join([*matching, each.text])) if matching else each)
         typed = "\n\n".join([*filter(None, passages(self.typed)), self.typed]) if self.typed.strip() else self.typed
-        images = [file for file in whole if file.kind is FileKind.IMAGE]
+        images = [file for file in full if file.kind is FileKind.IMAGE]
         opening = ChatMessage(Role.USER, "\n\n".join(blocks))
         return replace(self, path=path, typed=typed, files=images, opening=opening)
 

@@ -111,32 +111,32 @@ class CutPlanner:
         limit = self._budget.limit
         max_tokens = min(_LONGEST_SUMMARY, limit // 4)
         path = [*seen(self._prompt.path)]
-        whole, tokens = ([], 0) if to_end else self._whole_files(path)
+        full, tokens = ([], 0) if to_end else self._full_files(path)
         reserved = max_tokens + tokens
         last = _last_answered(path) if to_end else cut_position(self._complete, self._budget, self._count, reserved)
         end = next((index for index, each in enumerate(path, 1) if each.id == last), 0)
-        text = text_of_turns(path[:end], whole, self._text_of)
+        text = text_of_turns(path[:end], full, self._text_of)
         if last is None or not text:
             return None
         thoughts = min(_LONGEST_THOUGHT, limit // 4) if self._budget.thinks else 0
         has_thought = any(each.parts.thought for each in path if each.role is Role.ASSISTANT)
         room = limit - 2 * max_tokens - (thoughts if has_thought else 0)
-        kept = dict.fromkeys(file for each in path[:end] for file in each.files if file in whole)
-        cut = ContextCut(sources=sources_of(path[:end]), files=tuple(kept))
+        files = dict.fromkeys(file for each in path[:end] for file in each.files if file in full)
+        cut = ContextCut(sources=sources_of(path[:end]), files=tuple(files))
         return CutPlan(last, cut, pieces_of(text, self._count, room), max_tokens + thoughts)
 
-    def _whole_files(self, path: Sequence[Message]) -> tuple[list[AttachedFile], int]:
+    def _full_files(self, path: Sequence[Message]) -> tuple[list[AttachedFile], int]:
         """Return the newest files of a path that take a quarter of the context at most, and their tokens."""
         files = dict.fromkeys(file for each in reversed(path) for file in each.files if file.kind is not FileKind.IMAGE)
-        whole = list[AttachedFile]()
+        full = list[AttachedFile]()
         taken = 0
         for file in files:
             block = ChatMessage(Role.USER, block_of(file, self._text_of(file)))
             tokens = _count(self._count, (block,))
             if taken + tokens <= self._budget.limit // _FILES_SHARE:
-                whole.append(file)
+                full.append(file)
                 taken += tokens
-        return whole, taken
+        return full, taken
 
 
 def sources_of(messages: Sequence[Message]) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_token
     return None
 
 
-def text_of_turns(path: Sequence[Message], whole: Sequence[AttachedFile], text_of: FileText) -> str:
+def text_of_turns(path: Sequence[Message], full: Sequence[AttachedFile], text_of: FileText) -> str:
     """Return what the model sees of a path (`seen`) as plain text; images and files that stay whole are only named."""
     parts = []
     for message in path:
@@ -184,7 +184,7 @@ def text_of_turns(path: Sequence[Message], whole: Sequence[AttachedFile], text_o
         text = message.parts.answer if message.role is Role.ASSISTANT else message.text
         files = []
         for file in message.files:
-            is_named = file.kind is FileKind.IMAGE or file in whole
+            is_named = file.kind is FileKind.IMAGE or file in full
             files.append(f"({file.kind}: {file.name})" if is_named else block_of(file, text_of(file)))
         text = "\n".join([*files, text, *(f"Calls {call.name} with {call.arguments}" for call in message.tool_calls)])
         if text.strip():

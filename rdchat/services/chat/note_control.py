@@ -16,7 +16,7 @@ from rdchat.services.engine.engine_request import EngineEvent
 from rdchat.services.storage_watch import StorageWatch
 
 # The most notes that the model proposes after a reply; while as many wait, it is not asked.
-_MOST = 3
+_MAX_NOTES = 3
 # After the reply: the person may be about to go on.
 _QUIET_MS = 2500
 # Of each message.
@@ -98,7 +98,7 @@ class NoteControl(QObject):
 
     def _ask(self, chat: Conversation, question: str, answer: str) -> None:
         """Ask the model what to note of an exchange, if it is idle."""
-        if len(self.proposed(chat)) >= _MOST or not self._replies.may_write_aside:
+        if len(self.proposed(chat)) >= _MAX_NOTES or not self._replies.may_write_aside:
             return
         messages = (
             ChatMessage(Role.USER, question[:_MAX_CHARACTERS]),
@@ -110,7 +110,7 @@ class NoteControl(QObject):
     def _on_event(self, chat: Conversation, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd) and event.is_whole:
             with suppress(StorageError):
-                self._propose(chat, notes_from_model(event.told.answer)[:_MOST], is_by_model=True)
+                self._propose(chat, notes_from_model(event.told.answer)[:_MAX_NOTES], is_by_model=True)
 
     def _propose(self, chat: Conversation, texts: list[str], *, is_by_model: bool = False) -> None:
         """Add notes to those that wait in a chat, but for what the model has proposed before; raises StorageError."""

@@ -18,14 +18,14 @@ from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText
 from rdchat.services.files.part_choice import tokens_of
 
-WHOLE_SHARE = 2
+FULL_SHARE = 2
 """Whole files take this part of the context at most: a half."""
 # The passages of one question: an eighth.
 _PASSAGES = 8
-_MOST_PASSAGES = 6
+_MAX_PASSAGES = 6
 # An estimate where nothing can be counted.
 _CHARACTERS_OF_TOKEN = 4
-_KEPT = 512
+_CACHED = 512
 
 
 class ProjectFiles:
@@ -42,7 +42,7 @@ class ProjectFiles:
         self._text_of = text_of
         # By model and file, and by file, question and number.
         self._tokens: dict[tuple[str, AttachedFile], int] = {}
-        self._found: dict[tuple[AttachedFile, str, int], Part] = {}
+        self._cache: dict[tuple[AttachedFile, str, int], Part] = {}
 
     def complete(
         self, prompt: ChatPrompt, model: str, limit: int, count: Count, check: Callable[[], None]
@@ -56,19 +56,19 @@ class ProjectFiles:
             count: Counts tokens with it.
             check: Called before each file; what it raises ends the work.
         """
-        room = limit // WHOLE_SHARE
-        whole = list[AttachedFile]()
+        room = limit // FULL_SHARE
+        full = list[AttachedFile]()
         parts = list[AttachedFile]()
         taken = 0
         for file in prompt.files:
             check()
             tokens = 0 if file.kind is FileKind.IMAGE else self._tokens_of(file, model, count)
             fits = taken + tokens <= room
-            (whole if fits else parts).append(file)
+            (full if fits else parts).append(file)
             taken += tokens if fits else 0
-        number = min(_MOST_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
+        number = min(_MAX_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
         passages = lambda question: [self._passages(file, question, max(number, 1)) for file in parts]  # noqa: E731
-        return prompt.with_project(whole, passages, self._text_of, check)
+        return prompt.with_project(full, passages, self._text_of, check)
 
     def _tokens_of(self, file: AttachedFile, model: str, count: Count) -> int:
         key = (model, file)
@@ -83,11 +83,11 @@ class ProjectFiles:
     def _passages(self, file: AttachedFile, question: str, number: int) -> str:
         """Return the passages of a file that match a question best, as they stand in the prompt; empty for none."""
         key = (file, question, number)
-        if key not in self._found:
-            if len(self._found) >= _KEPT:
-                self._found.clear()
+        if key not in self._cache:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
             passages = passages_of(ReadFile(file.name, FileKind.TEXT, (self._text_of(file),)))
             order = ranked(passages, question)[:number]
-            self._found[key] = joined(passages, order) if order else Part("")
-        part = self._found[key]
+            self._cache[key] = joined(passages, order) if order else Part("")
+        part = self._cache[key]
         return block_of(replace(file, taken=part.label), part.text) if part.text else ""

@@ -142,7 +142,7 @@ class ToolCalls(QObject):
         """Return whether a call can be approved for always: its tool only reads, and its server is not remote."""
         return _only_reads(self.definition(call))
 
-    def shown(self, call: ToolCall) -> WaitingCall:
+    def waiting_call(self, call: ToolCall) -> WaitingCall:
         """Return what the card of a call in the open chat shows."""
         servers = self._tools.servers
         name = call.name.partition("__")[0]
@@ -161,7 +161,7 @@ class ToolCalls(QObject):
 
     # Commands of the person
 
-    def decide(self, call: ToolCall, scope: Scope | None, shown: ToolDefinition | None = None) -> None:
+    def decide(self, call: ToolCall, scope: Scope | None, tool: ToolDefinition | None = None) -> None:
         """Run or refuse a call of the open chat, unless it does not wait any more.
 
         With a larger scope, the other calls that wait and are approved by it are run too.
@@ -170,7 +170,7 @@ class ToolCalls(QObject):
             call: The call.
             scope: How far an approval goes; `ALWAYS` counts as `ONCE` where `may_always` does not hold. None refuses
                 the call: its result says that the person did not run it.
-            shown: The tool as the person saw it, which alone may run. If it is another one, or None, the call waits on,
+            tool: The tool as the person saw it, which alone may run. If it is another one, or None, the call waits on,
                 and the chat's servers start.
         """
         waiting = self._waiting_here()
@@ -178,7 +178,7 @@ class ToolCalls(QObject):
         path = self._chat.path
         if call not in waiting:
             return
-        if scope is not None and (shown is None or shown != self.definition(call)):
+        if scope is not None and (tool is None or tool != self.definition(call)):
             self._tools.start_servers(conversation)
             return
         if (interrupted := waiting[call]) is not None:
@@ -187,18 +187,18 @@ class ToolCalls(QObject):
             # It ran once, so no result may say that it did not.
             self.changed.emit()
             return
-        if shown is not None and scope is Scope.CHAT:
-            self._in_chats.add((self._chat.id, _approval(shown)))
-        elif shown is not None and scope is Scope.ALWAYS and self.may_always(call):
-            others = (each for each in self._settings.values.tool_approvals if each.tool != shown.full_name)
-            self._settings.change_values(tool_approvals=(*others, _approval(shown)))
+        if tool is not None and scope is Scope.CHAT:
+            self._in_chats.add((self._chat.id, _approval(tool)))
+        elif tool is not None and scope is Scope.ALWAYS and self.may_always(call):
+            others = (each for each in self._settings.values.tool_approvals if each.tool != tool.full_name)
+            self._settings.change_values(tool_approvals=(*others, _approval(tool)))
         with self._storage.writing():
             if interrupted is None:
                 results = self._chat.add_results(path, [call])
             else:
                 results = [self._store.reopen_message(interrupted.id)]
                 self._replies.changed.emit(results[0])
-            self._begin(conversation, results, {call: None if scope is None else shown})
+            self._begin(conversation, results, {call: None if scope is None else tool})
             if scope in {Scope.CHAT, Scope.ALWAYS}:
                 self._run_approved(conversation, path)
 

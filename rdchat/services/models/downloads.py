@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 """The window tries for an hour without a network, and waits for other programs' downloads of the same model."""
 
-type _Found = tuple[Token | None, str | None]
+type _TokenFacts = tuple[Token | None, str | None]
 """The token in use, and its account's name; None if the hub was not asked for that."""
 
 
@@ -108,7 +108,7 @@ class Downloads(QObject):
 
     def hide_download(self, download: str) -> None:
         """Show a finished download no longer; the model stays."""
-        if self._shown(self._listed[download]).state is DownloadState.FINISHED:
+        if self._joined(self._listed[download]).state is DownloadState.FINISHED:
             for part in {download, self._part(download)}:
                 self._forget(part)
 
@@ -129,14 +129,14 @@ class Downloads(QObject):
     def all(self) -> tuple[Download, ...]:
         """Return the downloads, in the order in which they were begun."""
         parts = {drafter.id for drafter in self._drafters.values()}
-        return tuple(self._shown(download) for download in self._listed.values() if download.id not in parts)
+        return tuple(self._joined(download) for download in self._listed.values() if download.id not in parts)
 
     def find_download(self, repository: str, revision: str = "main") -> Download | None:
         """Return the download of a repository and revision; None without one."""
         download = self._listed.get(Download(repository, revision).id)
-        return None if download is None else self._shown(download)
+        return None if download is None else self._joined(download)
 
-    def _shown(self, download: Download) -> Download:
+    def _joined(self, download: Download) -> Download:
         """Return a model's download as one with that of its drafter."""
         drafter = self._drafters.get(download.id)
         return download if drafter is None else with_drafter(download, self._listed.get(drafter.id, drafter))
@@ -262,7 +262,7 @@ class HubAccount(ModelService):
 
     def look_up_token(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
-        self._do("Reading the token…", self._found)
+        self._do("Reading the token…", self._find)
 
     def ask_account(self) -> None:
         """Ask the hub whose token is in use."""
@@ -276,10 +276,10 @@ class HubAccount(ModelService):
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
-    def _do(self, busy: str, work: Callable[[Endpoint], _Found], then: Callable[[], object] = lambda: None) -> None:
+    def _do(self, busy: str, work: Callable[[Endpoint], _TokenFacts], then: Callable[[], object] = lambda: None) -> None:
         """Run work on the thread, unless other work runs."""
 
-        def end(result: _Found) -> None:
+        def end(result: _TokenFacts) -> None:
             token, name = result
             source = token.source if token else None
             if name is not None or source is not self.source:
@@ -299,22 +299,22 @@ class HubAccount(ModelService):
 
     # On the thread
 
-    def _found(self, endpoint: Endpoint) -> _Found:
+    def _find(self, endpoint: Endpoint) -> _TokenFacts:
         return self._tokens.find_token(endpoint, again=True), None
 
-    def _named(self, endpoint: Endpoint) -> _Found:
-        token, _ = self._found(endpoint)
+    def _named(self, endpoint: Endpoint) -> _TokenFacts:
+        token, _ = self._find(endpoint)
         return token, _account_of(endpoint, token) if token else None
 
-    def _given(self, endpoint: Endpoint, text: str) -> _Found:
+    def _given(self, endpoint: Endpoint, text: str) -> _TokenFacts:
         token = Token(text.strip())
         name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
         return self._tokens.find_token(endpoint), name
 
-    def _forgotten(self, endpoint: Endpoint) -> _Found:
+    def _forgotten(self, endpoint: Endpoint) -> _TokenFacts:
         self._tokens.forget_token(endpoint)
-        return self._found(endpoint)
+        return self._find(endpoint)
 
 
 def _account_of(endpoint: Endpoint, token: Token) -> str:

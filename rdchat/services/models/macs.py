@@ -46,9 +46,9 @@ class Macs(QObject):
             address: Its address; looked up if it is empty.
             then: Called with the error if it was not added.
         """
-        self._work.do(partial(resolve_host, name, address or None), partial(self._on_found, then), then)
+        self._work.do(partial(resolve_host, name, address or None), partial(self._on_host, then), then)
 
-    def _on_found(self, then: Callable[[RdchatError | None], object], result: Host) -> None:
+    def _on_host(self, then: Callable[[RdchatError | None], object], result: Host) -> None:
         self._settings.change_values(hosts=(*self._others(result), result))
         then(None)
         self.check_mac(result)

@@ -11,7 +11,7 @@ from rdchat.chat.attachments.attached_file import too_large
 from rdchat.chat.conversation import Folder, MadeWith, Project
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
-from rdchat.services.chat.project_files import WHOLE_SHARE
+from rdchat.services.chat.project_files import FULL_SHARE
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.tools.built_in import server_title
@@ -165,7 +165,7 @@ class ProjectSheet(Sheet):
             text = _NO_FILES
         elif info is None or tokens is None:
             text = "Their tokens are counted once a model is loaded."
-        elif tokens <= info.context_length // WHOLE_SHARE:
+        elif tokens <= info.context_length // FULL_SHARE:
             text = f"They take {tokens:,} of the model's {info.context_length:,} tokens in each chat."
         else:
             text = _TOO_LONG

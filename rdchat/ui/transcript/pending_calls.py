@@ -134,7 +134,7 @@ class PendingCalls(QWidget):
     def show_calls(self) -> None:
         """Show the calls that wait now; a card stays as it is while its call waits."""
         calls = self._calls
-        waiting = {each.call_id: calls.shown(each) for each in calls.waiting}
+        waiting = {each.call_id: calls.waiting_call(each) for each in calls.waiting}
         state = (waiting, calls.over_limit, calls.can_go_on)
         if state == self._state:
             return
@@ -152,7 +152,7 @@ class PendingCalls(QWidget):
             card = unchanged.get(key) or CallCard(each, self._theme)
             self.cards[key] = card
             if key not in unchanged:
-                card.decided.connect(partial(calls.decide, each.call, shown=each.tool))
+                card.decided.connect(partial(calls.decide, each.call, tool=each.tool))
             # A card that is there already moves behind the others.
             self._column.addWidget(card)
             card.show()

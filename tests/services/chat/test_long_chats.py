@@ -46,7 +46,7 @@ def on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "on_battery", lambda: True)
 
 
-def choose(window: Window, engine: ScriptedEngine, what: LongChats, context: int = CONTEXT) -> None:
+def choose(window: Window, engine: ScriptedEngine, what: LongChats = LongChats.COMPACT, context: int = CONTEXT) -> None:
     """Load a model of few tokens, and choose what happens to long chats."""
     engine.context_length = context
     window.controller.model_slot.load_model("/models/short")
@@ -63,6 +63,13 @@ def ask(window: Window, text: str) -> Message:
     window.wait_for(EngineState.IDLE)
     wait_for_count(window)
     return chat.path[-1]
+
+
+def fill(window: Window, engine: ScriptedEngine, what: LongChats = LongChats.COMPACT, context: int = CONTEXT) -> None:
+    """Choose what happens to long chats, and have three questions answered that nearly fill the context."""
+    choose(window, engine, what, context)
+    for number in range(3):
+        ask(window, f"{number} {LONG}")
 
 
 def wait_for_count(window: Window) -> None:
@@ -91,9 +98,7 @@ def contents(engine: ScriptedEngine) -> list[str]:
 def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for number in range(3):
-        ask(window, f"{number} {LONG}")
+    fill(window, engine)
     cut = wait_for_cut(window)
     assert cut == window.controller.chat.path[3], "the last turn stays whole"
     assert cut.context_cut is not None
@@ -128,9 +133,7 @@ def test_chats_ask_at_first(window: Window, engine: ScriptedEngine, summaries: l
 def test_on_battery_the_next_question_waits_for_the_summary(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for number in range(3):
-        ask(window, f"{number} {LONG}")
+    fill(window, engine)
     rest(window)
     assert not summaries
     chat = window.controller.chat
@@ -153,9 +156,7 @@ def test_on_battery_the_next_question_waits_for_the_summary(
 def test_a_summary_that_is_stopped_leaves_all_as_it_was(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine)
     chat = window.controller.chat
     engine.gate.shut()
     chat.set_typed("And now?")
@@ -176,9 +177,7 @@ def test_a_summary_that_is_stopped_leaves_all_as_it_was(
 
 @pytest.mark.usefixtures("on_battery")
 def test_a_question_whose_summary_failed_is_typed_again(window: Window, engine: ScriptedEngine) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine)
     chat = window.controller.chat
     chat.set_typed(LONG)
     window.qtbot.waitUntil(lambda: window.controller.context.wants_room, timeout=WAIT_MS)
@@ -195,7 +194,7 @@ def test_a_question_whose_summary_failed_is_typed_again(window: Window, engine: 
 def test_a_chat_whose_summary_fails_by_itself_asks_until_another_model_is_loaded(
     window: Window, engine: ScriptedEngine
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
+    choose(window, engine)
     engine.replies = [*[Reply()] * 3, Reply(("<think>", "hm")), Reply(), Reply(), Reply(("It is short.",))]
     for _ in range(3):
         ask(window, LONG)
@@ -217,9 +216,7 @@ def test_a_chat_whose_summary_fails_by_itself_asks_until_another_model_is_loaded
 def test_a_cut_that_is_undone_stays_so_until_the_next_reply(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine)
     cut = wait_for_cut(window)
     window.controller.context.undo_cut(cut.id)
     rest(window)
@@ -233,9 +230,7 @@ def test_a_cut_that_is_undone_stays_so_until_the_next_reply(
 def test_the_oldest_turns_are_left_out_before_the_next_question(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.LEAVE_OUT)
-    for number in range(3):
-        ask(window, f"{number} {LONG}")
+    fill(window, engine, LongChats.LEAVE_OUT)
     rest(window)
     assert cut_of(window.controller.chat.path) is None, "only a question makes it necessary"
     ask(window, "And now?")
@@ -247,9 +242,7 @@ def test_the_oldest_turns_are_left_out_before_the_next_question(
 def test_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
     window: Window, engine: ScriptedEngine
 ) -> None:
-    choose(window, engine, LongChats.LEAVE_OUT)
-    for number in range(3):
-        ask(window, f"{number} {LONG}")
+    fill(window, engine, LongChats.LEAVE_OUT)
     chat = window.controller.chat
     meter = window.controller.context.meter
     chat.set_typed("And now?")
@@ -267,9 +260,7 @@ def test_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
 def test_a_summary_that_is_changed_ends_the_one_that_would_replace_it(
     window: Window, engine: ScriptedEngine, summaries: list[str], edits: bool
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for number in range(3):
-        ask(window, f"{number} {LONG}")
+    fill(window, engine)
     cut = wait_for_cut(window)
     context = window.controller.context
     ask(window, LONG)
@@ -294,9 +285,7 @@ def test_a_summary_that_is_changed_ends_the_one_that_would_replace_it(
 def test_a_reply_that_failed_is_written_once_there_is_room(
     window: Window, engine: ScriptedEngine, summaries: list[str], what: LongChats
 ) -> None:
-    choose(window, engine, what)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine, what)
     engine.replies = [Reply(refusal=PromptTooLongError("It has 4900 tokens.")), Reply()]
     window.controller.context.meter.use = None
     window.controller.send(LONG)  # before it was counted
@@ -325,9 +314,7 @@ def test_a_chat_has_its_own_choice(window: Window, engine: ScriptedEngine, summa
 def test_another_reply_goes_first_and_the_summary_is_written_later(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine)
     engine.gate.shut()
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting and bool(summaries), timeout=WAIT_MS)
     window.controller.model_slot.engine.submit(
@@ -344,9 +331,7 @@ def test_another_reply_goes_first_and_the_summary_is_written_later(
 def test_a_remote_model_summarises_only_chats_that_it_answers(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT, 100_000)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine, context=100_000)
     engine.context_length = CONTEXT
     window.controller.model_slot.load_model("remote:studio/qwen")
     window.wait_for(EngineState.IDLE)
@@ -373,7 +358,7 @@ def test_a_remote_model_summarises_only_chats_that_it_answers(
 def test_files_stay_whole_and_images_are_named(
     window: Window, engine: ScriptedEngine, summaries: list[str], tmp_path: Path
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
+    choose(window, engine)
     (tmp_path / "prices.csv").write_text("apples,3")
     (tmp_path / "large.txt").write_text("large " * 1100)
     bring(window, tmp_path / "prices.csv")
@@ -403,7 +388,7 @@ def test_files_stay_whole_and_images_are_named(
 def test_long_results_are_shortened_before_turns_are_cut(
     window: Window, engine: ScriptedEngine, servers: ScriptedServers, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
+    choose(window, engine)
     window.controller.chat.set_tools(("files",), ())
     servers.result = ToolResult("result " * 3500)
     engine.replies = [calling(read(call_id="a")), Reply()]
@@ -431,7 +416,7 @@ def test_long_results_are_shortened_before_turns_are_cut(
 def test_a_turn_of_many_calls_goes_on_with_shortened_results(
     window: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
+    choose(window, engine)
     window.controller.chat.set_tools(("files",), ())
     servers.result = ToolResult("result " * 2100)
     too_long = Reply(refusal=PromptTooLongError("It has 4500 tokens."))
@@ -451,9 +436,7 @@ def test_a_turn_of_many_calls_goes_on_with_shortened_results(
 def test_a_summary_is_edited_and_goes_where_its_turns_change(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine)
     ask(window, "And now?")
     chat: OpenChat = window.controller.chat
     cut = wait_for_cut(window)
@@ -478,9 +461,7 @@ def test_a_summary_is_edited_and_goes_where_its_turns_change(
 def test_a_reply_that_is_continued_loses_the_cut_at_its_end(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine)
     cut = wait_for_cut(window)
     chat = window.controller.chat
     window.controller.delete_message(chat.path[chat.path.ids.index(cut.id) + 1].id)
@@ -493,7 +474,7 @@ def test_a_reply_that_is_continued_loses_the_cut_at_its_end(
 @pytest.mark.slow
 def test_sixty_turns_with_known_summaries(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
     """Each turn is summarised once and in order, and each summary stands in the next one; undone, they come back."""
-    choose(window, engine, LongChats.COMPACT)
+    choose(window, engine)
     chat = window.controller.chat
     for number in range(60):
         ask(window, f"Question-{number:02} " + "word " * 300)
@@ -525,7 +506,7 @@ def test_sixty_turns_with_known_summaries(window: Window, engine: ScriptedEngine
 def test_a_summary_of_a_temporary_chat_goes_with_it(
     window: Window, engine: ScriptedEngine, summaries: list[str], tmp_path: Path
 ) -> None:
-    choose(window, engine, LongChats.COMPACT)
+    choose(window, engine)
     chat = window.controller.chat
     chat.start_temporary()
     for _ in range(3):
@@ -544,9 +525,7 @@ def test_a_summary_of_a_temporary_chat_goes_with_it(
 
 
 def test_only_the_open_chat_is_shortened(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
-    choose(window, engine, LongChats.COMPACT)
-    for _ in range(3):
-        ask(window, LONG)
+    fill(window, engine)
     chat = window.controller.chat
     first = chat.conversation.id
     engine.gate.shut()

@@ -314,7 +314,7 @@ def test_servers_start_where_calls_wait_when_a_chat_is_opened(
     servers.started.clear()
     chat.open_chat(waits)
     assert servers.started == ["files"]
-    assert calls.shown(call).tool == READ
+    assert calls.waiting_call(call).tool == READ
     approve(tools)
     servers.set("files", "stopped")
     servers.started.clear()
@@ -329,7 +329,7 @@ def test_a_call_of_a_server_that_is_not_on_cannot_run(
     servers.set("files", "stopped")
     servers.started.clear()
     tools.controller.chat.set_tools(("web",), ())
-    assert (tools.controller.calls.shown(call).tool, tools.controller.calls.shown(call).status) == (None, "")
+    assert (tools.controller.calls.waiting_call(call).tool, tools.controller.calls.waiting_call(call).status) == (None, "")
     run(tools, call)
     assert "files" not in servers.started
     tools.controller.calls.decide(call, None)
@@ -348,7 +348,7 @@ def test_a_call_that_is_to_run_again_may_be_left(
     servers.set("files", "stopped")
     tools.controller.calls.run_again(result.id)
     assert tools.controller.calls.waiting == (call,)
-    assert tools.controller.calls.shown(call).tool == READ
+    assert tools.controller.calls.waiting_call(call).tool == READ
     tools.controller.calls.decide(call, None)
     assert not tools.controller.calls.waiting
     assert tools.controller.chat.path[-1] == result
@@ -362,7 +362,7 @@ def test_a_call_whose_server_fails_is_an_error(tools: Window, engine: ScriptedEn
     assert engine.requests[1].messages[-1].content == "Error: The server files ended. Start it again."
     (call,) = tools.controller.calls.waiting
     servers.set("files", "failed")
-    assert tools.controller.calls.shown(call).tool is None
+    assert tools.controller.calls.waiting_call(call).tool is None
     assert tools.controller.calls.waiting == (call,)
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,29 @@ def test_the_loaded_model_is_known_by_its_folder(window: Window, qtbot: QtBot, l
     qtbot.waitUntil(lambda: slot.info is not None)
     assert library.is_loaded(folder)
     assert not library.is_loaded(other)
+
+
+HEAD = ModelCard("head", "/head", "Your own", Path("/head"), match=TargetMatch(True))
+OTHER = ModelCard("org/other", "org/other", "Hugging Face", Path("/other"))
+
+
+def test_unsure_match_of_a_drafter_is_asked_again(qtbot: QtBot, window: Window) -> None:
+    controller = window.controller
+    asked = list[Path]()
+    begun = [False]
+
+    def find(model: Path) -> tuple[ModelCard, ...] | None:
+        asked.append(model)
+        unsure = replace(HEAD, model="/unsure", match=TargetMatch(False))
+        return (HEAD, unsure) if begun[0] else None
+
+    sources = ModelSources(models=lambda _chosen: (OTHER,), drafters=find)
+    library = Library(sources, controller)
+    library.choose_model(OTHER)
+    qtbot.waitUntil(lambda: bool(asked))
+    assert library.fitting == ()
+    begun[0] = True
+    controller.model_slot.load_model("/models/another")
+    qtbot.waitUntil(lambda: [each.model for each in library.fitting] == [HEAD.model])
+    assert set(asked) == {OTHER.path}
+    library.drop_requests()

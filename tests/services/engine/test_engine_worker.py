@@ -1,11 +1,20 @@
 """Requests of the server: from any thread, answered on the engine thread at once, and paused for the person's own."""
 
+import ast
+import signal
+import subprocess
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 
+import rdchat
+from rdchat import host
+from rdchat.chat.conversation import MessageStatus
 from rdchat.inference.api import (
     BenchCell,
     BenchPlan,
@@ -14,12 +23,16 @@ from rdchat.inference.api import (
     Dtype,
     FinishReason,
     GenerationRequest,
+    LoadProgress,
     Mode,
     ModelInfo,
+    PrefillProgress,
     PrefixCacheFacts,
     Prompt,
     ReplyEnd,
     Role,
+    Statistics,
+    TokenEvent,
 )
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import (
@@ -28,14 +41,18 @@ from rdchat.services.engine.engine_request import (
     Command,
     EngineEvent,
     EngineRequest,
+    EngineState,
     Failure,
     LimitPrefixCaches,
     LoadModel,
+    Outbox,
     ReplyProgress,
     Unloaded,
     UnloadModel,
 )
+from rdchat.services.engine.engine_worker import take_merged
 from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.window import Window, pause_midway
 
 MakeClient = Callable[..., EngineClient]
 _PLAIN = BenchCell(DraftSettings(Mode.OFF))
@@ -216,3 +233,181 @@ def test_quitting_ends_a_reply_with_a_sentence(client: Client, engine: ScriptedE
     assert failure.message == "rdchat is closing."
     client.submit("late", ask(2))
     assert isinstance(client.end("late"), Failure)
+
+
+def made() -> EngineRequest:
+    command = GenerationRequest((ChatMessage(Role.USER, "Hi"),), draft=DraftSettings())
+    return EngineRequest(command, lambda _event: None)
+
+
+def progress(text: str, tokens: int) -> ReplyProgress:
+    return ReplyProgress(Statistics(generated_tokens=tokens), tuple(TokenEvent(1, 0, 0, each) for each in text))
+
+
+def loading(fraction: float) -> LoadProgress:
+    return LoadProgress("Reading weights", fraction)
+
+
+def through(*events: tuple[EngineRequest, EngineEvent]) -> list[tuple[EngineRequest, EngineEvent]]:
+    outbox: Outbox = deque(events)
+    taken = []
+    while outbox:
+        taken.append(take_merged(outbox))
+    return taken
+
+
+def test_progress_of_one_request_is_merged() -> None:
+    one = made()
+    assert through((one, progress("He", 1)), (one, progress("l", 2)), (one, progress("lo", 3))) == [
+        (one, progress("Hello", 3))
+    ]
+    prefill = [PrefillProgress(1, read, 8, 0) for read in (4, 8)]
+    assert through(*((one, each) for each in prefill)) == [(one, prefill[1])]
+    assert through((one, loading(0.1)), (one, loading(0.2))) == [(one, loading(0.2))]
+
+
+def test_other_events_and_other_requests_are_kept_apart_in_order() -> None:
+    one = made()
+    other = made()
+    apart: list[tuple[EngineRequest, EngineEvent]] = [
+        (one, loading(0.1)),
+        (other, loading(0.1)),
+        (other, PrefillProgress(1, 8, 8, 0)),
+        (other, progress("He", 1)),
+        (one, progress("llo", 1)),
+        (one, Failure("No.", "")),
+        (one, Failure("No.", "")),
+    ]
+    assert through(*apart) == apart
+
+
+def test_merged_progress_has_all_tokens_and_the_time_of_the_first() -> None:
+    one = made()
+    tokens = [TokenEvent(1, index, index, text) for index, text in enumerate("ab")]
+    early = ReplyProgress(Statistics(), (tokens[0],), written_at=1.0)
+    late = ReplyProgress(Statistics(), (tokens[1],), written_at=2.0)
+    ((_, merged),) = through((one, early), (one, late))
+    assert isinstance(merged, ReplyProgress)
+    assert (merged.tokens, merged.written_at) == (tuple(tokens), 1.0)
+
+
+def test_memory_comes_back_and_the_chat_has_no_model(qtbot: QtBot, window: Window, engine: ScriptedEngine) -> None:
+    slot = window.controller.model_slot
+    with qtbot.waitSignal(slot.unloaded) as told:
+        slot.unload_model()
+        assert window.controller.replies.state is EngineState.NO_MODEL
+    assert told.args == [4000]
+    assert engine.loaded is None
+    assert slot.failure is None
+    assert window.controller.drafting.option(Mode.AUTO) is None
+
+
+def test_a_reply_under_way_is_stopped_with_what_it_has(qtbot: QtBot, window: Window, engine: ScriptedEngine) -> None:
+    reply = pause_midway(window, engine)
+    slot = window.controller.model_slot
+    with qtbot.waitSignal(slot.unloaded):
+        slot.unload_model()
+    ended = next(message for message in window.controller.chat.path if message.id == reply)
+    assert ended.text == "Hello,"
+    assert ended.status is not MessageStatus.STREAMING
+
+
+def test_a_reply_that_waits_for_the_model_says_that_there_is_none(
+    qtbot: QtBot, unstarted: Window, engine: ScriptedEngine
+) -> None:
+    engine.load_gate.shut()
+    unstarted.controller.open_last_chat()
+    unstarted.controller.send("Hello")
+    slot = unstarted.controller.model_slot
+    with qtbot.waitSignal(slot.unloaded):
+        slot.unload_model()
+        engine.load_gate.open()
+    assert unstarted.controller.chat.path[-1].status is MessageStatus.FAILED
+    assert unstarted.controller.replies.state is EngineState.NO_MODEL
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_load_takes_an_unloads_place(window: Window, engine: ScriptedEngine, gated: bool) -> None:
+    slot = window.controller.model_slot
+    if gated:
+        engine.unload_gate.shut()
+    slot.unload_model()
+    slot.load_model("/models/other")
+    engine.unload_gate.open()
+    window.wait_for(EngineState.IDLE)
+    assert slot.info is not None
+    assert slot.info.name == "/models/other"
+
+
+DEPTH = 100_000
+MACOS_DEFAULT = 512 * 1024
+LOAD = """
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from PySide6.QtCore import QCoreApplication
+from rdchat import host
+from rdchat.inference.api.requests import Dtype
+from rdchat.inference.models.model_files import check_model_folder
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_request import LoadModel
+
+class Engine:
+    def load(self, model, dtype, on_progress, anyway=False):
+        check_model_folder(Path(model))  # the first that the real one does
+
+    def close(self):
+        pass
+
+host.THREAD_STACK_BYTES = int(sys.argv[2])
+qt = QCoreApplication([])
+client = EngineClient(Engine, nullcontext)
+
+def tell(failure):
+    print(failure.message)
+    client.shutdown()
+    qt.quit()
+
+client.submit(LoadModel(sys.argv[1], Dtype.AUTO), tell)
+qt.exec()
+"""
+
+
+def load(folder: Path, stack_bytes: int) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", LOAD, str(folder), str(stack_bytes)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def nested_model(tmp_path: Path) -> Path:
+    """A folder whose config.json is JSON nested 100,000 deep."""
+    (tmp_path / "config.json").write_text("[" * DEPTH + "]" * DEPTH)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_engine_thread_says_what_is_wrong_with_a_nested_configuration(nested_model: Path) -> None:
+    done = load(nested_model, host.THREAD_STACK_BYTES)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{nested_model / 'config.json'} is damaged: it is nested too deeply.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python 3.14 looks at the stack that is left")
+def test_nested_configuration_crashes_with_the_default_stack_of_macos(nested_model: Path) -> None:
+    assert load(nested_model, MACOS_DEFAULT).returncode in {-signal.SIGSEGV, -signal.SIGBUS}
+
+
+def test_qt_starts_no_other_thread_that_would_need_a_stack() -> None:
+    """Threads of Python's own ask for 16 MB on macOS themselves."""
+    started = {"QThread", "QThreadPool", "QRunnable", "QtConcurrent"}
+    used = {
+        path.name
+        for path in Path(rdchat.__file__).parent.rglob("*.py")
+        if any(name in path.read_text() for name in started)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.ClassDef) and started & {ast.unparse(base) for base in node.bases})
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) in started)
+        or (isinstance(node, ast.Attribute) and ast.unparse(node).startswith(("QThreadPool.", "QtConcurrent.")))
+    }
+    assert used == {"engine_client.py"}

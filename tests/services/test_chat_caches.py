@@ -14,6 +14,7 @@ from rdchat import paths
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Folder, Project
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
+from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.transfers import Transfers
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import WAIT_MS, Window
@@ -302,3 +303,33 @@ def test_caches_that_may_have_a_note_go_with_it_and_the_projects_stay(
     notes.change(note, text)
     gone(qtbot, kept)
     assert shared.exists()
+
+
+def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
+    window: Window, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
+    kept = window.controller.memory_caches
+    settings = window.controller.settings
+    qtbot.waitUntil(lambda: kept.facts is not None, timeout=WAIT_MS)
+    assert kept.facts is not None
+    assert kept.facts.limit_bytes == engine.cache_bytes
+    settings.change(replace(settings.values, prefix_cache_bytes=5_000_000))
+    qtbot.waitUntil(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000, timeout=WAIT_MS)
+    assert engine.cache_bytes == 5_000_000
+
+
+def test_the_limit_of_the_settings_holds_from_the_start(
+    unstarted: Window, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
+    settings = unstarted.controller.settings
+    settings.change(replace(settings.values, prefix_cache_bytes=7_000_000))
+    unstarted.controller.open_last_chat()
+    qtbot.waitUntil(lambda: unstarted.controller.memory_caches.facts is not None, timeout=WAIT_MS)
+    assert engine.cache_bytes == 7_000_000
+
+
+def test_chat_that_is_discarded_leaves_no_pixels_behind(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten = list[bool]()
+    monkeypatch.setattr(shared_images(), "forget_images", lambda: forgotten.append(True))
+    window.controller.chat.discarded.emit()
+    assert len(forgotten) == 1
