@@ -27,12 +27,12 @@ from rdchat.services.chat.tool_call_control import ToolCalls
 from rdchat.services.chat_caches import DiskCacheControl, MemoryCacheControl
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.title_writer import TitleWriter
-from rdchat.services.drafting.draft_control import DraftControl
-from rdchat.services.drafting.time_ledger import TimeLedger
 from rdchat.services.earlier_replies import EarlierReplyIndex
 from rdchat.services.engine.benchmark import Benchmark, Race
+from rdchat.services.engine.draft_control import DraftControl
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.engine.time_ledger import TimeLedger
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.server_control import ServerControl
 from rdchat.services.storage_watch import SettingsControl, StorageWatch

@@ -26,7 +26,7 @@ from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server_settings import DEFAULT_HOST, ServerFacts, ServerSettings
 from rdchat.services.background.background_work import BackgroundWork, MainThread
-from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.engine.draft_control import DraftControl
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress
 from rdchat.services.storage_watch import SettingsControl

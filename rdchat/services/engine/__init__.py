@@ -1,1 +1,1 @@
-"""The engine thread and its client on the main thread: requests go in, events come back by callbacks."""
+"""The engine thread and its client on the main thread, with draft settings, times and benchmarks of replies."""

@@ -276,7 +276,9 @@ class HubAccount(ModelService):
         """Forget the token that was given for this hub."""
         self._do("Forgetting the token…", self._forgotten)
 
-    def _do(self, busy: str, work: Callable[[Endpoint], _TokenFacts], then: Callable[[], object] = lambda: None) -> None:
+    def _do(
+        self, busy: str, work: Callable[[Endpoint], _TokenFacts], then: Callable[[], object] = lambda: None
+    ) -> None:
         """Run work on the thread, unless other work runs."""
 
         def end(result: _TokenFacts) -> None:

@@ -25,7 +25,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.engine.draft_control import DraftControl
 from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_text
 from rdchat.ui.benchmark.results import EXPORT_TYPES, PLAIN_EXPLANATION, ResultsView, export
 from rdchat.ui.style import (

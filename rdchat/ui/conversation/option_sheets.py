@@ -11,7 +11,7 @@ from rdchat.chat.attachments.attached_file import too_large
 from rdchat.chat.conversation import Folder, MadeWith, Project
 from rdchat.inference.api import SamplingParams
 from rdchat.services.chat.borrowed_model import OtherModel
-from rdchat.services.chat.project_files import FULL_SHARE
+from rdchat.services.chat.chat_prompt import FULL_SHARE
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.tools.built_in import server_title

@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.inference.api import DRAFTERS, MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, ModelCard, ModeOption, Statistics
-from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.engine.draft_control import DraftControl
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import (
     DRAFT_SETTINGS,

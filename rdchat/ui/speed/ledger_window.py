@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetIt
 
 from rdchat.inference.api import PATH_SEPARATOR, LedgerRow, Statistics, ledger_csv
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
+from rdchat.services.engine.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.speed.figures import SECTIONS, FigureSource
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import (

@@ -329,7 +329,10 @@ def test_a_call_of_a_server_that_is_not_on_cannot_run(
     servers.set("files", "stopped")
     servers.started.clear()
     tools.controller.chat.set_tools(("web",), ())
-    assert (tools.controller.calls.waiting_call(call).tool, tools.controller.calls.waiting_call(call).status) == (None, "")
+    assert (tools.controller.calls.waiting_call(call).tool, tools.controller.calls.waiting_call(call).status) == (
+        None,
+        "",
+    )
     run(tools, call)
     assert "files" not in servers.started
     tools.controller.calls.decide(call, None)

@@ -9,7 +9,7 @@ from rdchat.chat.presets import Preset
 from rdchat.chat.settings import ModelDraft, SettingsStore
 from rdchat.errors import ModelError
 from rdchat.inference.api import DraftOptions, DraftSettings, Mode, ModeOption, not_prepared
-from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.engine.draft_control import DraftControl
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Gate, Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway

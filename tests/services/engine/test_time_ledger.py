@@ -8,10 +8,10 @@ import pytest
 from rdchat.chat.conversation import Drafting, Message, MessagePath, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api import LedgerEntry, Mode, Role, Statistics, added_up
-from rdchat.services.drafting.draft_control import DraftControl
-from rdchat.services.drafting.time_ledger import ProfileCost, TimeLedger
+from rdchat.services.engine.draft_control import DraftControl
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.engine.time_ledger import ProfileCost, TimeLedger
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway

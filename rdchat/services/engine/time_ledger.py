@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api import LedgerEntry, LedgerRow, Mode, Statistics, added_up, grouped_entries, ledger_rows
-from rdchat.services.drafting.draft_control import DraftControl
+from rdchat.services.engine.draft_control import DraftControl
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""The draft settings of replies, and the times that they take."""
