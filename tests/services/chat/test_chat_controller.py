@@ -466,6 +466,24 @@ def test_model_that_seems_too_large_is_loaded_anyway_on_request(
     assert settings.settings.recent_models == ("/models/big",)
 
 
+@pytest.mark.parametrize("command", ["send", "regenerate", "continue"])
+def test_a_reply_without_a_model_loads_the_chosen_one_once(
+    window: Window, engine: ScriptedEngine, command: str
+) -> None:
+    reply = window.ask("Hi")
+    window.controller.model_slot.unload_model()
+    window.wait_for(EngineState.NO_MODEL)
+    if command == "send":
+        window.controller.send("And now?")
+    elif command == "regenerate":
+        window.controller.regenerate(reply.id)
+    else:
+        window.controller.continue_reply(reply.id)
+    window.wait_for(EngineState.IDLE)
+    assert len(engine.loads) == 2
+    assert (window.texts[-1].endswith("Hello, you!"), len(engine.requests)) == (True, 2)
+
+
 def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine: ScriptedEngine) -> None:
     engine.warning = "The tokenizer of other turns 'a' into 'b'."
     engine.may_differ = True

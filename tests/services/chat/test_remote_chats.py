@@ -90,6 +90,20 @@ def test_a_new_chat_with_a_remote_model_needs_no_question(
     assert (len(engine.requests), asked) == (2, [])
 
 
+def test_a_new_chat_whose_project_has_another_model_is_not_allowed_to_the_loaded_server(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    folder = window.controller.chats.order.create_folder("Here")
+    assert folder is not None
+    window.controller.chats.order.set_project(folder, Project(model="/models/here"))
+    load(window, REMOTE)
+    window.controller.chat.start_new(folder.id)
+    window.controller.send("Hi")
+    window.qtbot.waitUntil(lambda: window.texts[1:] == ["Hello, you!"])
+    assert engine.loads[-1][0] == "/models/here"
+    assert window.controller.chat.conversation.own.sent_to == ()
+
+
 @pytest.mark.parametrize("other", [None, OtherModel(REMOTE, "qwen")])
 def test_a_first_prompt_that_is_answered_again_or_edited_asks(
     other: OtherModel | None, window: Window, engine: ScriptedEngine, asked: list[Waiting]
