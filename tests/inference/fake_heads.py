@@ -9,8 +9,7 @@ import mlx.core as mx
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.verification.hooks import HiddenReads
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification import HiddenReads, LoadedModel
 
 
 @dataclass(eq=False)

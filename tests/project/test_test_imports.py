@@ -58,7 +58,7 @@ def test_nothing_imports_a_test_module() -> None:
 
 def test_rooms_with_a_door_are_entered_by_it() -> None:
     """The rooms that nearly every module needs offer their names in `__init__.py`; others import no module there."""
-    doors = ("rdchat.inference.api", "rdchat.ui.style")
+    doors = ("rdchat.inference.api", "rdchat.inference.verification", "rdchat.ui.style")
     around = {
         f"{path.relative_to(ROOT)} imports {name}"
         for path, name in imports_of("rdchat")

@@ -20,8 +20,7 @@ from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.sampling import TokenChooser, masked
-from rdchat.inference.verification.device import fetch
-from rdchat.inference.verification.verifier import Ints, PackedTree, PrefixTree, Verified, Verifier
+from rdchat.inference.verification import Ints, PackedTree, PrefixTree, Verified, Verifier, fetch
 
 # After this many dropped drafts of a drafter the reply continues without it.
 _MAX_DROPPED = 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mlx_lm.models import cache as stock
 
-from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification import KVCache, PrefixTree
 from rdchat.inference.verification.round_cache import (
     NO_ROWS,
     RoundArraysCache,
@@ -20,7 +20,6 @@ from rdchat.inference.verification.round_cache import (
     leaves,
     round_cache,
 )
-from rdchat.inference.verification.verifier import PrefixTree
 from tests.grids import share
 from tests.inference.fakes import tree_of_beams
 
