@@ -30,6 +30,7 @@ from rdchat.inference.verification.device import (
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks, wrap_call
 from rdchat.inference.verification.kv_cache import KVCache, Operation, Tree, first_offset, mirror_of, shared_prefix
 from rdchat.inference.verification.prefix_caches import PrefixCaches, usual_limit
+from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.round_cache import (
     AttentionRows,
     RoundArraysCache,
@@ -49,4 +50,4 @@ from rdchat.inference.verification.target import (
     embedding_scale,
     untimed,
 )
-from rdchat.inference.verification.verifier import Ints, PackedTree, PrefixTree, Verified, Verifier
+from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier

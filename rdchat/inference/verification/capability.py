@@ -33,8 +33,9 @@ from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.verification.device import fetch, is_device_error
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.round_cache import UnsupportedCacheError, round_cache
-from rdchat.inference.verification.verifier import Ints, PackedTree, PrefixTree
+from rdchat.inference.verification.verifier import PackedTree
 
 # Tokens before the tree.
 _PROMPT = 11

@@ -11,7 +11,7 @@ from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.conversation.test_notices import mark, press
+from tests.ui.conversation.cut_marks import mark, press
 from tests.ui.shown_widgets import activate, click_on, press_key, shown_child
 
 LONG = ("word " * 1030).strip()

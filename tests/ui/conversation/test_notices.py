@@ -5,10 +5,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.ui.conversation.notices import Banner, BannerArea
 from rdchat.ui.style import LARGE, TEXT_WIDTH, Theme
-from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
+from tests.ui.conversation.cut_marks import mark, press
 from tests.ui.shown_widgets import click_on, press_key
 
 LONG = "word " * 9  # 10 tokens; the reply has 3
@@ -176,17 +176,6 @@ def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
     press_key(composer.field, "Return")
     assert isinstance(banners.banner("context"), Banner)
     assert composer.note.text()
-
-
-def press(banner: Banner, text: str) -> None:
-    button = next(button for button in banner.buttons if button.text() == text)
-    button.setFocus()
-    press_key(button, "Space")
-
-
-def mark(window: MainWindow) -> CutMark | None:
-    marks = [each for each in window.conversation.transcript.findChildren(CutMark) if each.isVisibleTo(window)]
-    return marks[0] if marks else None
 
 
 def _area(qtbot: QtBot) -> BannerArea:
