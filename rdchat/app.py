@@ -30,7 +30,7 @@ from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, Unexpe
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.app.start_request import JUST_SHOW, StartRequest
 from rdchat.services.app.update_check import UpdateCheck
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.service_base import ModelSources

@@ -18,7 +18,7 @@ from rdchat.errors import RdchatError
 from rdchat.files import cache_folders
 from rdchat.inference.api import CacheFolder, PrefixCacheFacts
 from rdchat.inference.vision.image_process import shared_images
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
 from rdchat.services.storage_watch import SettingsControl

@@ -12,7 +12,7 @@ from rdchat.chat.reply_tokens import ALL, ReplyTokens
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import ModelInfo
 from rdchat.inference.models.model_locations import tokenizer_key
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.storage_watch import SettingsControl, StorageWatch
 from rdchat.work.job import Job

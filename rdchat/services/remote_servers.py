@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api import ModelCard, remote_address
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of, store_key
-from rdchat.services.background.background_work import BackgroundWork, FolderSearch
+from rdchat.services.background_work import BackgroundWork, FolderSearch
 from rdchat.services.storage_watch import SettingsControl
 
 

@@ -25,7 +25,7 @@ from rdchat.inference.api import (
 from rdchat.server.interfaces.fields import CONTEXT_FULL, ApiError
 from rdchat.server.served_models import Stop
 from rdchat.server.server_settings import DEFAULT_HOST, ServerFacts, ServerSettings
-from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.services.engine.draft_control import DraftControl
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress

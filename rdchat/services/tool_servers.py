@@ -14,7 +14,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.privacy import persons_umask
 from rdchat.inference.api import ToolCall, parsed_json
 from rdchat.keychain import FAILED, ask_keychain
-from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.tools.built_in import BUILT_IN_SERVERS, with_own_name
 from rdchat.tools.definitions import ImportedServers, ServerLimits, ToolDefinition, ToolResult, ToolServer, read_servers
 from rdchat.work.child_process import ChildProcess, Limits

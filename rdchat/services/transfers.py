@@ -11,7 +11,7 @@ from rdchat.chat.transfer.backups import BackupFacts, Restored, carry_out, decid
 from rdchat.chat.transfer.chat_import import ExportReport, ImportReport
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress, TransferProcess
 from rdchat.errors import RdchatError, StorageError
-from rdchat.services.background.background_work import MainThread
+from rdchat.services.background_work import MainThread
 from rdchat.services.chat_controller import ChatController
 from rdchat.work.job import Job
 

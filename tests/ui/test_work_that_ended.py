@@ -18,7 +18,7 @@ from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.verifying_and_deleting import DeletionPlan
 from rdchat.inference.api import Mode
-from rdchat.services.background import background_work
+from rdchat.services import background_work
 from rdchat.services.files.part_choice import PartChoice
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.file_actions import RemovalQuestion

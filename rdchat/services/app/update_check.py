@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.hub.updates import Update, newer_version
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.storage_watch import SettingsControl
 
 _LOG = logging.getLogger(__name__)

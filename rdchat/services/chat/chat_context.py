@@ -14,7 +14,7 @@ from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Notice, uncut
 from rdchat.chat.presets import LongChats
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
 from rdchat.inference.api import FinishReason, Mode, PrefillProgress, ReplyEnd, Role, ThinkingChoice
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, summary_request
 from rdchat.services.chat.open_chat import OpenChat

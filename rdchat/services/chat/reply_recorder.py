@@ -41,7 +41,7 @@ from rdchat.inference.api import (
     grown,
 )
 from rdchat.log import errors_logged
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.services.storage_watch import StorageWatch

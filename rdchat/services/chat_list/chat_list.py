@@ -16,7 +16,7 @@ from rdchat.chat.storage.search import MessageMatches, SearchAnswer, SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import FinishReason
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat_list.chat_order import ChatOrder, Location, named
 from rdchat.services.storage_watch import StorageWatch

@@ -12,7 +12,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Conversation, Folder, Project
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError
-from rdchat.services.background.background_work import MainThread
+from rdchat.services.background_work import MainThread
 from rdchat.services.storage_watch import StorageWatch
 
 # An app that stays open for weeks empties its Trash of old items each hour.

@@ -20,7 +20,7 @@ from rdchat.inference.api import (
     ranked_model,
     remote_model,
 )
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, FindDraftOptions
 from rdchat.services.storage_watch import SettingsControl

@@ -25,7 +25,7 @@ from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.attachments.kinds import is_image
 from rdchat.errors import RdchatError
 from rdchat.inference.api import ChatImage, ChatMessage, GenerationRequest, ImageCap, Role
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.services.files.prompt_images import image_bytes, looked_at

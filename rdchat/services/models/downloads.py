@@ -16,7 +16,7 @@ from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import AccessRefusedError, Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.known_files import check_names
 from rdchat.hub.newcomers import downloaded_with
-from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job
 

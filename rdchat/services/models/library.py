@@ -17,7 +17,7 @@ from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.published_drafters import find_published
 from rdchat.inference.api import DraftSettings, Mode, ModelCard, ModelPart
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import Downloads
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, Drafts, draft_advice, draft_models

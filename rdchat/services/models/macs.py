@@ -10,7 +10,7 @@ from rdchat.errors import RdchatError, one_line
 from rdchat.inference.api import MemoryRoom, ModelCard, macs_for, ranked_address
 from rdchat.inference.rank_processes.hosts import THIS_MAC, Host, resolve_host
 from rdchat.inference.rank_processes.processes import checked, facts_text
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.models.fit import Machine
 from rdchat.services.storage_watch import SettingsControl
 

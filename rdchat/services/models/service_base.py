@@ -11,7 +11,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api import MachineMemory, ModelCard, ModelPart
-from rdchat.services.background.background_work import BackgroundWork, FolderSearch
+from rdchat.services.background_work import BackgroundWork, FolderSearch
 
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi

@@ -30,7 +30,7 @@ from rdchat.inference.api import (
     TrainingStart,
     event_from,
 )
-from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.work.child_process import ChildEndedError, ChildError, ChildProcess, Limits
 from rdchat.work.job import CancelledError, Job
 

@@ -13,7 +13,7 @@ from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api import ModelCard
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
 from rdchat.services.models.file_actions import RemovalQuestion

@@ -8,13 +8,12 @@ from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 from rdchat.hub.cache_layout import free_bytes
 from rdchat.hub.newcomers import Suggestion
 from rdchat.inference.api import MAX_IMAGES, NO_VISION, ModelCard, ModelInfo, ranked_model, remote_model
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat.chat_context import ContextMeter
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.models.fit import Machine
-from rdchat.services.models.larger_model import LargerModel, smallest_that_sees
+from rdchat.services.models.fit import LargerModel, Machine, smallest_that_sees
 from rdchat.services.models.service_base import DeviceMemory
 from rdchat.ui.style import (
     LARGE,

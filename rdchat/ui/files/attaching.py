@@ -11,7 +11,7 @@ from rdchat import host, mac_desktop
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import Message, MessagePath
 from rdchat.files.image_formats import FORMATS
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles

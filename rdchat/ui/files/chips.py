@@ -16,7 +16,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_
 from rdchat.errors import ImageRefusedError, RdchatError
 from rdchat.inference.api import MAX_IMAGES
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
-from rdchat.services.background.background_work import MainThread
+from rdchat.services.background_work import MainThread
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.ui.style import (
     RADIUS,

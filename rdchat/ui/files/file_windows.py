@@ -35,7 +35,7 @@ from PySide6.QtWidgets import (
 
 from rdchat.chat.attachments.attached_file import AttachedFile, Part
 from rdchat.errors import RdchatError, file_errors
-from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.services.chat.chat_prompt import FileText
 from rdchat.services.files.part_choice import Outcome, PartChoice, TokenCount
 from rdchat.ui.files.chips import NO_LIMIT, PICTURES, Picture, ask, dimensions, drawn, part_text

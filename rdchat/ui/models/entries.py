@@ -14,8 +14,7 @@ from rdchat.hub.endpoint import WINDOW_HINTS, Lack
 from rdchat.hub.hub_model import HubModel
 from rdchat.hub.newcomers import Suggestion, suggestions
 from rdchat.inference.api import DraftKind, Fit, ModelCard, ModelPart, ModelSizes
-from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
-from rdchat.services.models.larger_model import for_machine
+from rdchat.services.models.fit import Machine, Model, for_machine, pair_bytes, sizes_read, sizes_suggested
 from rdchat.ui.models.memory_section import judge
 from rdchat.ui.style import MACHINE, NONE, SEES, dtype_text, listed, percent
 from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.inference.api import Role
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style import add_action, ask_to_save_content, cut, discard, keep_room, pop_up
 from rdchat.ui.transcript.markdown.blocks import Block

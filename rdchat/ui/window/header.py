@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolBar, QWidget
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.background_work import BackgroundWork
 from rdchat.ui.conversation.notices import UNDO_MS, Action, Notices
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style import IconButton, Theme, ThemedLabel, Throttle, show_icon

@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton
 
 from rdchat.inference.api import LoadProgress, ModelCard, ranked_model, remote_model
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.services.storage_watch import SettingsControl

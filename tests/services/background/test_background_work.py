@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError, RdchatError
-from rdchat.services.background.background_work import BackgroundWork, FolderSearch, MainThread
+from rdchat.services.background_work import BackgroundWork, FolderSearch, MainThread
 from rdchat.work.job import Job
 
 MAIN = threading.get_ident()

@@ -18,7 +18,7 @@ from rdchat.inference.api import (
     images_of,
     ranked_address,
 )
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.model_offers import SMALL_STARTERS, STARTERS, SightLine, WelcomeView, starters

@@ -30,7 +30,7 @@ from rdchat.inference.api import (
     TargetMatch,
     TrainingOrder,
 )
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.training_control import JobFolder, TrainingRecord, TrainingState
 from rdchat.services.models.window_services import Models

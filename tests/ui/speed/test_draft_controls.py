@@ -20,7 +20,7 @@ from rdchat.inference.api import (
     ModeOption,
     TargetMatch,
 )
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.style import MODES

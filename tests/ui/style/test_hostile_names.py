@@ -15,7 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError
 from rdchat.inference.api import DrafterFit, DraftSettings, HeadKind, Mode, ModelCard, Role, SamplingParams, TargetMatch
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow

@@ -6,7 +6,7 @@ from rdchat import paths
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api import Dtype, LoadProgress, ModelCard
 from rdchat.inference.models.model_files import display_name
-from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.formatting import DEFAULT_MODEL
 from rdchat.ui.window.main_window import MainWindow

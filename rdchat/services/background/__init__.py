@@ -1,1 +1,0 @@
-"""Jobs on threads, with results for the main thread."""
