@@ -42,8 +42,8 @@ from rdchat.ui.window.import_export import ImportExport
 from rdchat.ui.window.main_window import MainWindow
 
 if TYPE_CHECKING:
+    from rdchat.hub import RepositoryFiles
     from rdchat.hub.hub_api import HubApi
-    from rdchat.hub.known_files import RepositoryFiles
 
 _LOG = logging.getLogger(__name__)
 _SETTLED_MS = 1000

@@ -14,9 +14,8 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub import Tokens, chosen_files, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import chosen_files
 
 LIST = Path(__file__).resolve().parent.parent / "assets" / "newcomers" / "newcomers.json"
 

@@ -17,9 +17,9 @@ from rdchat.chat.formulas import FormulaDrawer
 from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.errors import ImageRefusedError, ModelError, StorageError
+from rdchat.hub import Tokens
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api import FolderFacts, TrainingOrder
 from rdchat.inference.library.model_library import facts_reader
 from rdchat.inference.prompts import tokenizer_process

@@ -16,15 +16,24 @@ from typing import Any
 from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed, ctrl_c_calls, print_result, table
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError, one_line
-from rdchat.hub.cache_layout import repository_of, snapshot_of
+from rdchat.hub import (
+    SortBy,
+    Token,
+    Tokens,
+    check_names,
+    download_command,
+    downloaded_with,
+    find_endpoint,
+    is_repository,
+    repository_of,
+    snapshot_of,
+    stored_suggestions,
+    suggestions,
+)
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import begin_drafter, records_of
-from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_model import SortBy
-from rdchat.hub.known_files import check_names, download_command, is_repository
-from rdchat.hub.newcomers import downloaded_with, stored_suggestions, suggestions
 from rdchat.hub.verifying_and_deleting import NoTrashError, Verdict
 from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from rdchat.hub import RepositoryFiles
 from rdchat.hub.downloads.download_process import main as serve_downloads
-from rdchat.hub.known_files import RepositoryFiles
 
 
 def main() -> int:

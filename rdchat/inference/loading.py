@@ -29,7 +29,7 @@ from mlx_lm import utils as mlx_lm_utils
 from rdchat import host
 from rdchat.errors import DoesNotFitError, ModelError, reason_of
 from rdchat.files.foreign_files import REFETCH_HINT, read_object
-from rdchat.hub.known_files import PACKED_HINT
+from rdchat.hub import PACKED_HINT
 from rdchat.inference.api import (
     QUANTIZATION_GROUP,
     QUANTIZED,

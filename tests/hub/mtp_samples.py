@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import paths
-from rdchat.hub.cache_layout import CachedRepository, repository_of
+from rdchat.hub import CachedRepository, Tokens, find_endpoint, repository_of
 from rdchat.hub.downloads.download import Download, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
-from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.inference.api import ModelCard
 from rdchat.inference.library.original_source import IncompleteModel, make_part
 from rdchat.inference.models.safetensors_file import read_header

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.hub.cache_layout import cached_repositories, downloaded_repositories
+from rdchat.hub import HubFile, cached_repositories, checksum, downloaded_repositories, is_safe_name
 from rdchat.hub.downloads.download_record import records_of, unfinished_downloads
-from rdchat.hub.known_files import HubFile, checksum, is_safe_name
 from rdchat.hub.verifying_and_deleting import NoTrashError, delete, plan_deletion, verify_cached, verify_folder
 from tests.grids import share
 from tests.hub.downloads.downloading import (

@@ -9,10 +9,9 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageError, StorageFullError
+from rdchat.hub import AccessRefusedError, HubError, RepositoryFiles
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
-from rdchat.hub.endpoint import AccessRefusedError, HubError
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api import ModelCard
 from rdchat.inference.library.model_library import library_models
 from rdchat.inference.library.original_source import IncompleteModel, find_original, find_part, plan_part

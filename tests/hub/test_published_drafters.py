@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.hub.endpoint import HubError, find_endpoint
+from rdchat.hub import HubError, HubModel, PublishedKind, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.published_drafters import (
     base_name,
     family_name,

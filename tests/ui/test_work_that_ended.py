@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile
-from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub import CachedRepository
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.verifying_and_deleting import DeletionPlan
 from rdchat.inference.api import Mode

@@ -14,9 +14,8 @@ from typing import Any
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.plain_data import plain
-from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub import CachedRepository, RepositoryFiles, checksum
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
-from rdchat.hub.known_files import RepositoryFiles, checksum
 from rdchat.inference.api import FolderFacts, ModelCard
 from rdchat.inference.models.model_config import check_architecture, read_config, stated_layers, unreadable
 from rdchat.inference.models.model_files import check_model_folder, locate_model

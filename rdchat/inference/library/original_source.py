@@ -22,11 +22,18 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.foreign_files import read_bytes, readable_entries
+from rdchat.hub import (
+    AccessRefusedError,
+    HubError,
+    HubFile,
+    HubModel,
+    MissingError,
+    RepositoryFiles,
+    is_repository,
+    is_safe_name,
+)
 from rdchat.hub.downloads.download_record import unfinished_downloads
-from rdchat.hub.endpoint import AccessRefusedError, HubError, MissingError
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import HubFile, RepositoryFiles, is_repository, is_safe_name
 from rdchat.inference.api import ModelCard, ModelPart
 from rdchat.inference.models.model_config import BARE, LAYER_KEYS, is_mtp, read_config, text_config, unreadable
 from rdchat.inference.models.model_files import BINDING, TargetBinding

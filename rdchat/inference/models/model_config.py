@@ -17,7 +17,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, read_json
-from rdchat.hub.known_files import PACKED_HINT, unpackable
+from rdchat.hub import PACKED_HINT, unpackable
 from rdchat.inference.models.safetensors_file import MAX_SIZE, StoredTensor
 
 _CONTEXT_KEYS = (

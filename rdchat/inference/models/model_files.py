@@ -16,8 +16,7 @@ from rdchat.files.foreign_files import (
     entries_of,
     read_object,
 )
-from rdchat.hub.cache_layout import snapshot_of
-from rdchat.hub.newcomers import SuggestedDrafter, drafter_for
+from rdchat.hub import SuggestedDrafter, drafter_for, snapshot_of
 from rdchat.inference.api import Dtype, ModelInfo, ModelSizes, OnProgress
 from rdchat.inference.models.default_model import ensure_default_model
 from rdchat.inference.models.model_config import (

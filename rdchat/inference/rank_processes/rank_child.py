@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 
 from rdchat import __version__, machine
 from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.hub import is_repository
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.known_files import is_repository
 from rdchat.inference.api import LoadProgress, OnProgress, Statistics, StoppedError
 from rdchat.inference.rank_processes.ranks_engine import EVENTS, kinds_of, plain, read
 from rdchat.machine import keep_awake
@@ -197,8 +197,8 @@ def _fetch(job: Job[Any], rank: int, model: str | None, ranks: int) -> None:
 
 
 def _download(repository: str, report: OnProgress) -> None:
+    from rdchat.hub import Tokens  # noqa: PLC0415
     from rdchat.hub.downloads.download_process import DownloadProcess  # noqa: PLC0415  as above
-    from rdchat.hub.endpoint import Tokens  # noqa: PLC0415
 
     records: queue.SimpleQueue[Download] = queue.SimpleQueue()
     with closing(DownloadProcess(Tokens())) as process:

@@ -9,13 +9,21 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
-from rdchat.hub.cache_layout import free_bytes, snapshot_of
+from rdchat.hub import (
+    AccessRefusedError,
+    Endpoint,
+    Token,
+    Tokens,
+    TokenSource,
+    check_names,
+    downloaded_with,
+    find_endpoint,
+    free_bytes,
+    snapshot_of,
+)
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadLimits, DownloadState, with_drafter
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import listed_downloads
-from rdchat.hub.endpoint import AccessRefusedError, Endpoint, Token, Tokens, TokenSource, find_endpoint
-from rdchat.hub.known_files import check_names
-from rdchat.hub.newcomers import downloaded_with
 from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rdchat.hub.hub_model import HubModel, PublishedKind
+from rdchat.hub import HubModel, PublishedKind
 from rdchat.inference.api import DraftKind, HeadKind, ModelCard
 from rdchat.wording import size_text
 

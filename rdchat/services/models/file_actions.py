@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.hub.cache_layout import CachedRepository, repository_of, snapshot_of
-from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.known_files import is_repository
-from rdchat.hub.newcomers import drafter_for
+from rdchat.hub import CachedRepository, Tokens, drafter_for, find_endpoint, is_repository, repository_of, snapshot_of
 from rdchat.hub.verifying_and_deleting import (
     DeletionPlan,
     MoveToTrash,

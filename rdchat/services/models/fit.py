@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.hub import HubModel, RepositoryFiles, Suggestion, drafter_for, suggestions
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import RepositoryFiles
-from rdchat.hub.newcomers import Suggestion, drafter_for, suggestions
 from rdchat.inference.api import GATE_TOKENS, Dtype, Fit, MachineMemory, MemoryNeed, ModelCard, ModelSizes
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController

@@ -17,10 +17,17 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer
 
 from rdchat.errors import RdchatError
-from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.endpoint import HubError, Tokens, find_endpoint, for_window
-from rdchat.hub.hub_model import HubModel, SortBy
-from rdchat.hub.known_files import RepositoryFiles, chosen_files
+from rdchat.hub import (
+    HubError,
+    HubModel,
+    RepositoryFiles,
+    SortBy,
+    Tokens,
+    chosen_files,
+    find_endpoint,
+    for_window,
+    repository_of,
+)
 from rdchat.inference.api import Fit
 from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
 from rdchat.services.models.service_base import ModelService

@@ -10,12 +10,9 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import opened
+from rdchat.hub import HubModel, RepositoryFiles, Tokens, find_published
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import begin_drafter
-from rdchat.hub.endpoint import Tokens
-from rdchat.hub.hub_model import HubModel
-from rdchat.hub.known_files import RepositoryFiles
-from rdchat.hub.published_drafters import find_published
 from rdchat.inference.api import DraftSettings, Mode, ModelCard, ModelPart
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError
-from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.known_files import RepositoryFiles
+from rdchat.hub import RepositoryFiles, Tokens, find_endpoint
 from rdchat.inference.api import MachineMemory, ModelCard, ModelPart
 from rdchat.services.background_work import BackgroundWork, FolderSearch
 

@@ -7,11 +7,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject
 
-from rdchat.hub.cache_layout import downloaded_repositories
+from rdchat.hub import HubModel, PublishedKind, Tokens, downloaded_repositories, drafter_for
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.hub.endpoint import Tokens
-from rdchat.hub.hub_model import HubModel, PublishedKind
-from rdchat.hub.newcomers import drafter_for
 from rdchat.inference.api import ModelCard
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QWidget
 
-from rdchat.hub.cache_layout import free_bytes
-from rdchat.hub.newcomers import Suggestion
+from rdchat.hub import Suggestion, free_bytes
 from rdchat.inference.api import MAX_IMAGES, NO_VISION, ModelCard, ModelInfo, ranked_model, remote_model
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat.chat_context import ContextMeter

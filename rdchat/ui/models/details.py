@@ -6,8 +6,8 @@ from functools import partial
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QScrollArea, QStackedWidget, QWidget
 
+from rdchat.hub import Suggestion, drafter_for, suggestion_of
 from rdchat.hub.downloads.download import DownloadFile
-from rdchat.hub.newcomers import Suggestion, drafter_for, suggestion_of
 from rdchat.inference.api import NO_VISION, ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
 from rdchat.services.models.fit import Model, pair_bytes, sizes_of_files, sizes_read, sizes_suggested

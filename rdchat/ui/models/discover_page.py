@@ -5,8 +5,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import find_endpoint, proxy_of
-from rdchat.hub.hub_model import SortBy
+from rdchat.hub import SortBy, find_endpoint, proxy_of
 from rdchat.services.models.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.details import DetailsPane

@@ -5,8 +5,7 @@ from pathlib import Path
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
-from rdchat.hub.endpoint import HubError, for_window
-from rdchat.hub.known_files import is_repository
+from rdchat.hub import HubError, for_window, is_repository
 from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.services.models.library import PartSearch
 from rdchat.services.models.training_control import TrainingState

@@ -9,10 +9,8 @@ from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from rdchat.hub import WINDOW_HINTS, HubModel, Lack, Suggestion, suggestions
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.endpoint import WINDOW_HINTS, Lack
-from rdchat.hub.hub_model import HubModel
-from rdchat.hub.newcomers import Suggestion, suggestions
 from rdchat.inference.api import DraftKind, Fit, ModelCard, ModelPart, ModelSizes
 from rdchat.services.models.fit import Machine, Model, for_machine, pair_bytes, sizes_read, sizes_suggested
 from rdchat.ui.models.memory_section import judge

@@ -9,8 +9,8 @@ from PySide6.QtWidgets import QCheckBox, QMenu, QPushButton, QToolButton, QWidge
 from shiboken6 import isValid
 
 from rdchat.errors import RdchatError
+from rdchat.hub import find_endpoint
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.endpoint import find_endpoint
 from rdchat.inference.api import remote_model
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.fit import Model, ModelState

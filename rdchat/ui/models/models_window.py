@@ -7,8 +7,8 @@ from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
 
 from rdchat import host
+from rdchat.hub import TokenSource, find_endpoint, hub_token_file
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.hub.endpoint import TokenSource, find_endpoint, hub_token_file
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.draft_advice import DraftAction

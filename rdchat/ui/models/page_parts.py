@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import HubError
+from rdchat.hub import HubError
 from rdchat.hub.verifying_and_deleting import TrashedFolder
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.draft_advice import DraftAction

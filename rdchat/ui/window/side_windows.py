@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QMainWindow, QMenu, QWidget
 
 from rdchat import mac_desktop
 from rdchat.chat.settings import WindowGeometry
-from rdchat.hub.newcomers import Suggestion
+from rdchat.hub import Suggestion
 from rdchat.inference.api import DraftSettings, Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.fit import LargerModel

@@ -11,7 +11,7 @@ import pytest
 from rdchat import paths
 from rdchat.cli import main
 from rdchat.commands.models import card_of
-from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub import snapshot_of
 from rdchat.inference.api import DraftSettings, HeadKind, Mode
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.inference.session import ChatSession

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.hub.cache_layout import CachedRepository, repository_of
+from rdchat.hub import CachedRepository, HubError, Tokens, find_endpoint, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, RunningDownload
 from rdchat.hub.downloads.repository_download import RepositoryDownload
-from rdchat.hub.endpoint import HubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.library.original_source import make_part
 from tests.hub.hub_server import Fault, HubServer

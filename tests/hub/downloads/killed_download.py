@@ -9,9 +9,9 @@ import time
 
 import psutil
 
+from rdchat.hub import Tokens
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.endpoint import Tokens
 from tests.hub.downloads.downloading import LIMITS
 
 if __name__ == "__main__":

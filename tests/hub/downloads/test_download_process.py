@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rdchat.hub import Tokens
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess, DownloadQueue
-from rdchat.hub.endpoint import Tokens
 from rdchat.inference.library.original_source import make_part
 from rdchat.work.job import Job
 from tests.hub.downloads.downloading import (
@@ -244,7 +244,7 @@ def test_the_token_reaches_the_process_by_its_input_alone(
     hub: HubServer, downloads: Downloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its arguments nor its environment show one that the keychain or the person gave."""
-    from rdchat.hub.endpoint import Token, find_endpoint
+    from rdchat.hub import Token, find_endpoint
 
     tokens = Tokens()
     tokens.remember(Token("hf_right"), find_endpoint())

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from rdchat.errors import NetworkError
-from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub import CachedRepository, HubError, HubFile, RepositoryFiles
 from rdchat.hub.downloads.download import Download, RunningDownload
 from rdchat.hub.downloads.download_record import (
     discard,
@@ -17,8 +17,6 @@ from rdchat.hub.downloads.download_record import (
     remove_unused_files,
     write_record,
 )
-from rdchat.hub.endpoint import HubError
-from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloads.downloading import (
     NAME,
     QUICKLY_STALLED,
@@ -95,7 +93,7 @@ def test_names_that_lead_elsewhere_are_never_fetched(hub: HubServer, tmp_path: P
 
 @pytest.mark.parametrize("name", ["nothing", "../x", "a/b/c", "a--b/c", "a/..", "a/b.git", ""])
 def test_names_that_are_no_hub_ids_are_refused(hub: HubServer, name: str) -> None:
-    from rdchat.hub.known_files import check_names
+    from rdchat.hub import check_names
 
     with pytest.raises(HubError, match="is not the name of a model"):
         check_names(name, "main")

@@ -13,10 +13,10 @@ import pytest
 
 from rdchat import host
 from rdchat.errors import RdchatError, StorageFullError
+from rdchat.hub import HubError, Tokens
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.endpoint import HubError, Tokens
 from tests.disks import SmallDisk, small_disk
 from tests.grids import share
 from tests.hub.downloads.downloading import (

@@ -16,9 +16,8 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import StorageLockedError
-from rdchat.hub.cache_layout import CachedRepository, snapshot_of
+from rdchat.hub import CachedRepository, find_endpoint, snapshot_of
 from rdchat.hub.downloads.download_record import begin_drafter, unfinished_downloads
-from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.library.original_source import plan_part
 from tests.hub.downloads.downloading import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdchat.hub.newcomers import SuggestedDrafter, Suggestion
+from rdchat.hub import SuggestedDrafter, Suggestion
 
 MODEL = "org/model-4bit"
 DRAFTER = "maker/its-drafter"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.hub.hub_model import PublishedKind
+from rdchat.hub import PublishedKind
 from rdchat.inference.models.model_config import PLAIN, _mlx_lm_folder, _model_remapping, unreadable
 from tests.inference.drafting.drafters_table import PAGE, rows
 from tests.inference.drafting.heads.block_drafters import stored_block

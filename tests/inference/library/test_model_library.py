@@ -11,10 +11,9 @@ from unittest.mock import Mock
 import pytest
 
 from rdchat import paths
-from rdchat.hub.cache_layout import repository_of
+from rdchat.hub import HubFile, RepositoryFiles, repository_of
 from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.hub_model import parse_model
-from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api import Dtype, HeadKind, MachineMemory, MemoryRoom, ModelSizes
 from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters
 from rdchat.inference.library.model_library import (

@@ -13,7 +13,7 @@ import pytest
 
 from rdchat import host
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, RanksError, RdchatError
-from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub import snapshot_of
 from rdchat.inference.api import (
     BenchCell,
     BenchPlan,

@@ -20,10 +20,9 @@ from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
+from rdchat.hub import RepositoryFiles, Tokens, find_endpoint
 from rdchat.hub.downloads.download_record import begin_drafter
-from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api import ChatImage, ModelCard, ModelPart
 from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from rdchat.inference.loading import load_model

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, NetworkError
+from rdchat.hub import HubError
 from rdchat.hub.downloads.download_record import begin_drafter, listed_downloads
-from rdchat.hub.endpoint import HubError
 from rdchat.inference import loading
 from rdchat.inference.api import (
     NO_VISION,

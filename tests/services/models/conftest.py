@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub import Tokens
 from rdchat.hub.downloads.download import DownloadLimits
-from rdchat.hub.endpoint import Tokens
 from tests.hub.hub_server import HubServer
 from tests.services.models.followed_downloads import FollowedDownloads
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import psutil
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub import Tokens
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
-from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads import Downloads
 from tests.hub.downloads.downloading import LIMITS
 

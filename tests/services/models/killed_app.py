@@ -11,9 +11,9 @@ from dataclasses import replace
 from PySide6.QtCore import QCoreApplication, QTimer
 
 from rdchat import app as app_module
+from rdchat.hub import Tokens
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
-from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads import Downloads
 from tests.hub.downloads.downloading import LIMITS
 from tests.services.fakes import ScriptedEngine

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub import Lack, Token, Tokens, find_endpoint
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.endpoint import Lack, Token, Tokens, find_endpoint
 from rdchat.services.models.downloads import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloads.downloading import (

@@ -9,9 +9,9 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import InvalidSettingError
+from rdchat.hub import HubError, Tokens, find_endpoint
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.downloads.download_record import begin_drafter, has_unfinished, unfinished_downloads
-from rdchat.hub.endpoint import HubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.library.original_source import plan_part
 from rdchat.work.job import Job

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.hub.hub_model import HubModel, PublishedKind
+from rdchat.hub import HubModel, PublishedKind
 from rdchat.inference.api import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.draft_advice import DraftAction, Drafts, draft_advice
 from tests.services.models.library_samples import library_model

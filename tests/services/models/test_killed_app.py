@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat.hub.cache_layout import snapshot_of
+from rdchat.hub import snapshot_of
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished, unfinished_downloads
 from tests.hub.downloads.downloading import (

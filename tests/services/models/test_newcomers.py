@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdchat.hub.hub_model import PublishedKind
-from rdchat.hub.known_files import is_repository
-from rdchat.hub.newcomers import drafter_for, stored_suggestions, suggestion_of, suggestions
+from rdchat.hub import PublishedKind, drafter_for, is_repository, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api import Fit, MachineMemory, MemoryRoom, ModelCard
 from rdchat.services.models.fit import (
     Machine,

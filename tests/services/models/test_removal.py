@@ -12,14 +12,11 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.hub import known_files
-from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub import CachedRepository, HubError, RepositoryFiles, Tokens, known_files
 from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_process import DownloadQueue
 from rdchat.hub.downloads.download_record import write_record
-from rdchat.hub.endpoint import HubError, Tokens
-from rdchat.hub.known_files import RepositoryFiles
 from rdchat.hub.verifying_and_deleting import TrashedFolder, Verdict
 from rdchat.inference.api import ModelCard
 from rdchat.inference.library.original_source import make_part

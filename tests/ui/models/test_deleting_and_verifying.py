@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QCheckBox, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
+from rdchat.hub import checksum
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.known_files import checksum
 from rdchat.hub.verifying_and_deleting import Verdict
 from rdchat.inference.models.safetensors_file import target_hash
 from rdchat.services.engine.engine_request import EngineState

@@ -15,8 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.files.atomic_file import write_json
-from rdchat.hub.hub_model import HubModel, PublishedKind
-from rdchat.hub.newcomers import suggestion_of
+from rdchat.hub import HubModel, PublishedKind, suggestion_of
 from rdchat.inference.api import (
     DRAFTER,
     RESULT,

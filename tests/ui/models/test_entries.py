@@ -6,10 +6,8 @@ from itertools import pairwise
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub import HubModel, Lack, suggestions
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
-from rdchat.hub.endpoint import Lack
-from rdchat.hub.hub_model import HubModel
-from rdchat.hub.newcomers import suggestions
 from rdchat.inference.api import Dtype, MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_of, sizes_read, sizes_suggested
 from rdchat.ui.models import entries

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub import HubModel, PublishedKind
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.fit import Model
 from rdchat.services.models.hub_search import ModelDetails

@@ -6,8 +6,8 @@ import pytest
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub import HubModel
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState, with_drafter
-from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api import ModelCard
 from rdchat.services.models.fit import Model
 from rdchat.services.models.window_services import Models

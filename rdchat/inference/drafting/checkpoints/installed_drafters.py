@@ -17,7 +17,7 @@ from typing import Any
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
-from rdchat.hub.cache_layout import folders_in
+from rdchat.hub import folders_in
 from rdchat.inference.api import HeadKind, ModelCard, TargetMatch, describes_drafter
 from rdchat.inference.drafting.checkpoints.checkpoint import CONFIG, Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_folder import (

@@ -15,8 +15,8 @@ import pytest
 
 from rdchat import machine, paths
 from rdchat.errors import ModelError
+from rdchat.hub import Tokens, find_endpoint
 from rdchat.hub.downloads.download_record import begin_drafter
-from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.api import DraftSettings, HeadKind, MemoryRoom, Mode, ModelCard, ModeOption, Statistics
 from rdchat.inference.drafting.checkpoints import mtp_layout

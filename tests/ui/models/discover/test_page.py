@@ -9,8 +9,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub import HubModel
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.hub_model import HubModel
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.entries import share
