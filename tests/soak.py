@@ -37,8 +37,7 @@ import shiboken6
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 
-from rdchat import app as composition
-from rdchat import paths
+from rdchat import app as composition, paths
 from rdchat.app import App
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore

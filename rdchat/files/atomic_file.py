@@ -24,8 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError, file_error, file_errors
-from rdchat.files.foreign_files import read_json
-from rdchat.files.plain_data import json_or_none
+from rdchat.files.foreign_files import json_or_none, read_json
 
 _LOG = logging.getLogger(__name__)
 _SAFE = "Data saved before is safe."

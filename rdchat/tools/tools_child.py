@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.tools.built_in import BuiltInServer
 from rdchat.tools.definitions import ServerLimits, SessionEndedError, ToolServer
 from rdchat.tools.process_guard import ProcessGuard, read_login_path

@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 from threading import Event
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import NEW_CHAT, SUMMARY_NOTE, ContextCut, Drafting, MessageStatus, Project

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.files.plain_data import from_plain
+from rdchat.files.foreign_files import from_plain
 from rdchat.inference.api import DraftSettings, LedgerEntry, Mode, SamplingParams, Statistics
 
 

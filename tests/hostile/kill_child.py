@@ -16,8 +16,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Slot
 
-from rdchat import app as composition
-from rdchat import paths
+from rdchat import app as composition, paths
 from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore

@@ -22,8 +22,7 @@ from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.drafting.draft_pairs import TREE, Pair, near
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
-from tests.inference.drafting.heads.block_drafters import KINDS as BLOCKS
-from tests.inference.drafting.heads.block_drafters import stored_block
+from tests.inference.drafting.heads.block_drafters import KINDS as BLOCKS, stored_block
 from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.drafting.heads.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import (

@@ -8,8 +8,7 @@ from itertools import cycle
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 

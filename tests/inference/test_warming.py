@@ -13,8 +13,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat import host
-from rdchat.inference import blas
-from rdchat.inference import session as session_module
+from rdchat.inference import blas, session as session_module
 from rdchat.inference.api import DraftSettings, LoadProgress, Mode, ReplyEnd, not_prepared
 from rdchat.inference.auto.auto_drafter import AutoState
 from rdchat.inference.decoding.ledger import Ledger

@@ -6,8 +6,10 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from re import _constants as kinds  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import (
+    _constants as kinds,  # type: ignore[attr-defined]
+    _parser as parser,  # type: ignore[attr-defined]
+)
 from typing import Any
 
 import pytest

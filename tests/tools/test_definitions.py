@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.tools.definitions import MAX_TOOLS, ToolDefinition, ToolServer, listed_tools, read_servers

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import ServerLimits, ToolServer

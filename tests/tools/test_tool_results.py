@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from rdchat.errors import RdchatError
 from rdchat.tools.definitions import MAX_TEXT, listed_tools

@@ -46,8 +46,7 @@ from rdchat.chat.transfer.chat_import import TaskProgress
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
 from rdchat.files.atomic_file import FileLock, atomic_file, flush_to_disk
-from rdchat.files.foreign_files import opened
-from rdchat.files.plain_data import from_plain, json_or_none
+from rdchat.files.foreign_files import from_plain, json_or_none, opened
 from rdchat.work.job import Job
 
 FORMAT = "rdchat backup"

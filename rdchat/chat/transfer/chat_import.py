@@ -23,7 +23,7 @@ from rdchat.chat.storage.stored_rows import text_column
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
 from rdchat.errors import RdchatError
-from rdchat.files.plain_data import from_plain
+from rdchat.files.foreign_files import from_plain
 from rdchat.inference.api import Role
 from rdchat.wording import counted
 from rdchat.work.job import CancelledError, Job

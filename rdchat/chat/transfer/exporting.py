@@ -34,7 +34,7 @@ from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
-from rdchat.files.plain_data import from_plain
+from rdchat.files.foreign_files import from_plain
 from rdchat.inference.api import SAMPLING_NUMBERS, FinishReason, Role, SamplingDefaults, SamplingParams
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.work.job import Job

@@ -53,7 +53,7 @@ from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
 from rdchat.chat.storage.stored_rows import JSON_FIELDS, MESSAGE_FIELDS, message_from, shape_from
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, string
-from rdchat.files.plain_data import from_plain, json_or_none
+from rdchat.files.foreign_files import from_plain, json_or_none
 from rdchat.inference.api import Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"

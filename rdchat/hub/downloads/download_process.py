@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import RdchatError
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.files.privacy import persons_umask, with_persons_umask
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload

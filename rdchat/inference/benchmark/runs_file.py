@@ -12,8 +12,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
-from rdchat.files.foreign_files import opened, read_bytes
-from rdchat.files.plain_data import json_or_none, plain
+from rdchat.files.foreign_files import json_or_none, opened, plain, read_bytes
 from rdchat.inference.api import BenchPlan, BenchRun, ModelInfo, Prompt
 from rdchat.inference.benchmark.result import BenchResult, environment
 

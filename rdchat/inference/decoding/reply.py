@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.tool_parsers.json_tools import parse_tool_call
 
-from rdchat.files.plain_data import json_or_none
+from rdchat.files.foreign_files import json_or_none
 from rdchat.inference.api import (
     EARLIER_REPLIES,
     PHRASES,

@@ -13,7 +13,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.hub import CachedRepository, RepositoryFiles, checksum
 from rdchat.hub.downloads.download_record import files_here, unfinished_downloads
 from rdchat.inference.api import FolderFacts, ModelCard

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType as GgmlType
-from gguf import GGUFReader, ReaderTensor
+from gguf import GGMLQuantizationType as GgmlType, GGUFReader, ReaderTensor
 
 from rdchat.inference.api import LoadProgress, OnProgress
 from rdchat.inference.models.safetensors_file import PlannedTensor, write_tensors

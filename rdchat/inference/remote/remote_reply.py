@@ -15,7 +15,7 @@ from io import StringIO
 from typing import Any
 
 from rdchat.errors import ModelError
-from rdchat.files.plain_data import as_text
+from rdchat.files.foreign_files import as_text
 from rdchat.inference.api import (
     MAX_ARGUMENTS,
     MAX_CALL_NAME,

@@ -14,7 +14,7 @@ import mlx.core as mx
 import psutil
 
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.inference.api import (
     COMPARING,
     CURVE,

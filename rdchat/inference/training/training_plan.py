@@ -13,8 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError, StorageFullError, file_errors
 from rdchat.files.atomic_file import write_json
-from rdchat.files.foreign_files import read_json
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain, read_json
 from rdchat.inference.api import DEFAULT_TOKENS, require
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in

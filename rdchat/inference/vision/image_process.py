@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.errors import ImageRefusedError, ModelError, RdchatError, one_line
 from rdchat.files.atomic_file import temporary_folder
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.work.child_process import ChildError, ChildProcess, Limits
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from rdchat.errors import InvalidSettingError
-from rdchat.files.plain_data import from_plain
+from rdchat.files.foreign_files import from_plain
 
 SCHEME = "rdchat"
 MAX_LINE_BYTES = 64 * 1024

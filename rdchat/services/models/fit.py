@@ -23,7 +23,6 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.service_base import DeviceMemory, ModelSources
 
 if TYPE_CHECKING:
-    from rdchat.hub.downloads.download import Download
     from rdchat.services.models.window_services import Models
 
 # Values in the cache per token. Models have 57,000 (Llama 3.2 3B), 74,000 (Qwen3 8B) or 164,000 (Llama 3.3 70B).

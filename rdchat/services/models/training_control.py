@@ -19,7 +19,7 @@ from rdchat import paths
 from rdchat.chat.reply_tokens import answered_questions
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import FileLock, make_folder, write_json
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.inference.api import (
     CURVE,
     DRAFTER,

@@ -22,6 +22,7 @@ from rdchat.ui.style import (
     ThemedLabel,
     button_text,
     column,
+    cut as shortened,
     day_text,
     dialog_buttons,
     discard,
@@ -32,7 +33,6 @@ from rdchat.ui.style import (
     row,
     set_tip,
 )
-from rdchat.ui.style import cut as shortened
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.wording import counted

@@ -1,8 +1,7 @@
 """Each word that Word shows is in the text of a DOCX, or the note says what is not; numbers are as shown."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.docx_text import docx_text

@@ -9,8 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, image_file
 from rdchat.chat.storage.search import SearchQuery, SearchReader

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as some
+from hypothesis import example, given, settings, strategies as some
 
 from rdchat.chat.storage.search_text import WordMatcher, index_text
 from rdchat.chat.store import ConversationStore

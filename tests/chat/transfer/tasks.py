@@ -11,7 +11,7 @@ from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, TaskProgress
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.transfer_process import read_files
-from rdchat.files.plain_data import from_plain
+from rdchat.files.foreign_files import from_plain
 from rdchat.work.job import Job
 from rdchat.work.served import packed
 

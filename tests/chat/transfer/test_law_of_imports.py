@@ -11,8 +11,7 @@ import pytest
 from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_MESSAGE_CHARACTERS, FileKind, ReadFile, attached
 from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.rdchat_json import plain_chat
-from rdchat.chat.transfer.rdchat_json import read as read_ours
+from rdchat.chat.transfer.rdchat_json import plain_chat, read as read_ours
 from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS
 from tests.chat.attachments.stored_files import ask
 from tests.chat.transfer.conftest import ImportFiles, ImportJson, WriteJson

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, image_file
 from rdchat.chat.conversation import NEW_CHAT, Folder, Message, Project

@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
 from rdchat.inference.api import LedgerEntry, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows, spent_ms

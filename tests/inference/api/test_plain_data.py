@@ -7,8 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.commands import ask
 from rdchat.errors import InvalidSettingError, RdchatError

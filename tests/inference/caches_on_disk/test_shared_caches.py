@@ -9,8 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.files.cache_folders import remove_folder
 from rdchat.inference.api import CacheFolder, ChatMessage, GenerationRequest, Mode, Role

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as some
+from hypothesis import example, given, settings, strategies as some
 
 from rdchat.inference.api import PartsReader
 from rdchat.inference.decoding.tool_calls import READERS, Parse, call_marks, find_tool_calls

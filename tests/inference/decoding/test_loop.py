@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.inference.decoding.loop import AlwaysDraft, AlwaysPlain, Call, CallResult, RoundPlan, decode
 

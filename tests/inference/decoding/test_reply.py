@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from tokenizers import Tokenizer, decoders, models
 
 import rdchat.inference.decoding.reply as reply_module

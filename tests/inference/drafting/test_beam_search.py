@@ -5,8 +5,7 @@ from itertools import combinations
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.sampling import gumbel_noise

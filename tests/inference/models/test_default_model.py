@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as GgmlType
 from mlx.utils import tree_flatten
-from mlx_lm import generate, load
-from mlx_lm import utils as mlx_lm_utils
+from mlx_lm import generate, load, utils as mlx_lm_utils
 
 from rdchat import paths
 from rdchat.errors import ModelError, NetworkError, StorageFullError

@@ -12,8 +12,7 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from mlx.utils import tree_flatten
 from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache

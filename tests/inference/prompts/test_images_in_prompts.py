@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as some
+from hypothesis import example, given, settings, strategies as some
 
 from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.messages import UNSEEN, ChatImage, ChatMessage, ImageCap, Role, without_images

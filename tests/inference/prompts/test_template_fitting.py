@@ -8,8 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as some
+from hypothesis import example, given, strategies as some
 from mlx_lm.tool_parsers import json_tools
 from transformers import AutoTokenizer
 

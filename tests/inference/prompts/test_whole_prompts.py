@@ -6,8 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as some
+from hypothesis import example, given, settings, strategies as some
 
 from rdchat.inference.api import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.model_prompts import ModelPrompts

@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api import (

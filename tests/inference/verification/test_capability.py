@@ -10,12 +10,15 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from mlx_lm.models.cache import KVCache as StockKVCache
-from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
+from mlx_lm.models.cache import KVCache as StockKVCache, RotatingKVCache, make_prompt_cache
 
 from rdchat.inference.api import DraftKind
-from rdchat.inference.verification import ModelHooks, check_capability, tree_recurrences
-from rdchat.inference.verification import capability as capability_module
+from rdchat.inference.verification import (
+    ModelHooks,
+    capability as capability_module,
+    check_capability,
+    tree_recurrences,
+)
 from rdchat.inference.verification.state_round import TreePaths, _Recursion
 from tests.grids import share
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, VOCABULARY, network_of

@@ -8,8 +8,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.errors import ModelError
 from rdchat.inference.api import ChatMessage, GenerationRequest, Role, SamplingParams

@@ -10,8 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from mlx_lm.models import bailing_hybrid, bailing_moe_linear, gated_delta, qwen3_5
 from mlx_lm.models.cache import make_prompt_cache
 

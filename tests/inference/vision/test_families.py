@@ -14,8 +14,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from mlx_lm.models.cache import make_prompt_cache
 from safetensors.numpy import load_file, save_file
 from transformers.image_processing_base import ImageProcessingMixin

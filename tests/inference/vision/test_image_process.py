@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 from PIL import Image, ImageCms, PngImagePlugin
 
 from rdchat import host, mac_desktop

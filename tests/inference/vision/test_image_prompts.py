@@ -10,8 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 from safetensors.numpy import load_file, save_file
 
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError

@@ -14,8 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.files.cache_folders import used_bytes

@@ -14,8 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from safetensors.numpy import load_file, save_file
 
 import rdchat.inference.blas  # noqa: F401  before MLX

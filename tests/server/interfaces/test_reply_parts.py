@@ -5,8 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as some
+from hypothesis import example, given, strategies as some
 
 from rdchat.inference.api import (
     FinishReason,

@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api import DraftSettings, FinishReason, ReplyEnd, SamplingDefaults, Statistics, ToolCall

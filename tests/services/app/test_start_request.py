@@ -4,8 +4,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.errors import InvalidSettingError
 from rdchat.services.app.start_request import (

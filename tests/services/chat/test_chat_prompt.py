@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, cut_of
 from rdchat.chat.store import ConversationStore

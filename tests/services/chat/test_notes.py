@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, block_of
 from rdchat.chat.conversation import Conversation, Folder, Message, Project

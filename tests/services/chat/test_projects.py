@@ -5,8 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, image_file
 from rdchat.chat.conversation import ContextCut, Conversation, Folder, Message, Project

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api import AnswerShape, Role, ShapeKind, ToolCall

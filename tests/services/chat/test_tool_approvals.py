@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import keyring
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, assume, given, settings, strategies as st
 
 from rdchat.services.chat.tool_call_control import Scope
 from rdchat.services.tool_servers import ToolServers

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, beginning
 from rdchat.errors import PromptTooLongError

@@ -14,8 +14,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
-from tests.services.tool_chats import ANSWER, approve, tools  # noqa: F401  a fixture
-from tests.services.tool_chats import ask as ask_tools
+from tests.services.tool_chats import ANSWER, approve, ask as ask_tools, tools  # noqa: F401  a fixture
 from tests.services.tool_fakes import ScriptedServers, calling, read
 from tests.services.window import WAIT_MS, Window, bring
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.hub import PublishedKind, drafter_for, is_repository, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api import Fit, MachineMemory, MemoryRoom, ModelCard

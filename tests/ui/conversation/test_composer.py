@@ -3,8 +3,7 @@ from collections.abc import Callable, Iterator
 from math import ceil
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from PySide6.QtCore import QCoreApplication, QMimeData
 from PySide6.QtGui import QFontMetricsF, QInputMethodEvent, QTextLayout, QTextOption
 from PySide6.QtWidgets import QApplication

@@ -4,8 +4,7 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 from pytestqt.qtbot import QtBot
 
 from rdchat.commands.ask import statistics_report
@@ -23,8 +22,7 @@ from rdchat.inference.api import (
     Statistics,
 )
 from rdchat.inference.api.ledger_view import REPLY, grouped_entries, ledger_rows
-from rdchat.inference.benchmark.result import FIGURES as BENCH_FIGURES
-from rdchat.inference.benchmark.result import BenchResult
+from rdchat.inference.benchmark.result import FIGURES as BENCH_FIGURES, BenchResult
 from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import TimeSection
 from rdchat.ui.style import NONE, STAGES, Theme

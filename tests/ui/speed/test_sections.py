@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rdchat.inference.api import AutoChoice, Statistics
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts

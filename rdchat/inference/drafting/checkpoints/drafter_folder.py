@@ -5,8 +5,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
-from rdchat.files.foreign_files import read_object
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain, read_object
 from rdchat.inference.api import TargetMatch
 from rdchat.inference.drafting.checkpoints.assistant_layout import ASSISTANT
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK

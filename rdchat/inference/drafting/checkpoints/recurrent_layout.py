@@ -16,7 +16,7 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.inference.api import APPLE_MODEL_TYPE, MAX_BEAM_ROWS
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, PublishedDrafter, not_a_drafter
 from rdchat.inference.drafting.checkpoints.head_settings import Settings

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import mlx.core as mx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import HeadState, Root

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.files.plain_data import plain
+from rdchat.files.foreign_files import plain
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification import TargetEmbeddings
 from tests.inference.fakes import ALPHABET

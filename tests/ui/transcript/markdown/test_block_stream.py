@@ -4,8 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
 from rdchat.ui.transcript.markdown import block_stream
 from rdchat.ui.transcript.markdown.block_stream import BlockStream

@@ -1,8 +1,7 @@
 """Copies of selections have what is selected, and tables from the right their first column first."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt
 from PySide6.QtGui import QClipboard, QGuiApplication, QMouseEvent, QTextTable
 from pytestqt.qtbot import QtBot
