@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from rdchat.chat.conversation import NO_THINKING, Message, MessageStatus
-from rdchat.chat.storage import connections
+from rdchat.chat.storage import Database, connections
 from rdchat.chat.storage.connections import add_functions
-from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 

@@ -18,10 +18,9 @@ from rdchat.chat.attachments.kinds import decoded, kind_of
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.presets import PLACEHOLDER, LongChats, unused_names
 from rdchat.chat.settings import ChatValues
-from rdchat.chat.storage import search_text
+from rdchat.chat.storage import DamagedChatError, FullChat, search_text
 from rdchat.chat.storage.search import _snippet
 from rdchat.chat.storage.search_text import WordMatcher, index_text, search_phrases
-from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
 from rdchat.chat.titles import tidy_title, title_from_model, title_from_prompt
 from rdchat.chat.transfer import chat_apps, rdchat_json
 from rdchat.chat.transfer.exporting import _free_name, as_markdown, file_name

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.stored_rows import END_OF_DATES, conversations
+from rdchat.chat.storage import END_OF_DATES, Database, conversations
 
 PINNED = "Pinned"
 FOLDERS = "Folders"

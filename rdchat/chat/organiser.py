@@ -9,19 +9,19 @@ from typing import Any
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import SUMMARY_NOTE, Conversation, Folder, Project
 from rdchat.chat.notes import Note, tidy_note
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import erase_message, erasing_messages, expiry_limit
-from rdchat.chat.storage.stored_chats import (
+from rdchat.chat.storage import (
+    FOLDER_COLUMNS,
+    Database,
+    conversations,
+    erase_message,
+    erasing_messages,
+    expiry_limit,
+    folder_from,
     folders_listed,
     insert_in_steps,
     read_chat,
     set_folder_files,
     store_project,
-)
-from rdchat.chat.storage.stored_rows import (
-    FOLDER_COLUMNS,
-    conversations,
-    folder_from,
     text_column,
 )
 from rdchat.chat.titles import NEW_FOLDER, tidy_title

@@ -4,9 +4,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import NOT_DELETED
+from rdchat.chat.storage import NOT_DELETED, Database, reading
 from rdchat.errors import StorageError
 
 ALL = 2**62

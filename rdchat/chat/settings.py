@@ -16,7 +16,7 @@ from rdchat import host, paths
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Folder, Notice, Project, is_temporary
 from rdchat.chat.presets import STARTER_PROMPTS, LongChats, Preset, SavedPrompt
-from rdchat.chat.storage.file_check import set_aside
+from rdchat.chat.storage import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.foreign_files import from_plain, json_or_none

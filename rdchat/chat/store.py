@@ -28,35 +28,34 @@ from rdchat.chat.conversation import (
 from rdchat.chat.listing import ChatSpans
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.reply_tokens import ReplyTokens
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.file_check import WRITE_CHECK
-from rdchat.chat.storage.message_tree import (
+from rdchat.chat.storage import (
     ACTIVATE,
+    END_OF_DATES,
     LATEST,
     NEXT_ACTIVATED,
+    NO_DATE,
     SIBLINGS,
+    WRITE_CHECK,
+    Database,
     MessageTrash,
     MessageTree,
-    repair_tree,
-)
-from rdchat.chat.storage.search import check_index, index_messages, rebuild_search, search_condition
-from rdchat.chat.storage.stored_chats import (
     add_files,
+    assignment,
+    check_index,
+    conversations,
     file_from,
     file_text,
+    index_messages,
     insert_in_steps,
     insert_message,
+    message_row,
+    options_columns,
     path_to,
     read_chat,
     read_message,
-)
-from rdchat.chat.storage.stored_rows import (
-    END_OF_DATES,
-    NO_DATE,
-    assignment,
-    conversations,
-    message_row,
-    options_columns,
+    rebuild_search,
+    repair_tree,
+    search_condition,
     text_column,
 )
 from rdchat.chat.titles import NEW_CHAT, tidy_title

@@ -12,11 +12,15 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
-from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.file_check import COMPANIONS, companion
-from rdchat.chat.storage.message_tree import NOT_DELETED
-from rdchat.chat.storage.search import search_condition
-from rdchat.chat.storage.stored_rows import CONVERSATION_COLUMNS, conversation_from
+from rdchat.chat.storage import (
+    COMPANIONS,
+    CONVERSATION_COLUMNS,
+    NOT_DELETED,
+    companion,
+    conversation_from,
+    reading,
+    search_condition,
+)
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, back_up, carry_out, decide, finish
 from rdchat.chat.transfer.chat_import import ImportReport, Progress

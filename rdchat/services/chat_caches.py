@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from rdchat import paths
 from rdchat.chat.conversation import Conversation, Folder, is_temporary
 from rdchat.chat.settings import Settings
-from rdchat.chat.storage.stored_rows import chats_with_caches
+from rdchat.chat.storage import chats_with_caches
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.files import cache_folders

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import USUAL_OPTIONS, Conversation, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
-from rdchat.chat.storage.message_tree import DeletedMessage, MessageTrash
+from rdchat.chat.storage import DeletedMessage, MessageTrash
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import ModelInfo, Role

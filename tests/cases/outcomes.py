@@ -16,8 +16,7 @@ from starlette.datastructures import Headers
 
 from rdchat.chat.attachments.attached_file import Passage, ranked
 from rdchat.chat.attachments.file_reader import FileReader
-from rdchat.chat.storage.search_text import WordMatcher
-from rdchat.chat.storage.stored_chats import DamagedChatError
+from rdchat.chat.storage import DamagedChatError, WordMatcher
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt
 from rdchat.chat.transfer.chat_apps import LM_STUDIO, jan_chat, jan_lines

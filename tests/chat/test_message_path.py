@@ -7,9 +7,8 @@ import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, cut_of, from_cut, uncut
-from rdchat.chat.storage import message_tree, stored_chats
+from rdchat.chat.storage import MessageTree, message_tree, stored_chats
 from rdchat.chat.storage.connections import Rows
-from rdchat.chat.storage.message_tree import MessageTree
 from rdchat.chat.storage.stored_chats import read_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError

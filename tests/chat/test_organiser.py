@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.message_tree import TRASH_DAYS
+from rdchat.chat.storage import TRASH_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, decode, encode, packed_trace, plain_trace
-from rdchat.chat.storage.database import Database
+from rdchat.chat.storage import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Mode, NodeSource, Role, TokenEvent
 from rdchat.inference.decoding.draft import Draft

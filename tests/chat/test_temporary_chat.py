@@ -29,8 +29,7 @@ from rdchat.chat.conversation import (
     from_cut,
     is_temporary,
 )
-from rdchat.chat.storage.search import SearchReader
-from rdchat.chat.storage.stored_chats import read_chat
+from rdchat.chat.storage import SearchReader, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import remove_abandoned

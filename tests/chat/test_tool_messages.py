@@ -9,10 +9,7 @@ import pytest
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Message, MessageStatus, OwnOptions, call_of
 from rdchat.chat.settings import OptionOrder, Settings
-from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.file_check import MIGRATIONS
-from rdchat.chat.storage.search import SearchQuery, SearchReader
+from rdchat.chat.storage import MIGRATIONS, Database, SearchQuery, SearchReader, reading
 from rdchat.chat.storage.stored_chats import read_chat, read_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import rdchat_json

@@ -22,7 +22,7 @@ from rdchat import app as composition, paths
 from rdchat.app import App
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
-from rdchat.chat.storage.search import SearchQuery
+from rdchat.chat.storage import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api import Engine, Mode, SamplingParams

@@ -1,1 +1,79 @@
 """The SQLite file: opening, checking, migrating, searching, and keeping a damaged one."""
+
+from rdchat.chat.storage.connections import reading, rows_of
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.file_check import (
+    COMPANIONS,
+    LONGEST_VALUE,
+    MIGRATIONS,
+    WRITE_CHECK,
+    address_to_read,
+    companion,
+    copy_database,
+    harden,
+    is_special,
+    set_aside,
+    why_unusable,
+)
+from rdchat.chat.storage.message_tree import (
+    ACTIVATE,
+    LATEST,
+    NEXT_ACTIVATED,
+    NOT_DELETED,
+    SIBLINGS,
+    TRASH_DAYS,
+    DeletedMessage,
+    MessageTrash,
+    MessageTree,
+    erase_message,
+    erasing_messages,
+    expiry_limit,
+    repair_tree,
+)
+from rdchat.chat.storage.search import (
+    MessageMatches,
+    SearchAnswer,
+    SearchQuery,
+    SearchReader,
+    check_index,
+    index_messages,
+    rebuild_search,
+    search_condition,
+)
+from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage.stored_chats import (
+    DamagedChatError,
+    FullChat,
+    add_files,
+    add_image,
+    file_from,
+    file_text,
+    folders_listed,
+    insert_in_steps,
+    insert_message,
+    path_to,
+    read_chat,
+    read_message,
+    read_project,
+    set_folder_files,
+    store_project,
+    visible_ids,
+)
+from rdchat.chat.storage.stored_rows import (
+    CONVERSATION_COLUMNS,
+    END_OF_DATES,
+    FOLDER_COLUMNS,
+    JSON_FIELDS,
+    MESSAGE_FIELDS,
+    NO_DATE,
+    assignment,
+    chats_with_caches,
+    conversation_from,
+    conversations,
+    folder_from,
+    message_from,
+    message_row,
+    options_columns,
+    shape_from,
+    text_column,
+)

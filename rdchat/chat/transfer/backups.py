@@ -29,8 +29,7 @@ from typing import Any
 
 from rdchat import __version__
 from rdchat.chat.reply_tokens import ALL
-from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.file_check import (
+from rdchat.chat.storage import (
     COMPANIONS,
     MIGRATIONS,
     address_to_read,
@@ -38,6 +37,7 @@ from rdchat.chat.storage.file_check import (
     copy_database,
     harden,
     is_special,
+    reading,
     set_aside,
     why_unusable,
 )

@@ -13,7 +13,7 @@
 from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
+from rdchat.chat.storage import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
     ROLES,
     ChatFormat,

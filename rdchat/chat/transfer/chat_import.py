@@ -15,11 +15,17 @@ from typing import Any
 
 from rdchat.chat.conversation import Project
 from rdchat.chat.organiser import erasing_chat
-from rdchat.chat.storage.connections import rows_of
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import NOT_DELETED
-from rdchat.chat.storage.stored_chats import FullChat, add_image, folders_listed, insert_in_steps, store_project
-from rdchat.chat.storage.stored_rows import text_column
+from rdchat.chat.storage import (
+    NOT_DELETED,
+    Database,
+    FullChat,
+    add_image,
+    folders_listed,
+    insert_in_steps,
+    rows_of,
+    store_project,
+    text_column,
+)
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
 from rdchat.errors import RdchatError

@@ -12,7 +12,7 @@ still counted; one that is taken out must be in the chat, be counted by its read
 import re
 from collections import Counter
 
-from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
+from rdchat.chat.storage import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
     ROLES,
     TOO_LARGE,

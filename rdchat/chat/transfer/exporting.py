@@ -20,16 +20,17 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, image_
 from rdchat.chat.attachments.html_text import fenced
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.settings import ChatValues, OptionOrder, Settings
-from rdchat.chat.storage.connections import reading, rows_of
-from rdchat.chat.storage.stored_chats import (
+from rdchat.chat.storage import (
     DamagedChatError,
     FullChat,
     folders_listed,
     read_chat,
     read_project,
+    reading,
+    rows_of,
+    text_column,
     visible_ids,
 )
-from rdchat.chat.storage.stored_rows import text_column
 from rdchat.chat.transfer.chat_import import ExportReport, TaskProgress
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.errors import ImageRefusedError, StorageError, file_error

@@ -20,7 +20,7 @@ from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.stored_chats import FullChat
+from rdchat.chat.storage import FullChat
 from rdchat.chat.transfer.chat_import import counted_parts
 from rdchat.chat.transfer.foreign_chats import (
     ROLES,

@@ -17,14 +17,15 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.storage.connections import reading, rows_of
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.stored_chats import (
+from rdchat.chat.storage import (
     DamagedChatError,
+    Database,
     FullChat,
     folders_listed,
     read_chat,
     read_project,
+    reading,
+    rows_of,
     visible_ids,
 )
 from rdchat.chat.transfer import chatgpt, rdchat_json

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import NEW_CHAT, Conversation, Message
 from rdchat.chat.listing import ChatRow, FolderRow, Listing, chats_listing
-from rdchat.chat.storage.search import MessageMatches, SearchAnswer, SearchQuery, SearchReader
+from rdchat.chat.storage import MessageMatches, SearchAnswer, SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api import FinishReason

@@ -3,8 +3,7 @@
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 
-from rdchat.chat.storage.search import MessageMatches
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import MessageMatches, WordMatcher
 from rdchat.services.chat_list.chat_list import ChatSearch
 from rdchat.ui.style import (
     MEDIUM,

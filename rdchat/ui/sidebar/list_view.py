@@ -13,7 +13,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QListView
 
 from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import WordMatcher
 from rdchat.ui.sidebar.row_actions import DropTarget, RowActions, thing_of
 from rdchat.ui.sidebar.rows import RowPainter, SidebarRows
 from rdchat.ui.style import Theme

@@ -7,8 +7,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPen, QTextLayo
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
-from rdchat.chat.storage.message_tree import TRASH_DAYS
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import TRASH_DAYS, WordMatcher
 from rdchat.errors import StorageError
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.ui.sidebar.row_actions import RowActions

@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import Key
-from rdchat.chat.storage.search import SearchAnswer, SearchQuery
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import SearchAnswer, SearchQuery, WordMatcher
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.chat_order import Location
 from rdchat.ui.sidebar.list_view import SidebarListView

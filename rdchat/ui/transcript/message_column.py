@@ -8,7 +8,7 @@ from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.conversation import Message, MessagePath, ReadingPosition, call_of
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import WordMatcher
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory

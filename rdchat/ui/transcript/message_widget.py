@@ -8,7 +8,7 @@ from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import WordMatcher
 from rdchat.inference.api import Role
 from rdchat.services.background_work import BackgroundWork
 from rdchat.ui.files.chips import SentFiles

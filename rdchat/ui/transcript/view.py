@@ -7,7 +7,7 @@ from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 
 from rdchat.chat.conversation import Message, MessagePath, ReadingPosition
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import WordMatcher
 from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.unsent_memory import UnsentMemory

@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QApplication, QFrame, QTreeWidget, QTreeWidgetItem, QWidget
 
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import WordMatcher
 from rdchat.services.storage_watch import SettingsControl
 from rdchat.ui.style import (
     LARGE,

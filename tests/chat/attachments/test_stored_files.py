@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, image_file
-from rdchat.chat.storage.search import SearchQuery, SearchReader
+from rdchat.chat.storage import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import carry_out, decide
 from rdchat.inference.api import Role

@@ -5,8 +5,7 @@ import pytest
 
 from rdchat.chat.conversation import ContextCut, MadeWith
 from rdchat.chat.reply_tokens import answered_questions
-from rdchat.chat.storage.message_tree import erasing_messages
-from rdchat.chat.storage.search import SearchQuery, SearchReader
+from rdchat.chat.storage import SearchQuery, SearchReader, erasing_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, SamplingParams

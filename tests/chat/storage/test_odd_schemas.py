@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.reply_tokens import answered_questions
-from rdchat.chat.storage.connections import reading
+from rdchat.chat.storage import reading
 from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import OwnOptions
-from rdchat.chat.storage.database import Database
+from rdchat.chat.storage import Database
 from rdchat.chat.storage.file_check import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError

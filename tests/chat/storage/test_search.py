@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import ContextCut, MessageStatus
-from rdchat.chat.storage.search import SearchQuery, SearchReader, index_messages, rebuild_search
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import SearchQuery, SearchReader, WordMatcher, index_messages, rebuild_search
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 from tests.grids import share

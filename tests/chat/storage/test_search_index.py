@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat import store as store_module
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.file_check import MIGRATIONS
-from rdchat.chat.storage.search import SearchQuery, SearchReader, index_messages
+from rdchat.chat.storage import MIGRATIONS, Database, SearchQuery, SearchReader, index_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 from tests.stores import connect_by_hand, written_by_hand

@@ -7,7 +7,7 @@ import base64
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rdchat.chat.storage.stored_chats import FullChat
+from rdchat.chat.storage import FullChat
 from rdchat.chat.transfer import rdchat_json, transfer_process
 from rdchat.chat.transfer.chat_apps import jan_chat
 from rdchat.chat.transfer.foreign_chats import items

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.storage.stored_chats import FullChat
+from rdchat.chat.storage import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt, transfer_process
 from rdchat.chat.transfer.chat_import import ImportReport, ImportWriter, SkippedChat, TaskProgress

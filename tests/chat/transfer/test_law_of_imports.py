@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rdchat.chat.attachments.attached_file import MAX_FILES, MAX_MESSAGE_CHARACTERS, FileKind, ReadFile, attached
-from rdchat.chat.storage.stored_chats import DamagedChatError, FullChat
+from rdchat.chat.storage import DamagedChatError, FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read as read_ours
 from rdchat.inference.api import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS

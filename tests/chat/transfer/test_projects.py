@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, image_file
 from rdchat.chat.conversation import NEW_CHAT, Folder, Message, Project
-from rdchat.chat.storage.stored_chats import FullChat
+from rdchat.chat.storage import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read
 from rdchat.inference.api import Role

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.stored_chats import FullChat
+from rdchat.chat.storage import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import FinishReason
 from tests.chat.transfer.conftest import ImportFiles, ImportJson

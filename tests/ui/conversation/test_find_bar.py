@@ -4,7 +4,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import ContextCut
-from rdchat.chat.storage.search import SearchQuery
+from rdchat.chat.storage import SearchQuery
 from rdchat.inference.api import Role
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.transcript.message_parts import CutMark

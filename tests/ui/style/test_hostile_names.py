@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 import rdchat
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
-from rdchat.chat.storage.search import SearchQuery
+from rdchat.chat.storage import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.chat_import import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError

@@ -16,10 +16,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.listing import ChatRow
 from rdchat.chat.settings import SettingsStore
-from rdchat.chat.storage import message_tree
+from rdchat.chat.storage import Database, SearchQuery, message_tree
 from rdchat.chat.storage.connections import Rows, rows_of
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import FinishReason, Role, Statistics
 from rdchat.services.chat_controller import ChatController

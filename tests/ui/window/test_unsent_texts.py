@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.settings import SettingsStore
-from rdchat.chat.storage.database import Database
+from rdchat.chat.storage import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api import Role

@@ -24,7 +24,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import WordMatcher
 from rdchat.errors import without_controls
 from rdchat.ui.style import OfflineBrowser, TextButton, Theme, column, open_page, text_look, utf16_spans
 from rdchat.ui.transcript.markdown.block_stream import BlockStream

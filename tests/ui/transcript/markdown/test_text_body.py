@@ -9,7 +9,7 @@ from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable, QWheelEvent
 from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.storage.search_text import WordMatcher
+from rdchat.chat.storage import WordMatcher
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader, ScrollBar, file_name
 from rdchat.ui.transcript.markdown.parser import PlainParser
