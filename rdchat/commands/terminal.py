@@ -28,7 +28,7 @@ from rdchat.inference.remote.server_list import EXAMPLE
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from rdchat.inference.verification import LoadedModel
+    from rdchat.inference.verification.target import LoadedModel
 
 # The shell's status for a process that Ctrl-C ended.
 INTERRUPTED = 130

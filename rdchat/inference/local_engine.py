@@ -30,7 +30,8 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.session import PLAIN_REPLIES, ChatSession
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import Kind, meet, send
-from rdchat.inference.verification import free_memory, unwire_memory, usual_limit, wire_memory
+from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
+from rdchat.inference.verification.prefix_caches import usual_limit
 
 # Caches that are not on disk yet are written for so long when the model is unloaded or the app quits.
 _FINISH_S = 2.0

@@ -15,7 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Mode, NodeSource, Role, TokenEvent
 from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.rounds import _drafters
-from rdchat.inference.verification import PackedTree
+from rdchat.inference.verification.verifier import PackedTree
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
 from tests.stores import finish_message
 

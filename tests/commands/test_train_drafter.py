@@ -14,7 +14,7 @@ from rdchat.cli import main
 from rdchat.inference.api import Role
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.commands.running import check_refused
 from tests.inference.fakes import CharacterTokenizer, lenient_llama
 from tests.inference.training.short_runs import short_evaluation

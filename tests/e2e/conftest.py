@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ from rdchat.inference.api import ChatMessage, DraftSettings, GenerationRequest, 
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.sampling import filter_border
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import KVCache, LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import reply_end
 
 CODE = "Write a Python function that reverses a list. Then write the same function again with a comment in each line."

@@ -9,7 +9,7 @@ import pytest
 
 from rdchat.inference.api import AnswerShape, DraftSettings, FinishReason, Mode, ShapeKind
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import reply, request
 
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows]

@@ -22,7 +22,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import (
     FINAL,

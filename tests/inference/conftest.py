@@ -15,7 +15,7 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 import mlx.core as mx
 
 from rdchat.inference.models.default_model import WHEEL_VARIABLE
-from rdchat.inference.verification import RowBuffer
+from rdchat.inference.verification.round_cache import RowBuffer
 
 
 @pytest.fixture

@@ -27,14 +27,11 @@ from rdchat.inference.drafting.shipped_answers import TrainingConversation
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data_maker import check_batched_decoding, hidden_states
 from rdchat.inference.training.samples import LogitCurve, Teacher
-from rdchat.inference.verification import (
-    HiddenReads,
-    LoadedModel,
-    PackedTree,
-    TargetEmbeddings,
-    check_capability,
-    fetch,
-)
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.device import fetch
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.auto.automatic_replies import RandomPlanner
 from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.fakes import ALPHABET, ask, positions, random_drafter, tiny_llama

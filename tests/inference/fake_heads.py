@@ -9,7 +9,8 @@ import mlx.core as mx
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.verification import HiddenReads, LoadedModel
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 
 
 @dataclass(eq=False)

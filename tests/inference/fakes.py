@@ -39,17 +39,12 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.inference.verification import (
-    KVCache,
-    LoadedModel,
-    ModelHooks,
-    PackedTree,
-    PrefillPace,
-    PrefixTree,
-    TargetEmbeddings,
-    Verified,
-    check_capability,
-)
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel, PrefillPace, TargetEmbeddings
+from rdchat.inference.verification.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"

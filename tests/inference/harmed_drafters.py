@@ -12,7 +12,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, HeadState, Root
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.heads.block_drafters import XPRESS, stored_block
 from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama

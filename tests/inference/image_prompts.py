@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as some
 
 from rdchat.inference.api import ImageSpan
-from rdchat.inference.verification import KVCache, LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.fakes import ALPHABET
 
 _LARGEST = 10_000

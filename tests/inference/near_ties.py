@@ -14,7 +14,9 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.verification import KVCache, LoadedModel, fetch
+from rdchat.inference.verification.device import fetch
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.fakes import ALPHABET, ask, random_drafter, reply_end
 from tests.inference.plain_replies import drafted

@@ -11,7 +11,9 @@ from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import KVCache, LoadedModel, ModelHooks
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference import rounding
 from tests.inference.fakes import ScriptedDrafter, job_of, reply_end, with_beams
 

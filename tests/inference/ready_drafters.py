@@ -11,7 +11,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import RandomPlanner
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
 

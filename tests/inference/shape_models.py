@@ -7,7 +7,7 @@ from functools import cache
 from rdchat.inference.api import AnswerShape
 from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.shape_grammar import check_grammar
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import CharacterPrompts, loaded
 from tests.inference.families import CHAINS, TREES, network_of
 

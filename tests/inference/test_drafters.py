@@ -13,7 +13,7 @@ from rdchat.inference.api import Capability, DraftKind, DraftSettings, HeadKind,
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.models.vocabularies import PairVerdict
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 
 @pytest.fixture(autouse=True)

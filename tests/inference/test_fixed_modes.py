@@ -10,7 +10,7 @@ from rdchat.inference.auto.cost_model import MAX_ROWS, PLAIN_STEP, Part
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup_index import max_nodes
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import PackedTree, Verified, Verifier
+from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, ask, reply_end, tiny_llama
 

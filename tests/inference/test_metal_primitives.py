@@ -17,7 +17,8 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.verification import LoadedModel, check_capability
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.drafting.draft_pairs import TREE, Pair, near

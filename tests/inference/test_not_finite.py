@@ -32,7 +32,8 @@ from rdchat.inference.drafting.beam_search import NodePool, best_nodes
 from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel, PackedTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import pairs, share
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.fakes import (

@@ -20,7 +20,10 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import KVCache, LoadedModel, PrefixCaches, prefix_caches, usual_limit
+from rdchat.inference.verification import prefix_caches
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_caches import PrefixCaches, usual_limit
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
 from tests.inference.fakes import ask, positions, reply_end, shared_family, shared_llama
 from tests.inference.plain_replies import plain

@@ -30,7 +30,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision.image_rows import TowerInput
 from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, small_blocks
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama, token_events

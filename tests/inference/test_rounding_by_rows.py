@@ -12,15 +12,10 @@ from rdchat.inference.api import BenchCell, BenchPlan, BenchRun, DraftSettings, 
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import (
-    KVCache,
-    ModelHooks,
-    PackedTree,
-    Verifier,
-    median_error,
-    rounding_limit,
-    row_errors,
-)
+from rdchat.inference.verification.capability import median_error, rounding_limit, row_errors
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import share
 from tests.inference.fakes import lenient, shared_family, shared_llama, tree_of_beams

@@ -22,7 +22,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.decoding import ledger, reply, reply_iterator
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, pairs, share
 from tests.inference.fakes import ask, positions, reply_end, shared_family, shared_llama, tiny_llama, token_events
 from tests.inference.plain_replies import plain

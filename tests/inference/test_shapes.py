@@ -30,7 +30,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask, reply_end, token_events

@@ -35,7 +35,7 @@ from rdchat.inference.decoding.reply_matcher import ThoughtLimit
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, END, ask, reply_end, shared_family, shared_llama, token_events
 from tests.inference.prompts.folders import changed, with_template

@@ -19,7 +19,8 @@ from rdchat.inference.auto.auto_drafter import AutoState
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.session import ChatSession, warm, warmed_by
-from rdchat.inference.verification import LoadedModel, Verifier
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import Verifier
 from tests.inference.fakes import ask, random_drafter, reply_end, tiny_llama
 from tests.inference.plain_replies import plain
 

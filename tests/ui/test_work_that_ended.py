@@ -168,7 +168,7 @@ def desk(
     monkeypatch.setattr(chips, "PICTURES", held)
     monkeypatch.setattr(file_windows, "PICTURES", held)
     monkeypatch.setattr(chips, "drawn", lambda *_arguments: bytes(buffer.data().data()))
-    monkeypatch.setattr(HubAccount, "_found", lambda *_arguments: (None, None))
+    monkeypatch.setattr(HubAccount, "_find", lambda *_arguments: (None, None))
     monkeypatch.setattr(RemovalQuestion, "for_model", lambda model: RemovalQuestion(model, PLAN))
     chat.engine.replies = [Reply(("One",)), Reply(("Two",))]
     chat.engine.bench_events = EVENTS

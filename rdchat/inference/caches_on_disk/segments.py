@@ -24,14 +24,13 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import write_unflushed
 from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.models.safetensors_file import StoredTensor, header_bytes
-from rdchat.inference.verification import (
+from rdchat.inference.verification.device import array_of, fetch
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.round_cache import (
     AttentionRows,
-    KVCache,
     RoundArraysCache,
     RowBuffer,
     UnsupportedCacheError,
-    array_of,
-    fetch,
     has_all_rows,
     leaves,
 )

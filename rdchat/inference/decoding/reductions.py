@@ -13,7 +13,8 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.inference.verification import LoadedModel, on_gpu
+from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.target import LoadedModel
 
 # Columns that one block maximum covers in the search for candidates.
 _BLOCK = 32

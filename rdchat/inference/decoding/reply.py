@@ -32,7 +32,8 @@ from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.tool_calls import Spans, call_marks, find_tool_calls
-from rdchat.inference.verification import KVCache, LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 
 # Rows of a call, by the nodes of a draft and the tokens in the cache.

@@ -20,7 +20,9 @@ from rdchat.inference.decoding.reductions import check_finite, finite_rows
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_matcher import ReplyMatcher
 from rdchat.inference.decoding.sampling import TokenChooser, masked
-from rdchat.inference.verification import Ints, PackedTree, PrefixTree, Verified, Verifier, fetch
+from rdchat.inference.verification.device import fetch
+from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
+from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 
 # After this many dropped drafts of a drafter the reply continues without it.
 _MAX_DROPPED = 3

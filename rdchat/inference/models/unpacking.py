@@ -9,7 +9,7 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.verification import fetch
+from rdchat.inference.verification.device import fetch
 
 # Codes do not cross bytes.
 _BITS = (2, 4, 8)

@@ -17,7 +17,7 @@ from rdchat.inference.loading import Part
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_settings import model_classes, model_settings
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
-from rdchat.inference.verification import leaves
+from rdchat.inference.verification.round_cache import leaves
 
 # Other numbers of ranks that a refusal looks at.
 _MAX_RANKS = 9

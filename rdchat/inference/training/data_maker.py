@@ -29,16 +29,10 @@ from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.decoding.reductions import top_k
 from rdchat.inference.drafting.shipped_answers import TrainingConversation, conversations_in
 from rdchat.inference.training.seed_prompts import SeedPrompt
-from rdchat.inference.verification import (
-    HiddenReads,
-    LoadedModel,
-    fetch,
-    is_device_error,
-    median_error,
-    on_host,
-    rounding_limit,
-    row_errors,
-)
+from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
+from rdchat.inference.verification.device import fetch, is_device_error
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 
 SHARDS = "shards"
 """The folder of a training's conversations in its own folder."""

@@ -28,7 +28,7 @@ from rdchat.inference.training.data_maker import DataMaker, ShardFolder, answer_
 from rdchat.inference.training.objective import Objective, Target
 from rdchat.inference.training.samples import TEACHER_TOKENS, Answers, Halves, LogitCurve, StateWindows
 from rdchat.inference.training.training_plan import TrainingPlan
-from rdchat.inference.verification import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 # Seconds of training that an interruption may lose.
 _SAVE_EVERY = 45.0

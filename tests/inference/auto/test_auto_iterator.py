@@ -21,7 +21,8 @@ from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.verification import KVCache, LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import (
     Known,

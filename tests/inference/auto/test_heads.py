@@ -15,7 +15,8 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.lookup_index import LookupTree
-from rdchat.inference.verification import KVCache, LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of

@@ -21,7 +21,7 @@ from rdchat.inference.auto.measuring import (
     measure_draft_model,
 )
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.machine import OtherPrograms
 from tests.inference.auto.chips import finished
 from tests.inference.fakes import CharacterTokenizer, loaded, random_drafter

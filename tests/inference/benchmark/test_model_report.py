@@ -11,7 +11,7 @@ from rdchat.inference.benchmark import model_report
 from rdchat.inference.benchmark.model_report import ModelReport
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter
 
 

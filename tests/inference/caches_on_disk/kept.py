@@ -17,7 +17,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ask, reply_end, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of

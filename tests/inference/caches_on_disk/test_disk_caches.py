@@ -15,7 +15,9 @@ from rdchat.inference.caches_on_disk import disk_caches
 from rdchat.inference.caches_on_disk.segments import Segment
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel, UnsupportedCacheError, kv_cache
+from rdchat.inference.verification import kv_cache
+from rdchat.inference.verification.round_cache import UnsupportedCacheError
+from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import grid, pairs, share
 from tests.inference.caches_on_disk.kept import (

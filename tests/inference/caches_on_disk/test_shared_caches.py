@@ -16,7 +16,8 @@ from rdchat.inference.api import CacheFolder, ChatMessage, GenerationRequest, Mo
 from rdchat.inference.caches_on_disk.disk_caches import DiskCaches
 from rdchat.inference.caches_on_disk.segments import Segment, digests_of
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import KVCache, LoadedModel, shared_prefix
+from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
 from tests.inference.caches_on_disk.kept import MODELS, PLENTY, TEXT, files, kept_request, next_turn, reply, whole
 from tests.inference.fakes import shared_family, shared_llama

@@ -22,7 +22,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
 from tests.inference.fakes import ALPHABET, END, ScriptedDrafter, ask, positions, shared_llama, tiny_llama, token_events
 from tests.inference.plain_replies import plain

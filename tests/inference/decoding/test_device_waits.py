@@ -20,7 +20,9 @@ from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.verification import LoadedModel, PackedTree, round_cache
+from rdchat.inference.verification import round_cache
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.device_stand_in import MAX_BUFFERS, DeviceStandIn, DeviceTimes, decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near

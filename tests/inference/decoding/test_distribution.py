@@ -18,7 +18,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import StoredDrafter, reply_end
 
 pytestmark = pytest.mark.across_rows

@@ -11,7 +11,7 @@ from rdchat.inference.api import GenerationEvent, GenerationRequest, PrefillProg
 from rdchat.inference.decoding import reply_iterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import KVCache
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import MAX_TOKENS, LoadedModel, PrefillPace
 from tests.grids import share
 from tests.inference.fakes import ask, shared_family, shared_llama

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models
 import rdchat.inference.decoding.reply as reply_module
 from rdchat.inference.api import ChatMessage, FinishReason, GenerationRequest, Role, SamplingParams
 from rdchat.inference.decoding.reply import Reply, ReplyJob
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ask, tiny_llama
 from tests.inference.tokenizer_kinds import Kind, kinds
 

@@ -19,7 +19,9 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import KVCache, LoadedModel, PackedTree
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import pairs, share
 from tests.inference.drafting.draft_pairs import CHAIN, TREE, Pair
 from tests.inference.fakes import (

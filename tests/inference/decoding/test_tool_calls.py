@@ -13,7 +13,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.api import FinishReason, ToolCall, split_thoughts
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, CharacterPrompts, CharacterTokenizer, ask, reply_end, tiny_llama
 
 TOOLS = json.dumps([

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import with_files
 from tests.inference.fakes import tiny_llama
 

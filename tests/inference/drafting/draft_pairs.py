@@ -13,7 +13,8 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.verification import KVCache, LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, positions, reply_end, shared_llama, tiny_llama
 
 SIZE = len(ALPHABET)

@@ -13,7 +13,7 @@ from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nod
 from rdchat.inference.drafting.checkpoints.recurrent_layout import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import Head, Root
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.verification import TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 VOCABULARY = [0, 3, 4, 7, 9, 12, 20, 21, 28, 30]

@@ -28,8 +28,9 @@ from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import CandidateRanker, DraftModel, DraftModelDrafter, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.verification import KVCache, LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, RowBuffer
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, chains_only, loaded, positions, reply_end, shared_llama, tiny_llama

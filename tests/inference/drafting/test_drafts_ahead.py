@@ -17,7 +17,7 @@ from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes, decoding, order, waits
 from tests.inference.drafting.heads.block_drafters import KINDS, stored_block

@@ -15,7 +15,8 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.verification import HiddenReads, LoadedModel
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
 from tests.inference.fakes import StoredDrafter, reply_end
 from tests.inference.plain_replies import plain

@@ -37,7 +37,7 @@ from rdchat.inference.drafting.lookup_index import (
 )
 from rdchat.inference.drafting.phrase_table import PhraseTable, count_phrases, write_table
 from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ALPHABET, ask, random_drafter, reply_end, shared_family, shared_llama

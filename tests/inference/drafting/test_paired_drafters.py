@@ -13,7 +13,7 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_dra
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import hub_snapshot, with_files
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
 from tests.inference.drafting.heads.block_drafters import written_block

@@ -15,7 +15,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
-from rdchat.inference.verification import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter, reply_end, with_beams
 from tests.inference.families import TREES, VOCABULARY, network_of

@@ -24,7 +24,7 @@ from rdchat.inference.library.model_library import (
     read_facts,
 )
 from rdchat.inference.models.model_files import check_model_folder
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
 from rdchat.work.child_process import ChildProcess, Limits
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, saved_random_drafter, with_files

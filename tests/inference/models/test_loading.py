@@ -26,8 +26,10 @@ from rdchat.inference import loading
 from rdchat.inference.api import Capability, DraftKind, LoadProgress
 from rdchat.inference.loading import load_model
 from rdchat.inference.models import model_locations
-from rdchat.inference.verification import KVCache, ModelHooks, check_capability, use_capability
+from rdchat.inference.verification.capability import check_capability, use_capability
 from rdchat.inference.verification.device import MemoryRoom
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, tiny_llama
 from tests.inference.model_folders import change_config

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings, strategies as some
 
 from rdchat.inference.api import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.verification import shared_prefix
+from rdchat.inference.verification.kv_cache import shared_prefix
 from tests.cases.outcomes import INPUTS
 from tests.inference.prompts.folders import DEEPSEEK, QWEN, assistant, user
 

@@ -39,7 +39,10 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.model_split import Split, shard
 from rdchat.inference.sharding.rank_messages import Follower, Kind, Leader, join, receive, send
-from rdchat.inference.verification import AttentionRows, KVCache, LoadedModel, ModelHooks, RoundArraysCache, leaves
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.round_cache import AttentionRows, RoundArraysCache, leaves
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded, reply_end, token_events
 from tests.inference.families import HYBRIDS, TREES, network_of
 from tests.inference.plain_replies import drafted

@@ -12,7 +12,10 @@ from rdchat.errors import ModelError, RanksError
 from rdchat.inference.api import DraftKind, Mode, ReplyEnd
 from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import Follower, Kind, Leader
-from rdchat.inference.verification import HiddenReads, KVCache, LoadedModel, ModelHooks, leaves
+from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.round_cache import leaves
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, loaded
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, network_of

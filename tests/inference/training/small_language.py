@@ -20,7 +20,7 @@ from rdchat.inference.training import phases
 from rdchat.inference.training.phases import Pace
 from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded
 
 _ADJECTIVES = ("red", "small", "old", "quick", "happy")

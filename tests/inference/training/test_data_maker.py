@@ -27,7 +27,8 @@ from rdchat.inference.training.data_maker import (
     write_on,
 )
 from rdchat.inference.training.seed_prompts import SeedPrompt, foreign_text, seed_prompt, texts
-from rdchat.inference.verification import HiddenReads, LoadedModel
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 from scripts.drafter.pack_answers import write_answers
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama

@@ -32,7 +32,7 @@ from rdchat.inference.training.samples import (
     draft_vocabulary,
 )
 from rdchat.inference.training.training_plan import Recipe
-from rdchat.inference.verification import TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.grids import share
 from tests.inference import families
 from tests.inference.fakes import loaded

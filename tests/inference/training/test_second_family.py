@@ -18,7 +18,8 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.training.data_maker import ShardFolder
 from rdchat.inference.training.samples import Answers
-from rdchat.inference.verification import LoadedModel, PackedTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.fakes import ALPHABET, ask, tree_of_beams, with_beams
 from tests.inference.plain_replies import drafted
 from tests.inference.training.small_language import fitted_model, training

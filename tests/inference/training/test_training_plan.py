@@ -24,8 +24,8 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
-from rdchat.inference.verification import LoadedModel
 from rdchat.inference.verification.device import MemoryRoom
+from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, StoredDrafter, lenient_llama, loaded, tiny_llama

@@ -18,7 +18,7 @@ from rdchat.inference.training.data_maker import DataMaker, ShardFolder, answer_
 from rdchat.inference.training.phases import Pace, Trainer
 from rdchat.inference.training.training_plan import Recipe, TrainingSettings, make_plan
 from rdchat.inference.training.training_run import DrafterTraining
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from scripts.drafter.pack_answers import write_answers
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama

@@ -13,12 +13,9 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache, RotatingKVCache, make_prompt_cache
 
 from rdchat.inference.api import DraftKind
-from rdchat.inference.verification import (
-    ModelHooks,
-    capability as capability_module,
-    check_capability,
-    tree_recurrences,
-)
+from rdchat.inference.verification import capability as capability_module, tree_recurrences
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.state_round import TreePaths, _Recursion
 from tests.grids import share
 from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, VOCABULARY, network_of

@@ -17,15 +17,12 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup_index import LookupIndex
 from rdchat.inference.drafting.reply_index import ReplyIndex
-from rdchat.inference.verification import (
-    KVCache,
-    LoadedModel,
-    PackedTree,
-    PrefixCaches,
-    RoundKVCache,
-    Verifier,
-    prefix_caches,
-)
+from rdchat.inference.verification import prefix_caches
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_caches import PrefixCaches
+from rdchat.inference.verification.round_cache import RoundKVCache
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama, tree_of_beams
 from tests.inference.image_prompts import Image, ImagePrompt, alone, fresh, prompts, read
 

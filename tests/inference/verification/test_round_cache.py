@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from mlx_lm.models import cache as stock
 
-from rdchat.inference.verification import KVCache, PrefixTree
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.round_cache import (
     NO_ROWS,
     RoundArraysCache,

@@ -15,9 +15,13 @@ from mlx_lm.models import bailing_hybrid, bailing_moe_linear, gated_delta, qwen3
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.api import DraftKind
-from rdchat.inference.verification import KVCache, ModelHooks, PackedTree, PrefixTree, check_capability
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.state_round import TreePaths
 from rdchat.inference.verification.tree_recurrences import MAX_DEPTH, decayed_state, delta_outputs
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.fakes import tree_of_beams
 from tests.inference.families import HYBRIDS, VOCABULARY, network_of

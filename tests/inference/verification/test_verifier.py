@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from rdchat.inference.decoding.draft import accepted_path
-from rdchat.inference.verification import KVCache, PackedTree, Verifier
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.inference.fakes import tiny_llama, tree_of_beams
 
 

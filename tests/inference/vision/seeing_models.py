@@ -27,7 +27,8 @@ from rdchat.inference.api import ChatImage, ModelCard, ModelPart
 from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.model_config import text_config
-from rdchat.inference.verification import KVCache, LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.vision.families import image_token, vision_of
 from rdchat.inference.vision.image_process import Layout, Prepared, shared_images
 from rdchat.inference.vision.image_prompts import with_images

@@ -35,7 +35,8 @@ from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.mlx_lm_fixes.network_fixes import rope_of
 from rdchat.inference.prompts.encoding import filled
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import PackedTree, PrefixTree, Verifier
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.inference.vision.families import Family, image_token, vision_of
 from rdchat.inference.vision.image_prompts import with_images
 from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks, ImageRows, SeenImage, SeenPrompt

@@ -30,7 +30,7 @@ from rdchat.inference.api import (
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision import image_rows
 from scripts.seeing.drawings import drawing
 from scripts.seeing.make_folder import make_folder

@@ -22,7 +22,8 @@ from rdchat.inference.drafting.heads.assistant_head import (
 )
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.safetensors_file import MAX_SIZE
-from rdchat.inference.verification import LoadedModel, fetch
+from rdchat.inference.verification.device import fetch
+from rdchat.inference.verification.target import LoadedModel
 
 _ORDER = "masked_embedding.token_ordering"
 _CENTROIDS = "masked_embedding.centroids.weight"

@@ -17,7 +17,7 @@ from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.model_config import QUANTIZED_BITS
 from rdchat.inference.models.model_files import folder_label
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"

@@ -29,7 +29,7 @@ from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
 from rdchat.inference.models.model_files import BINDING, TargetBinding, folder_label, is_pair
-from rdchat.inference.verification import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3, ASSISTANT)
 MAX_CONFIG_BYTES = 2**20

@@ -23,7 +23,9 @@ from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.verification import HiddenReads, LoadedModel, TargetEmbeddings, fetch
+from rdchat.inference.verification.device import fetch
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _FORMAT = 1
 # Tensor of the ids of the tokens that can be drafted.

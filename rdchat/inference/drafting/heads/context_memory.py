@@ -11,7 +11,7 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
-from rdchat.inference.verification import RowBuffer, take_waits
+from rdchat.inference.verification.round_cache import RowBuffer, take_waits
 
 # More rows are computed at once instead of with the next draft: a prompt's hidden states take memory.
 _MANY = 64

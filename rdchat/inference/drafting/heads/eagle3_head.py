@@ -34,7 +34,7 @@ from rdchat.inference.drafting.heads.decoder import (
     bounded,
 )
 from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 
 class FeatureNorm(StrEnum):

@@ -27,15 +27,11 @@ from rdchat.inference.api import MAX_BEAM_ROWS, ImageSpan, shift_before
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, evaluate_weights
-from rdchat.inference.verification import (
-    HiddenReads,
-    KVCache,
-    LoadedModel,
-    ModelHooks,
-    RowBuffer,
-    TargetEmbeddings,
-    on_gpu,
-)
+from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.round_cache import RowBuffer
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 # These modules stay unquantised: a few rows decide a lot.
 _ROUTERS = ("gate", "router", "shared_expert_gate")

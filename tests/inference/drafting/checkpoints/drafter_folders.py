@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import StoredDrafter
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"

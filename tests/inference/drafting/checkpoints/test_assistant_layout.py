@@ -11,7 +11,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api import describes_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import change_tensors
 from tests.inference.drafting.heads.assistant_targets import (
     CASES,

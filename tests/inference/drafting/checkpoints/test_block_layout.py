@@ -16,7 +16,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.verification import embedding_scale
+from rdchat.inference.verification.target import embedding_scale
 from tests.inference.drafting.checkpoints.drafter_folders import change, edit_tensors
 from tests.inference.drafting.heads.block_drafters import (
     JETSPEC,

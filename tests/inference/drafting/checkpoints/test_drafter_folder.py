@@ -30,7 +30,7 @@ from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.models.safetensors_file import target_hash
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.drafting.checkpoints.drafter_folders import (
     CONFIG,

@@ -13,7 +13,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import change, change_tensors
 from tests.inference.drafting.heads.eagle3_drafters import LAYOUTS, eagle3_folder, golden_folders
 from tests.inference.fakes import loaded, shared_family, shared_llama

@@ -21,7 +21,7 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import (
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.models.model_locations import TRAINED
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.checkpoints.drafter_folders import (
     apple_checkpoint,
     hub_snapshot,

@@ -27,7 +27,7 @@ from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Rea
 from rdchat.inference.library.original_source import IncompleteModel, plan_part
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, run

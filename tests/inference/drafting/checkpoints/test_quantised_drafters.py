@@ -20,7 +20,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind
-from rdchat.inference.verification import TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.grids import share
 from tests.inference.drafting.checkpoints.drafter_folders import apple_checkpoint, change, saved_random_drafter
 from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma, stored

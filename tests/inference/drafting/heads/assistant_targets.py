@@ -12,7 +12,7 @@ from mlx_lm.models import gemma4_text
 
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.assistant_head import BoundAssistant
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, loaded
 from tests.inference.families import network_of
 

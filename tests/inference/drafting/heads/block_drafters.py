@@ -17,7 +17,8 @@ from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
-from rdchat.inference.verification import KVCache, LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.fakes import StoredBlockHead, reply_end, tiny_llama, with_beams
 
 KINDS: list[dict[str, Any]] = [

@@ -17,7 +17,7 @@ from rdchat.inference.drafting.heads.eagle3_head import (
     Eagle3Network,
     FeatureNorm,
 )
-from rdchat.inference.verification import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 TREE = BeamShape(3, 5)
 CHAIN = BeamShape(1, 5)

@@ -13,7 +13,7 @@ from rdchat.inference.api import DraftSettings, GenerationRequest, ReplyEnd
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.drafting.checkpoints.drafter_folders import with_files
 from tests.inference.fakes import loaded, reply_end
 from tests.inference.families import network_of

@@ -18,7 +18,9 @@ from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.assistant_head import AssistantMemory, BoundAssistant
 from rdchat.inference.drafting.heads.head import HeadState, Root
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification import KVCache, LoadedModel, PackedTree, Verifier
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.machine import OtherPrograms
 from tests.grids import share
 from tests.inference.auto.automatic_replies import automatic

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadState, Root
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
 from tests.inference.drafting.heads.block_drafters import (
     JETSPEC,

@@ -16,7 +16,7 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import HeadState, Root
-from rdchat.inference.verification import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.drafting.heads.block_drafters import HeadPair
 from tests.inference.drafting.heads.eagle3_drafters import (

@@ -9,7 +9,7 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import plain
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.verification import TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET
 
 HIDDEN = 32
