@@ -197,6 +197,7 @@ class ChatOrganiser:
 
     def _erasing(self) -> Generator[None]:
         database = self._database
+        # With `unlisted <> 0` SQLite uses the partial index of hidden chats.
         rows = database.connection.execute("SELECT id FROM conversations WHERE unlisted = 1 AND unlisted <> 0")
         for chat in rows.fetchall():
             yield from erasing_chat(database, chat[0])

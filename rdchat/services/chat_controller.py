@@ -126,7 +126,7 @@ class ChatController(QObject):
         self._store.on_notice = self.notice_raised.emit
         self.server.start_failed.connect(self.notice_raised)
         self.chat.temporary_ended.connect(self.chats.conversation_removed)
-        # A restore replaces the history.
+        # Looked up at each call: a restore replaces the history.
         forget = lambda chat_id: self.chats.order.history.forget_chat(chat_id)  # noqa: E731, PLW0108
         self.chat.temporary_ended.connect(forget)
         self.chat.discarded.connect(self.memory_caches.drop_caches)
@@ -295,7 +295,7 @@ class ChatController(QObject):
 
         Args:
             message_id: The reply, or the prompt.
-            options: Options for this reply alone; None takes those of the chat.
+            options: Options for this reply alone; by default those of the chat.
             other: Another model to load for it; the present one is loaded again when the reply has ended.
         """
         if not self._may_write():

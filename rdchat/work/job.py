@@ -28,7 +28,7 @@ class StopWork(BaseException):
 
 
 class Job[T]:
-    """Work on a thread or in a child process. Any thread may call it.
+    """Work on a thread or in a child process. Its methods may be called on any thread.
 
     Args:
         on_progress: Called on the worker's thread with progress.
@@ -255,7 +255,7 @@ def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
             job.set_outcome(outcome)
         except Exception:
             _LOG.exception("Reporting the end of %s failed", name)
-        # They may have the thread's owner, with which the thread ends.
+        # While the thread waits, this frame would keep them alive, and perhaps the thread's owner: it could never end.
         del task, job, work, outcome
 
 

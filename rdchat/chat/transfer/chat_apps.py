@@ -221,7 +221,7 @@ def _lm_studio_chat(chat: ForeignChat, chat_fields: Json) -> FullChat:
 
 
 def _add_versions(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
-    """Add all versions of a message; return the index of the selected one, or `parent` if it has none."""
+    """Add all versions of a message; return the index of the selected one; else of the last one added, or `parent`."""
     versions = items(entry.get("versions"), "A message's versions")
     chosen = entry.get("currentlySelected", 0)
     if versions and chosen not in range(len(versions)):

@@ -24,7 +24,7 @@ from rdchat.inference.verification.verifier import PackedTree
 
 # Tokens chosen from the whole vocabulary after a quick choice that was not sure: at first, and at most.
 _SLOWLY = 4
-_SLOW_INTERVAL = 64
+_LONGEST_SLOWLY = 64
 
 
 class TreeLogProbs(NamedTuple):
@@ -141,7 +141,7 @@ class Step:
         position: Absolute position of the token.
         logits: (1, vocabulary) logits of the call.
         hidden: (1, 1, width), the trunk's output; None if the trunk has no hook.
-        seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
+        seen: (vocabulary,) int32, see `TokenChooser.seen`; None without a penalty.
         token: (1,) token id, from the quick choice if there was one.
         finite: (1,) bool: whether the logits are.
         sure: (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
@@ -261,13 +261,13 @@ class PlainSteps:
         """Wait for a step's token.
 
         Returns:
-            The token, whether the next call was queued for this very token, and its log-probability.
+            The token, whether the quick choice of it was sure, and its log-probability.
         """
         chosen = step.token
         log_prob = step.log_prob
         mx.eval(chosen, step.finite, step.sure, log_prob)
         check_finite(step.finite, self._model)
-        sure = step.sure is None or self._was_sure(bool(step.sure))
+        sure = step.sure is None or self._note_choice(bool(step.sure))
         if not sure:
             chosen = self._chooser.choose(masked(step.logits, step.mask), [step.position], step.seen)
             if log_prob is not None:
@@ -275,7 +275,7 @@ class PlainSteps:
             self._ledger.wait(chosen, log_prob)
         return int(chosen), sure, None if log_prob is None else float(log_prob)
 
-    def _was_sure(self, sure: bool) -> bool:
+    def _note_choice(self, sure: bool) -> bool:
         """Record whether a quick choice was sure; each unsure one doubles the tokens that are chosen slowly afterwards.
 
         In a flat distribution the filters keep more candidates than a quick choice looks at. A call queued for a wrong
@@ -285,5 +285,5 @@ class PlainSteps:
             self._next_slowly = _SLOWLY
             return True
         self._slowly = self._next_slowly
-        self._next_slowly = min(2 * self._next_slowly, _SLOW_INTERVAL)
+        self._next_slowly = min(2 * self._next_slowly, _LONGEST_SLOWLY)
         return False

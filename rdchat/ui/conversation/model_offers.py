@@ -12,7 +12,8 @@ from rdchat.services.chat.chat_context import ContextMeter
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.files.pending_files import PendingFiles
-from rdchat.services.models.fit import LargerModel, Machine, smallest_that_sees
+from rdchat.services.models.fit import Machine
+from rdchat.services.models.larger_model import LargerModel, smallest_that_sees
 from rdchat.services.models.service_base import DeviceMemory
 from rdchat.ui.style import (
     LARGE,

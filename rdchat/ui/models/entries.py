@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rdchat.hub import WINDOW_HINTS, HubModel, Lack, Suggestion, suggestions
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.inference.api import DraftKind, Fit, ModelCard, ModelPart, ModelSizes
-from rdchat.services.models.fit import Machine, Model, for_machine, pair_bytes, sizes_read, sizes_suggested
+from rdchat.services.models.fit import Machine, Model, pair_bytes, sizes_read, sizes_suggested
+from rdchat.services.models.larger_model import for_machine
 from rdchat.ui.models.memory_section import judge
 from rdchat.ui.style import MACHINE, NONE, SEES, dtype_text, listed, percent
 from rdchat.wording import byte_rate, counted, parameter_text, part_text, size_text, time_left

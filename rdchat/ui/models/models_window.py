@@ -56,8 +56,8 @@ _SOURCES = {
     None: "",
     TokenSource.ENVIRONMENT: "It comes from the environment variable HF_TOKEN. Change it there.",
     TokenSource.HUB_FILE: "It comes from {file}, where Hugging Face's own tools keep it. Change it with them.",
-    TokenSource.KEYCHAIN: "It is kept in the system's keychain and sent only to Hugging Face.",
-    TokenSource.THIS_RUN: "There is no keychain, so rdchat forgets it when it quits. It is sent only to Hugging Face.",
+    TokenSource.KEYCHAIN: "It is kept in the system's keychain and sent only to {host}.",
+    TokenSource.THIS_RUN: "There is no keychain, so rdchat forgets it when it quits. It is sent only to {host}.",
 }
 
 _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
@@ -119,7 +119,7 @@ class DownloadsPage(QWidget):
 
 
 class TokenSheet(Sheet):
-    """Shows dots for the typed token.
+    """The sheet that says where the hub's token comes from, and takes a new one, shown as dots.
 
     Args:
         account: Checks and keeps the token.
@@ -157,7 +157,7 @@ class TokenSheet(Sheet):
         self.title.setText(f"Token for {account.host}")
         known = f"The token of {account.name} is in use." if account.name else "A token is in use."
         self.status.setText(account.busy or (_NONE if source is None else known))
-        self.where.show_text("" if account.busy else _SOURCES[source].format(file=hub_token_file()))
+        self.where.show_text("" if account.busy else _SOURCES[source].format(file=hub_token_file(), host=account.host))
         self.problem.show_text(account.problem)
         idle = not account.busy
         others = source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}

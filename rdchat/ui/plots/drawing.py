@@ -100,7 +100,7 @@ class Drawing:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
 
     def width_of(self, text: str, *, more: int = 0, bold: bool = False) -> float:
-        """Return the width of a text; see `text`."""
+        """Return the width of a text; see `write_text`."""
         return QFontMetricsF(self._sized(more, bold)).horizontalAdvance(text)
 
     def heading(self, title: str, *lines: str) -> None:

@@ -233,9 +233,9 @@ class SpeedSection(QWidget):
         alike = source.statistics.as_fast
         self.ratio.setVisible(high > 0 and not alike)
         self.alike.setVisible(alike)
-        lies = f"{DEFINITIONS['Speed-up']} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
-        set_tip(self.ratio, lies)
-        set_tip(self.alike, lies)
+        tip = f"{DEFINITIONS['Speed-up']} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
+        set_tip(self.ratio, tip)
+        set_tip(self.alike, tip)
         times = FIGURES["Speed-up"](source)
         self.ratio.setText(times)
         # A range has room beside the speed in the narrowest panel.

@@ -16,7 +16,7 @@ from rdchat.chat.settings import WindowGeometry
 from rdchat.hub import Suggestion
 from rdchat.inference.api import DraftSettings, Role
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.fit import LargerModel
+from rdchat.services.models.larger_model import LargerModel
 from rdchat.services.models.service_base import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.style import LARGE, Ground, SideWindow, Theme, column, scrolled, show_in_front

@@ -8,14 +8,8 @@ from hypothesis import given, strategies as st
 
 from rdchat.hub import PublishedKind, drafter_for, is_repository, stored_suggestions, suggestion_of, suggestions
 from rdchat.inference.api import Fit, MachineMemory, MemoryRoom, ModelCard
-from rdchat.services.models.fit import (
-    Machine,
-    best_here,
-    for_machine,
-    sizes_suggested,
-    smallest_that_sees,
-    suggested_fit,
-)
+from rdchat.services.models.fit import Machine, sizes_suggested
+from rdchat.services.models.larger_model import best_here, for_machine, smallest_that_sees, suggested_fit
 from tests.inference.drafting.drafters_table import rows
 from tests.services.models.library_samples import library_model
 from tests.services.models.macs import GB, mac

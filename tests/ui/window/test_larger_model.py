@@ -65,7 +65,7 @@ def begin_download(
 ) -> ModelRow:
     """Begin to download the model that is offered from the start on; the hub holds it in the middle."""
     suggestion = suggest(monkeypatch, "DFlash")
-    monkeypatch.setattr("rdchat.services.models.fit.suggestions", lambda: (suggestion,))
+    monkeypatch.setattr("rdchat.services.models.larger_model.suggestions", lambda: (suggestion,))
     hub.add(MODEL, small_files())
     hub.add(suggestion.drafter.repository, small_files())
     hub.holds_at = 100_000
