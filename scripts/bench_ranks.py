@@ -81,7 +81,7 @@ def start(proxies: list[Proxy]) -> None:
 def run_rank(rank: int, addresses: list[str], model: str) -> None:
     """Be a rank; the first one answers each line of standard input, a mode and a number of tokens."""
     import rdchat.inference.blas  # noqa: F401, PLC0415  before MLX
-    from rdchat.inference.api import (  # noqa: PLC0415  # noqa: PLC0415
+    from rdchat.inference.api import (  # noqa: PLC0415
         ChatMessage,
         DraftSettings,
         Dtype,

@@ -217,9 +217,12 @@ class ChatController(QObject):
     def send(self, text: str) -> None:
         """Add a prompt and begin its reply, or emit `prompt_refused` with the reason.
 
-        While the engine is not free it waits in the queue (`UnsentMemory`).
+        While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded:
+        it counts the files, and has to be there when the message's turn comes.
         """
         asks = text.strip() or self.chat.files.images
+        if asks:
+            self.replies.load_model(self.chat.conversation)
         reason = self.chat.files.reason_to_wait() if asks else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)

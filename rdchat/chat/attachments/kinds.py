@@ -49,7 +49,7 @@ _NO_TEXT = (
     (b"GGUF", ("{name} is a GGUF model, which rdchat does not read.", "Look for its MLX version in Discover.")),
     (b"bplist", ("{name} is a binary property list.", "Convert it to XML first.")),
 )
-# ZIP archives of other formats, by the beginning of a name in them.
+# ZIP archives of other formats, by a name in them, or by a folder.
 _IN_ZIP = {
     "xl/workbook.xml": ("{name} is a spreadsheet.", "Save the sheet that you need as CSV."),
     "ppt/presentation.xml": ("{name} is a presentation.", "Save it as PDF."),
@@ -149,9 +149,8 @@ def kind_in_zip(members: set[str], name: str) -> FileKind:
     # Word for the web writes `document2.xml`.
     if any(each.startswith("word/document") for each in members):
         return FileKind.DOCX
-    refusals = (
-        refusal for beginning, refusal in _IN_ZIP.items() if any(each.startswith(beginning) for each in members)
-    )
+    folders = {f"{each.partition('/')[0]}/" for each in members if "/" in each}
+    refusals = (refusal for part, refusal in _IN_ZIP.items() if part in members or part in folders)
     raise refused(next(refusals, _ARCHIVE), name)
 
 

@@ -128,7 +128,7 @@ def _sampling(sampling: SamplingParams) -> Iterator[str]:
     for name, number in SAMPLING_NUMBERS.items():
         value = getattr(sampling, name)
         if name in {"temperature", "top_p"} or value != getattr(SamplingParams(), name):
-            yield f"{number.label} {value:.12g}"
+            yield f"{number.label} {value if isinstance(value, int) else format(value, 'g')}"
     yield f"at most {sampling.max_tokens:,} tokens"
     if sampling.stop:
         yield f"stop at {', '.join(map(repr, sampling.stop))}"

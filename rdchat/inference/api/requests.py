@@ -284,11 +284,11 @@ class SamplingParams:
         return self.temperature < 1e-4
 
     def __post_init__(self) -> None:
-        require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
-        require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
         for name, number in SAMPLING_NUMBERS.items():
             value = getattr(self, name)
             require(number.low <= value <= number.high, number.label, value, f"from {number.low:g} to {number.high:g}")
+        require(0 < self.top_p <= 1, "top-p", self.top_p, "above 0 and at most 1")
+        require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
         require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
         require(all(self.stop), "stop", "''", "a string that is not empty")
 

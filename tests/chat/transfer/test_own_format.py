@@ -356,3 +356,26 @@ def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(
     path.write_text(f"{head}{chat.replace('A', 'D')},\n" + "0,\n" * 5 + "0\n]}\n")
     assert "more than 3 of its chats cannot be imported" in import_files(path).files[0].problem
     assert not [chat for chat in store.conversations() if chat.title == "D"]
+
+
+def test_an_import_is_taken_back_as_a_chat_is_deleted(
+    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
+):
+    export(store, tmp_path / "chats.json")
+    store.rename_conversation(full_chat, "Mine")
+    report = import_files(tmp_path / "chats.json")
+    store.delete_conversations(report.chats, lambda _done: None).result()
+    assert [each.title for each in store.conversations()] == ["Mine"]
+    assert store.restore_conversation(report.chats[0]).title == "All: <there> is"
+
+
+def test_what_is_packed_is_held_against_its_checksum(
+    store: ConversationStore, many_chats: Path, import_files: ImportFiles
+):
+    with zipfile.ZipFile(many_chats.with_suffix(".zip"), "w") as archive:
+        archive.write(many_chats, many_chats.name)
+    path = many_chats.with_suffix(".zip")
+    path.write_bytes(path.read_bytes().replace(b"7 of", b"8 of", 1))
+    (report,) = import_files(path).files
+    assert "damaged archive" in report.problem
+    assert not store.conversations()

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import tests.inference.fakes as fakes
-from rdchat.inference.api import BeamShape, Capability, DraftKind
+from rdchat.inference.api import BeamShape, Capability, DraftKind, ReplyEnd
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.verification.target import LoadedModel
@@ -74,6 +75,17 @@ def drafter(target: LoadedModel) -> HeadModel:
     return HeadModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32)).bind(target))
 
 
+def decoded(target: LoadedModel, drafter: HeadModel, shape: BeamShape, branch: bool = False) -> list[ReplyEnd]:
+    """Return drafted replies that have `DECODED` windows of three tokens."""
+    ends = []
+    for seed in range(DECODED // REPLY):
+        request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
+        job = ReplyJob.fresh(target, [seed % SIZE], request)
+        shaped = fakes.with_beams(request, shape, branch)
+        ends.append(reply_end(ReplyIterator(job, drafter.drafter(job.prompt, shaped))))
+    return ends
+
+
 def counted(replies: Sequence[Sequence[int]]) -> np.ndarray:
     """Return (8, 8, 8) counts of what followed what."""
     counts = np.zeros((SIZE,) * 3)
@@ -102,12 +114,32 @@ def variation(target: LoadedModel, counts: np.ndarray) -> tuple[float, float]:
 def test_drafted_replies_are_distributed_as_the_target_says(
     target: LoadedModel, drafter: HeadModel, width: int, branch: bool
 ) -> None:
-    ends = []
-    for seed in range(DECODED // REPLY):
-        request = fakes.ask(seed=seed, temperature=TEMPERATURE, top_p=1.0, max_tokens=REPLY + 2)
-        job = ReplyJob.fresh(target, [seed % SIZE], request)
-        shaped = fakes.with_beams(request, BeamShape(width, 4), branch)
-        ends.append(reply_end(ReplyIterator(job, drafter.drafter(job.prompt, shaped))))
+    ends = decoded(target, drafter, BeamShape(width, 4), branch)
     assert all(end.statistics.tokens_per_target_call > 1.3 for end in ends), "drafts were accepted"
     found, limit = variation(target, counted([end.token_ids for end in ends]))
     assert found < limit
+
+
+def without_noise(
+    _self: TokenChooser, logits: mx.array, _start: int, depths: mx.array, *_: object
+) -> tuple[mx.array, mx.array]:
+    return mx.argmax(logits, axis=-1), mx.ones(depths.shape, mx.bool_)
+
+
+def with_one_noise_a_round(
+    self: TokenChooser, logits: mx.array, start: int, depths: mx.array, *_: object
+) -> tuple[mx.array, mx.array]:
+    """Each token alone is then distributed as it should be, but not two of one round."""
+    return self.choose(logits, [start] * depths.size), mx.ones(depths.shape, mx.bool_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", [without_noise, with_one_noise_a_round])
+def test_wrong_rules_of_acceptance_show(
+    target: LoadedModel, drafter: HeadModel, monkeypatch: pytest.MonkeyPatch, rule: object
+) -> None:
+    """The tests above can fail: as many samples as the drafted replies have are enough."""
+    monkeypatch.setattr(TokenChooser, "choose_quickly", rule)
+    ends = decoded(target, drafter, BeamShape(4, 4))
+    found, limit = variation(target, counted([end.token_ids for end in ends]))
+    assert found > limit

@@ -385,3 +385,19 @@ def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: b
         for model, kept in ((target, pair.cache), (pair.draft.model, pair.draft.cache)):
             assert_continues(model, kept)
             kept.drop_tokens()
+
+
+def test_an_exception_in_a_round_leaves_no_cache() -> None:
+    model = shared_llama()
+    request = ask(temperature=1)
+
+    class Failing(ScriptedDrafter):
+        def propose(self, root: int, limit: int) -> Draft:
+            raise LookupError("the drafter fell over")
+
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    iterator = ReplyIterator(job, Failing([], 1, 2))
+    with pytest.raises(LookupError, match="fell over"):
+        list(iterator)
+    assert job.cache.tokens == []
+    assert all(getattr(layer, "offset", 0) == 0 for layer in job.cache.layers)

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -427,3 +428,20 @@ def test_chains_and_gates_by_channel_are_not_solved() -> None:
     assert delta_outputs((q, k, v, g, beta), mx.array(state), None) is None
     by_channel = mx.broadcast_to(g[..., None], (*g.shape, WIDTH))
     assert delta_outputs((q, k, v, by_channel, beta), mx.array(state), paths_of([-1, 0, 0, 0, 0])) is None
+
+
+def test_two_models_of_a_family_compute_rounds_on_two_threads() -> None:
+    def replay(_number: int) -> list[Any]:
+        network = network_of(*HYBRIDS["qwen3_5"])
+        hooks = ModelHooks(network)
+        cache = after_prompt(network)
+        rows = list[Any]()
+        for _ in range(4):
+            rows.append(np.array(fed(network, cache, hooks, PackedTree.pack(TREE))))
+            cache.close_round([0, 4, 5])
+        return rows
+
+    expected = replay(0)
+    with ThreadPoolExecutor(2) as threads:
+        for rows in threads.map(replay, range(2)):
+            assert all((ours == theirs).all() for ours, theirs in zip(rows, expected, strict=True))

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -350,3 +351,19 @@ def test_the_app_loads_no_pillow_and_the_child_no_mlx() -> None:
         code = f"import sys, rdchat.inference.vision.{module}; print({absent!r} in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
         assert done.stdout == "False\n"
+
+
+def test_threads_share_the_process(images: ImageProcess, tmp_path: Path) -> None:
+    paths = []
+    found = {}
+    for number in range(1, 9):
+        paths.append(tmp_path / f"{number}.png")
+        paths[-1].write_bytes(encoded(photo(number, 3), "PNG"))
+    threads = [
+        threading.Thread(target=lambda path=path: found.setdefault(path, images.check_image(path))) for path in paths
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [found[path].width for path in paths] == list(range(1, 9))

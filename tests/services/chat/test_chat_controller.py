@@ -484,6 +484,17 @@ def test_a_reply_without_a_model_loads_the_chosen_one_once(
     assert (window.texts[-1].endswith("Hello, you!"), len(engine.requests)) == (True, 2)
 
 
+def test_a_message_behind_a_waiting_one_loads_the_model_too(window: Window, engine: ScriptedEngine) -> None:
+    window.ask("Hi")
+    window.controller.model_slot.unload_model()
+    window.wait_for(EngineState.NO_MODEL)
+    chat = window.controller.chat
+    chat.unsent.queue_message(chat.take_message("First"))
+    window.controller.send("Second")
+    window.qtbot.waitUntil(lambda: len(engine.requests) == 3)
+    assert not chat.unsent.waiting
+
+
 def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine: ScriptedEngine) -> None:
     engine.warning = "The tokenizer of other turns 'a' into 'b'."
     engine.may_differ = True

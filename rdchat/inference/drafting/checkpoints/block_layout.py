@@ -231,7 +231,10 @@ def _refiner(block: Settings) -> dict[str, Any]:
 
 def _refuse_dspine(checkpoint: Checkpoint) -> None:
     """Refuse Tencent's DSpine by name: its authors' code was not at hand."""
-    if "dspine" in f"{checkpoint.config} {[*checkpoint.tensors]}".casefold():
+    inner = checkpoint.config.get("dflash_config")
+    settings = {**checkpoint.config, **(inner if isinstance(inner, dict) else {})}
+    kinds = (str(settings.get(name)) for name in ("architectures", "model_type", "projector_type"))
+    if any("dspine" in str(name).casefold() for name in (*settings, *checkpoint.tensors, *kinds)):
         reason = "rdchat does not know how the layers of a DSpine pass each prediction to the next token"
         raise checkpoint.error(reason, NEWER_HINT)
 

@@ -226,3 +226,10 @@ def test_what_is_the_targets_is_no_reason_to_refuse(
     """AngelSlim copies Hunyuan's switches, SpecForge the name of Phi-4's layers; the drafter's are llama's."""
     config = stored(eagle3_folder(tmp_path / "drafter", model, **changes), model).config
     assert not config.qk_norm
+
+
+def test_the_code_that_a_checkpoint_names_is_not_run(model: LoadedModel, tmp_path: Path) -> None:
+    folder = eagle3_folder(tmp_path / "drafter", model, auto_map={"AutoModel": "evil.Model"})
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    load_drafter(folder, model)
+    assert not (tmp_path / "ran").exists()
