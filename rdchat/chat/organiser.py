@@ -33,7 +33,7 @@ _WITHOUT_TITLE = """
     ORDER BY updated_at DESC LIMIT 20
 """
 
-# A reply that was begun here has a drafting once it has ended.
+# A complete reply without `drafting` was imported.
 _NOTE_SOURCE = """
     SELECT coalesce(group_concat(name, ' or '), '') FROM (
         SELECT 'a file' AS name WHERE EXISTS (SELECT 1 FROM message_files WHERE conversation_id = ?1)
@@ -250,7 +250,7 @@ class ChatOrganiser:
         self, folder_id: int, project: Project, files: Sequence[tuple[AttachedFile, str]] | None = None
     ) -> None:
         """Replace what the chats of a folder share; the files, each with its text, where they are given."""
-        # Of one that is erased, as Undo may have, no text may come back.
+        # Undo may still hold an erased folder: no text of it may come back.
         self.read_folder(folder_id)
 
         def set_project(connection: sqlite3.Connection) -> None:

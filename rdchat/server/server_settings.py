@@ -1,7 +1,4 @@
-"""The settings of the server: its address and its limits.
-
-Snapshots of the server's work: plain frozen data for the window.
-"""
+"""The settings of the server, its limits, and what the window sees of its work (`ServerFacts`): plain frozen data."""
 
 import hashlib
 import re

@@ -1,4 +1,8 @@
-"""Files attached to messages, the form of their text in the prompt, and parts of files that are too long to send."""
+"""Files attached to messages, and the form of their text in the prompt.
+
+Of a file that is too long to send, the person or `ranked` chooses a `Part`: some pages, or the passages that match a
+question.
+"""
 
 import base64
 import hashlib

@@ -1,6 +1,6 @@
 """The chats' SQLite file: one thread writes to it, and the window's thread reads through its own connection.
 
-Copies of stored images as files, for the engine, which reads files. They are as private as the store.
+`ImageFolder` has copies of stored images, for the engine, which reads files. They are as private as the store.
 """
 
 import hashlib

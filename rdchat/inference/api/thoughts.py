@@ -263,9 +263,6 @@ class Parting:
         shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
         old: See `split_thoughts`.
 
-    It holds where the last marker ended and up to where markers are read; whether a thought is open, whether a marker
-    was seen, and what ends the thought (None where unknown); the code fence that is open in the answer, and up to where
-    fences are read.
     """
 
     def __init__(
@@ -284,11 +281,15 @@ class Parting:
         self._text = ""
         self._parts: list[ReplyPart] = []
         self._left_out = 0
+        # Where the last marker ended, and up to where markers are read.
         self._last_end = 0
         self._position = 0
+        # Whether a thought is open, and whether a marker was seen.
         self._inside = begun
         self._seen = begun
+        # What ends the open thought; None where it is unknown.
         self._closing = None if begun else ""
+        # The code fence that is open in the answer, and up to where fences are read.
         self._fence = ""
         self._fences_read = 0
         # Where the last header of a call ends; 0 without one.

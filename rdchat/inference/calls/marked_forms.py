@@ -1,8 +1,8 @@
-"""Reads calls of the families that write a name, and the arguments as JSON or in a form like it.
+"""Reads the calls of tools in a reply, by the form in which a family of models writes them.
 
-Reads calls whose arguments stand between tags, as Qwen3-Coder, GLM, MiniMax and others write them.
-
-Reads calls that are JSON, with each value as it was written: numbers are never made and written anew.
+- `json_calls`: calls that are JSON. Each value stays as it was written: numbers are never made and written anew.
+- From `mistral_calls` to `pythonic_calls`: a name, and the arguments as JSON or in a form like it.
+- `TaggedForm`: arguments between tags, as Qwen3-Coder, GLM, MiniMax and others write them.
 """
 
 import ast

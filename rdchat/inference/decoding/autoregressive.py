@@ -1,10 +1,10 @@
-"""Plain decoding: one token a target call; the next call is queued before the last token is read.
+"""Plain decoding (`PlainSteps`), and what a reply's trace shows of its tokens and rounds (`round_tree` and above).
 
-It is the baseline of every drafting mode and their oracle.
+Plain decoding takes one token a target call, and queues the next call before it reads the last token. It is the
+baseline of every drafting mode and their oracle.
 
-The trace of a reply: the target's log-probabilities, likely tokens, and each round's prefix tree with its texts.
-
-The log-probabilities are part of the graph that chooses the tokens, so a trace costs no synchronisation.
+A trace has the target's log-probabilities, likely tokens, and each round's prefix tree with its texts. The
+log-probabilities are part of the graph that chooses the tokens, so a trace costs no synchronisation.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,11 +5,10 @@ whole distribution before temperature; a token must pass all filters, so their o
 all tokens at least as likely as a border, so ties are kept together. Adding a number to all logits changes nothing, so
 they need not be normalised.
 
-Gumbel noise as a function of reply seed, absolute position and token id alone.
-
-Adding independent Gumbel noise to log-probabilities and taking the argmax samples from their softmax (Gumbel 1954; the
-"Gumbel-max trick"). Because the noise here depends on nothing but (seed, position, token), the token at a position is
-the same however it was proposed: drafting on or off, one row or many, whole vocabulary or a few candidates.
+The noise is a function of reply seed, absolute position and token id alone. Adding independent Gumbel noise to
+log-probabilities and taking the argmax samples from their softmax (Gumbel 1954; the "Gumbel-max trick"). Because the
+noise here depends on nothing but (seed, position, token), the token at a position is the same however it was proposed:
+drafting on or off, one row or many, whole vocabulary or a few candidates.
 """
 
 import math

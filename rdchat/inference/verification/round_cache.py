@@ -266,7 +266,7 @@ class AttentionRows:
 
     @property
     def holds_all(self) -> bool:
-        """Whether it still has the rows of all positions, and will."""
+        """Whether it has the rows of all positions, and never drops any."""
         return self._window is None and self.buffer.first == 0
 
     def copy_from(self, start: int, end: int | None = None) -> list[mx.array]:

@@ -181,7 +181,7 @@ def part_text(given: Any, name: str, *, strict: bool) -> str:
     if not isinstance(kind, str):
         raise wrong(f"{name}.type", "must be a text.")
     texts = [*_texts(part)]
-    # A title alone says what is not there.
+    # A part with nothing but a title lacks its text: it gets a placeholder.
     if texts and texts != [part.get("title")] and not (strict and _is_file(part)):
         return "\n".join(texts)
     if kind in _TEXTS and any(isinstance(part.get(each), str | list) for each in ("text", kind)):
@@ -244,7 +244,7 @@ def _texts(value: Any, in_file: bool = False) -> Iterator[str]:
                 yield _placeholder(str(value.get("type")))
             # A title stands before its text.
             for field, each in ({"title": None} | dict(value)).items():
-                # Elsewhere `data` is bytes, as those of a picture or of an encrypted thought.
+                # In a source of any type but `text`, `data` is bytes: a picture, or an encrypted thought.
                 is_bytes = field == "data"
                 if isinstance(each, str) and field not in _TEXTS:
                     is_address = each.startswith("data:") and _BASE64 in each[:_HEAD]

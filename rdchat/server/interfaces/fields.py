@@ -1,6 +1,6 @@
 """Reads the fields of a request's JSON, and records those that were not read.
 
-Errors of the APIs: each has a status, and one form for OpenAI's clients and one for Anthropic's.
+`ApiError` is what a client is told: a status, in one form for OpenAI's clients and one for Anthropic's.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Training a drafter as widgets see it: start, pause, resume, and the result.
 
-The files of the window's one training, which outlast the app: its order, learning curve and result.
+`JobFolder` has the files of the window's one training, which outlast the app: its order, learning curve and result.
 """
 
 import json

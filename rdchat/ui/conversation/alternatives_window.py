@@ -65,7 +65,7 @@ class _Matcher(SequenceMatcher[str]):
 
 
 def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
-    """Return the words that the other text lacks, in each of two.
+    """Return, for each of two texts, the spans of words that the other lacks.
 
     None if the texts have little in common. Where words repeat too often, the rest counts as different.
 

@@ -1,6 +1,6 @@
-"""The models window: its pages and the tabs over them.
+"""The models window with the tabs over its pages, and its Downloads page.
 
-The Downloads page: a row for each download, the free space of the disk, and the dialog for the hub's token.
+That page has a row for each download, the free space of the disk, and the sheet for the hub's token.
 """
 
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent

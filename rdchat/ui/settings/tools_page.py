@@ -1,7 +1,4 @@
-"""The page of servers of tools in Settings.
-
-The popover with switches for one chat's servers of tools, and their tools.
-"""
+"""Servers of tools in the window: their page in Settings, and the popover that switches them for one chat."""
 
 import shlex
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """The sections of the speed panel, their rows of figures, and the line of the engine's state.
 
-One line on what the figures of a reply mean. It says nothing that was not measured.
-
-While other work keeps the computer busy, nothing is praised or blamed: gains and losses are judged alike.
+`verdict` is the line on what a reply's figures mean. It says nothing that was not measured. While other work keeps the
+computer busy, it praises and blames nothing: gains and losses are judged alike.
 """
 
 from typing import NamedTuple
