@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -63,16 +63,19 @@ class TokenSource(StrEnum):
     THIS_RUN = "this run"
 
 
-@dataclass(frozen=True, slots=True)
 class Token:
-    """A token, whose text no log, message or traceback shows."""
+    """A token, whose text no log, message or traceback shows. It is no dataclass: `asdict` would copy the text."""
 
-    text: str = field(repr=False)
-    source: TokenSource = TokenSource.THIS_RUN
+    __slots__ = ("source", "text")
 
-    def __post_init__(self) -> None:
-        if not _TOKEN.fullmatch(self.text):
+    def __init__(self, text: str, source: TokenSource = TokenSource.THIS_RUN) -> None:
+        if not _TOKEN.fullmatch(text):
             raise InvalidSettingError("This is not a token: it contains spaces or other characters.", "Copy it again.")
+        self.text = text
+        self.source = source
+
+    def __repr__(self) -> str:
+        return "Token(...)"
 
 
 @dataclass(frozen=True, slots=True)

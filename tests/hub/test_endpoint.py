@@ -1,5 +1,6 @@
 """Refusals of the hub become messages. Tokens are found and stored, and go to the hub only."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import keyring
@@ -267,6 +268,7 @@ def test_a_token_shows_itself_to_nobody() -> None:
     with pytest.raises(InvalidSettingError) as caught:
         Token("hf_sec ret\r\nX-Evil: 1")
     assert "sec" not in str(caught.value)
+    assert "secret" not in str(asdict(Endpoint(DEFAULT_ENDPOINT, token)))
 
 
 HUB = Endpoint(DEFAULT_ENDPOINT)
