@@ -158,7 +158,7 @@ def check_layers(folder: Path, original: Original) -> None:
     assert tensors_of((folder / "model.safetensors").read_bytes()) == original.layers
 
 
-def run(download: Download, **limits: float) -> Path:
+def run(download: Download, **limits: Any) -> Path:
     """Run or resume a download in this process."""
     access = Tokens().access(find_endpoint())
     running = RunningDownload(download)

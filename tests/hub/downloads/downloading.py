@@ -4,6 +4,7 @@ import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ def hub_api() -> HubApi:
     return HubApi(Tokens().access(find_endpoint()))
 
 
-def cut_off(hub: HubServer, at: int = 150_000, **wanted: str) -> HubError:
+def cut_off(hub: HubServer, at: int = 150_000, **wanted: Any) -> HubError:
     """Download until the weights are cut off, and the hub answers no more for so many tries; return the error."""
     hub.fault(WEIGHTS, Fault(cut=at), *[Fault(status=503)] * 4)
     with pytest.raises(HubError) as caught:
@@ -71,7 +72,7 @@ class NotedDownload(RunningDownload):
 
 
 def download(
-    name: str = NAME, revision: str = "main", limits: DownloadLimits = LIMITS, **changed: float
+    name: str = NAME, revision: str = "main", limits: DownloadLimits = LIMITS, **changed: Any
 ) -> tuple[Path, NotedDownload]:
     """Download a model here; return its snapshot and what was said."""
     wanted = Download(name, revision)
