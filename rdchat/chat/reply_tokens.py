@@ -60,7 +60,7 @@ class ReplyTokens:
         return int(self._database.rows("SELECT coalesce(sum(length(ids)), 0) FROM reply_tokens")[0][0])
 
 
-def answered_questions(path: Path) -> list[str]:
+def first_questions(path: Path) -> list[str]:
     """Return the first question of every chat that is not deleted, with its edited versions.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rdchat import paths
-from rdchat.chat.reply_tokens import answered_questions
+from rdchat.chat.reply_tokens import first_questions
 from rdchat.commands.terminal import ProgressLine, add_model, from_options, load_chosen, print_warning
 from rdchat.inference.api import DEFAULT_TOKENS, TrainingProgress, read_prompts
 from rdchat.wording import size_text, time_left
@@ -81,7 +81,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     # This checks the numbers before files are read.
     settings = TrainingSettings(out, args.tokens, args.seed, recipe=recipe, anyway=args.load_anyway)
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
-    questions = answered_questions(paths.database_path()) if args.from_my_chats else []
+    questions = first_questions(paths.database_path()) if args.from_my_chats else []
     return replace(settings, prompts=tuple(given), chat_questions=tuple(questions))
 
 

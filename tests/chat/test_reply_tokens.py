@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.reply_tokens import answered_questions
+from rdchat.chat.reply_tokens import first_questions
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
@@ -30,9 +30,9 @@ def test_the_first_question_of_each_chat_is_read(path: Path) -> None:
     chat(store, "Warum ist der Himmel blau?", "Streuung.", "And at night?")
     chat(store, "  \n", "Yes?")
     chat(store, "What is tea?")
-    assert answered_questions(path) == ["Warum ist der Himmel blau?", "What is tea?"]  # while the app has it
+    assert first_questions(path) == ["Warum ist der Himmel blau?", "What is tea?"]  # while the app has it
     store.close()
-    assert answered_questions(path) == ["Warum ist der Himmel blau?", "What is tea?"]
+    assert first_questions(path) == ["Warum ist der Himmel blau?", "What is tea?"]
 
 
 def test_deleted_chats_do_not_count_and_can_still_be_restored(path: Path) -> None:
@@ -42,16 +42,16 @@ def test_deleted_chats_do_not_count_and_can_still_be_restored(path: Path) -> Non
     store.close()
     before = path.read_bytes()
     with pytest.raises(StorageError, match="no questions"):
-        answered_questions(path)
+        first_questions(path)
     assert path.read_bytes() == before
 
 
 def test_without_stored_chats(path: Path) -> None:
     with pytest.raises(StorageError, match="no questions in stored chats"):
-        answered_questions(path)
+        first_questions(path)
 
 
 def test_another_programs_file(path: Path) -> None:
     path.write_text("no database, but long enough to look like one " * 30)
     with pytest.raises(StorageError, match="cannot be read"):
-        answered_questions(path)
+        first_questions(path)

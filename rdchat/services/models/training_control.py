@@ -16,7 +16,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat import paths
-from rdchat.chat.reply_tokens import answered_questions
+from rdchat.chat.reply_tokens import first_questions
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import FileLock, make_folder, write_json
 from rdchat.files.foreign_files import plain
@@ -337,7 +337,7 @@ class TrainingControl(QObject):
         self.progress = None
         self._keep(paused=False, problem="", hint="")
         self._set_state(TrainingState.STARTING)
-        questions = partial(answered_questions, paths.database_path()) if self.record.order.with_chats else list[str]
+        questions = partial(first_questions, paths.database_path()) if self.record.order.with_chats else list[str]
         self._side.do(questions, self._begin)
 
     def _begin(self, questions: list[str] | RdchatError) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import ContextCut, MadeWith
-from rdchat.chat.reply_tokens import answered_questions
+from rdchat.chat.reply_tokens import first_questions
 from rdchat.chat.storage import SearchQuery, SearchReader, erasing_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
@@ -114,7 +114,7 @@ def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> Non
     tree.store.message_trash.delete(tree.question.id)
     tree.store.delete_conversation(copy_id)
     with pytest.raises(StorageError):
-        answered_questions(tree.store.path)
+        first_questions(tree.store.path)
 
 
 def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:

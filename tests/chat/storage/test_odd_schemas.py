@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.reply_tokens import answered_questions
+from rdchat.chat.reply_tokens import first_questions
 from rdchat.chat.storage import reading
 from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
@@ -105,7 +105,7 @@ def test_a_statement_that_is_no_text_is_set_aside(filled: Path) -> None:
     """One flipped bit kept the window from starting, "something unexpected"."""
     spoil_a_statement(filled)
     with pytest.raises(StorageError, match="are damaged, or of another version"):
-        answered_questions(filled)
+        first_questions(filled)
     with pytest.raises(StorageError, match="are damaged, or of another version"), reading(filled):
         pass
     assert_damaged(filled)
@@ -156,10 +156,10 @@ def test_a_pipe_or_a_link_to_an_endless_device_is_refused(database: Path) -> Non
 
 
 def test_questions_are_not_read_from_a_schema_that_no_version_made(filled: Path) -> None:
-    assert answered_questions(filled) == ["question"]
+    assert first_questions(filled) == ["question"]
     change(filled, *HOSTILE["an endless view in the place of a table"])
     with pytest.raises(StorageError, match="are damaged, or of another version"):
-        answered_questions(filled)
+        first_questions(filled)
 
 
 def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
@@ -169,7 +169,7 @@ def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
 
     def ask() -> None:
         with pytest.raises(StorageError) as caught:
-            answered_questions(database)
+            first_questions(database)
         found.append(caught.value)
 
     thread = threading.Thread(target=ask, daemon=True)
