@@ -21,7 +21,6 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
 from rdchat import machine, paths
-from rdchat.chat.conversation import cut_of
 from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -69,7 +68,8 @@ def main() -> None:
         until(lambda: controller.context.doing is not Doing.NOTHING)
         until(lambda: controller.context.doing is Doing.NOTHING)
         until(lambda: meter.current)
-        cut = cut_of(controller.chat.path)
+        path = controller.chat.path
+        cut = path[path.cut_index] if path.cut_index >= 0 else None
         parts = {each.part: each for _, each in progress}
         after = (meter.use and meter.use.tokens) or 0
         result = {

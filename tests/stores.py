@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.conversation import NO_THINKING, Message, MessageStatus
+from rdchat.chat.conversation import NO_THINKING, Message, MessagePath, MessageStatus
 from rdchat.chat.storage import Database, connections
 from rdchat.chat.storage.connections import add_functions
 from rdchat.chat.storage.file_check import MIGRATIONS, migrate, schema_version
@@ -75,3 +75,9 @@ def finish_message(
     ended = replace(store.message(message_id), text=text, status=status, error="", thinking=NO_THINKING,
                     finish_reason=None, statistics=None, drafting=None, control_offsets=())  # fmt: skip
     return store.finish_message(replace(ended, **fields))
+
+
+def cut_of(path: Sequence[Message]) -> Message | None:
+    """Return the message with the last context cut; None where the model gets all of the path."""
+    index = MessagePath.as_path(path).cut_index
+    return path[index] if index >= 0 else None

@@ -553,9 +553,3 @@ def uncut(path: Sequence[Message]) -> Sequence[Message]:
 def from_cut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets, with the summary's message first."""
     return path[max(0, MessagePath.as_path(path).cut_index) :]
-
-
-def cut_of(path: Sequence[Message]) -> Message | None:
-    """Return the message with the last context cut; None where the model gets all of the path."""
-    index = MessagePath.as_path(path).cut_index
-    return path[index] if index >= 0 else None

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, cut_of, from_cut, uncut
+from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, from_cut, uncut
 from rdchat.chat.storage import MessageTree, message_tree, stored_chats
 from rdchat.chat.storage.connections import Rows
 from rdchat.chat.storage.stored_chats import read_messages
@@ -16,7 +16,7 @@ from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
 from tests.chat.traces import STATISTICS
 from tests.grids import share
-from tests.stores import finish_message, written_by_hand
+from tests.stores import cut_of, finish_message, written_by_hand
 
 COUNT = 300
 

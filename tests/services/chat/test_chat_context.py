@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus, cut_of
+from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api import ChatMessage, FinishReason, Role, SamplingParams, ThinkingChoice
 from rdchat.services.chat import cut_plan
@@ -14,6 +14,7 @@ from rdchat.services.chat.cut_plan import pieces_of, summary_request
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import MODEL, Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
+from tests.stores import cut_of
 
 LONG = "word " * 9  # 10 tokens; "Hello, you!" has 3
 LONGER = "word " * 99

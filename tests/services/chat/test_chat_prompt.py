@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus, cut_of
+from rdchat.chat.conversation import ContextCut, Message, MessagePath, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, history, seen
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, sources_of
-from tests.stores import copied_stores
+from tests.stores import copied_stores, cut_of
 
 LONG = " word" * 400
 

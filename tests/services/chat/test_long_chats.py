@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat import machine
-from rdchat.chat.conversation import ContextCut, Message, MessageStatus, cut_of
+from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.presets import LongChats
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import GenerationRequest, ReplyEnd, Role
@@ -19,6 +19,7 @@ from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import approve
 from tests.services.tool_fakes import ScriptedServers, calling, read
 from tests.services.window import WAIT_MS, Window, bring
+from tests.stores import cut_of
 
 CONTEXT = 4096
 LONG = ("word " * 1030).strip()

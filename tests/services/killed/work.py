@@ -15,7 +15,7 @@ from random import Random
 from PySide6.QtCore import QCoreApplication, QEventLoop
 
 from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import ContextCut, Message, cut_of
+from rdchat.chat.conversation import ContextCut, Message
 from rdchat.chat.presets import LongChats
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -31,6 +31,7 @@ from rdchat.tools.definitions import ToolResult
 from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_fakes import ScriptedServers, calling, read
+from tests.stores import cut_of
 
 DATABASE = "conversations.db"
 SETTINGS = "settings.json"

@@ -3,13 +3,14 @@
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import ContextCut, cut_of
+from rdchat.chat.conversation import ContextCut
 from rdchat.chat.presets import LongChats
 from rdchat.services.chat import chat_context
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
+from tests.stores import cut_of
 from tests.ui.conftest import Chat
 from tests.ui.conversation.cut_marks import mark, press
 from tests.ui.shown_widgets import activate, click_on, press_key, shown_child
