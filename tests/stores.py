@@ -31,11 +31,11 @@ def copied_stores() -> Iterator[None]:
         make_writable(connection)
         connection.execute("PRAGMA synchronous = OFF")
 
-    def fill(connection: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
-        if migrations is MIGRATIONS and schema_version(connection) == 0:
+    def fill(connection: sqlite3.Connection) -> None:
+        if schema_version(connection) == 0:
             _empty_store().backup(connection)
         else:
-            migrate(connection, migrations)
+            migrate(connection)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "make_writable", open_unflushed)
@@ -56,6 +56,16 @@ def connect_by_hand(path: Path | str, *, autocommit: bool = sqlite3.LEGACY_TRANS
     connection = sqlite3.connect(path, autocommit=autocommit)
     add_functions(connection)
     return connection
+
+
+@contextmanager
+def old_store(path: Path, version: int) -> Iterator[sqlite3.Connection]:
+    """Make a store of an earlier version; give a connection that writes into it, in one transaction."""
+    with closing(connect_by_hand(path, autocommit=True)) as connection:
+        migrate(connection, MIGRATIONS[:version])
+        connection.execute("BEGIN")
+        yield connection
+        connection.execute("COMMIT")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Message, MessageStatus, OwnOptions, call_of
 from rdchat.chat.settings import OptionOrder, Settings
-from rdchat.chat.storage import MIGRATIONS, Database, SearchQuery, SearchReader, reading
+from rdchat.chat.storage import SearchQuery, SearchReader, reading
 from rdchat.chat.storage.stored_chats import read_chat, read_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import rdchat_json
@@ -17,7 +17,7 @@ from rdchat.chat.transfer.exporting import as_markdown
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role, ToolCall
-from tests.stores import connect_by_hand, written_by_hand
+from tests.stores import connect_by_hand, old_store, written_by_hand
 
 CALLS = (
     ToolCall("files__write", '{"path": "straße.txt", "text": "first\\nsecond 北京"}', "a"),
@@ -68,7 +68,7 @@ def test_the_index_follows_changes_of_calls(store: ConversationStore, path: list
 
 
 def test_a_store_of_version_2_gets_the_columns(tmp_path: Path) -> None:
-    with closing(Database(tmp_path / "old.db", MIGRATIONS[:2])) as old:
+    with old_store(tmp_path / "old.db", 2) as old:
         old.execute("INSERT INTO conversations (id, title, created_at, updated_at) VALUES (1, 'old', 1, 1)")
         old.execute(
             "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"

@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,7 @@ _MESSAGES = {
 }
 
 
-def open_to_write(
-    path: Path, migrations: Sequence[str], *, in_memory: bool = False
-) -> tuple[sqlite3.Connection, Notice | None]:
+def open_to_write(path: Path, *, in_memory: bool = False) -> tuple[sqlite3.Connection, Notice | None]:
     """Open a store for the writer's thread, and migrate it to the newest version.
 
     A damaged file is moved aside with its companions; then a new one is started, and the notice says so. A store in
@@ -75,15 +73,19 @@ def open_to_write(
         raise _not_ours(path, "foreign")
     connection = connect(path, in_memory=in_memory)
     try:
-        if not in_memory and (reason := why_unusable(connection, path, migrations)) is not None:
+        if not in_memory and (reason := why_unusable(connection, path)) is not None:
             connection.close()
             if reason != "damaged":
                 raise _not_ours(path, reason)
-            notice = _move_aside(path)
+            notice = Notice(
+                "Your chats could not be read",
+                f"Their file is damaged. It was kept as {set_aside(path, 'damaged', COMPANIONS)}, and rdchat started"
+                " with an empty list.",
+            )
             connection = connect(path)
         make_writable(connection)
         with any_length(connection):
-            migrate(connection, migrations)
+            migrate(connection)
     except BaseException:
         connection.close()
         raise
@@ -105,14 +107,6 @@ def _not_ours(path: Path, reason: str) -> StorageError:
     if reason == "newer":
         return StorageError(f"The chats in {path} are from a later version of rdchat.", "Install that version again.")
     return StorageError(f"{path} was not written by this rdchat.", "Move it to another folder, then start again.")
-
-
-def _move_aside(path: Path) -> Notice:
-    moved = set_aside(path, "damaged", COMPANIONS)
-    return Notice(
-        "Your chats could not be read",
-        f"Their file is damaged. It was kept as {moved}, and rdchat started with an empty list.",
-    )
 
 
 def connect(path: Path, *, in_memory: bool = False) -> sqlite3.Connection:
@@ -200,7 +194,8 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
     code = primary_code(error)
-    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and _has_no_room(path.parent)):
+    free = shutil.disk_usage(path.parent).free if path.parent.exists() else _ROOM_BYTES
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and free < _ROOM_BYTES):
         return StorageFullError(
             f"{path} cannot grow: the disk is full.", "Free some space. What was saved before is safe."
         )
@@ -209,10 +204,6 @@ def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
     other = "{path} could not be read or written: {error}.", "Check the disk, then try again."
     message, hint = _MESSAGES.get(code, other)
     return StorageError(message.format(path=path, error=error), hint)
-
-
-def _has_no_room(folder: Path) -> bool:
-    return folder.exists() and shutil.disk_usage(folder).free < _ROOM_BYTES
 
 
 def _make_safe(connection: sqlite3.Connection) -> None:

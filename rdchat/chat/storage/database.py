@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from rdchat.chat.storage.connections import (
     open_to_write,
     storage_errors,
 )
-from rdchat.chat.storage.file_check import MIGRATIONS, companion, file_id, restore_file
+from rdchat.chat.storage.file_check import companion, file_id, restore_file
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_errors
 from rdchat.files.atomic_file import FileLock
 from rdchat.files.privacy import private_folder
@@ -80,7 +80,6 @@ class Database:
     Args:
         path: Created if missing, and migrated to the newest version. A damaged file is moved aside with its
             companions; one of a later version or of another program stays as it is, and opening it fails.
-        migrations: The migrations that this version knows.
         wait: Whether to wait until the file is open. Otherwise call `wait`, or read, which waits too.
         in_memory: Whether the tables are in memory only; `path` is then for their lock and images.
 
@@ -98,14 +97,7 @@ class Database:
 
     connection: sqlite3.Connection
 
-    def __init__(
-        self,
-        path: Path,
-        migrations: Sequence[str] = MIGRATIONS,
-        *,
-        wait: bool = True,
-        in_memory: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, *, wait: bool = True, in_memory: bool = False) -> None:
         self.path = path
         self.in_memory = in_memory
         self.notice: Notice | None = None
@@ -118,10 +110,12 @@ class Database:
         self._closed = False
         self._is_open = False
         self._bulk: set[Job[Any]] = set()
-        self._make_folder()
+        what = f"rdchat cannot make its folder {path.parent}"
+        with file_errors(what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = FileLock(companion(self.path, ".lock"))
         self._thread = SerialThread("store writer")
-        self._opening = self._thread.do(lambda _job: self._open(migrations))
+        self._opening = self._thread.do(lambda _job: self._open())
         if wait:
             self.wait_until_open()
 
@@ -282,9 +276,9 @@ class Database:
             if self._thread.has_more or time.monotonic() > until:
                 return False, None
 
-    def _open(self, migrations: Sequence[str]) -> None:
+    def _open(self) -> None:
         with storage_errors(self.path):
-            connection, self.notice = open_to_write(self.path, migrations, in_memory=self.in_memory)
+            connection, self.notice = open_to_write(self.path, in_memory=self.in_memory)
             self._use(connection)
         try:
             notice = self._transact(self._tidy_up)
@@ -342,8 +336,3 @@ class Database:
         while self._notices and threading.get_ident() == self._owner:
             self._close_reader()
             self.on_notice(self._notices.pop(0))
-
-    def _make_folder(self) -> None:
-        what = f"rdchat cannot make its folder {self.path.parent}"
-        with file_errors(what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."):
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -119,23 +119,17 @@ def is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequence[str]) -> str | None:
-    """Return a word for why the file cannot be used, or None. Writes nothing.
-
-    Args:
-        connection: A connection to the file, made safe by `harden`.
-        path: The file.
-        migrations: The migrations that this version knows.
-    """
+def why_unusable(connection: sqlite3.Connection, path: Path) -> str | None:
+    """Return a word for why the file cannot be used, or None. Writes nothing; `harden` has made the connection safe."""
     try:
         version = schema_version(connection)
         ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
         empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
         if not ours and not (empty and version == 0):
             return "foreign"
-        if version > len(migrations):
+        if version > len(MIGRATIONS):
             return "newer"
-        if version < 0 or not _is_intact(connection, path) or not has_schema(connection, migrations[:version]):
+        if version < 0 or not _is_intact(connection, path) or not has_schema(connection, MIGRATIONS[:version]):
             return "damaged"
         return None if empty or _is_sound(connection) else "damaged"
     except UnicodeDecodeError:

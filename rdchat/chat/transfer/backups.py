@@ -31,7 +31,6 @@ from rdchat import __version__
 from rdchat.chat.reply_tokens import ALL
 from rdchat.chat.storage import (
     COMPANIONS,
-    MIGRATIONS,
     address_to_read,
     companion,
     copy_database,
@@ -250,7 +249,7 @@ def _from_database(source: Path, folder: Path, settings: str | None, progress: T
     try:
         with closing(sqlite3.connect(address_to_read(source), uri=True, autocommit=True)) as connection:
             harden(connection)
-            reason = why_unusable(connection, source, MIGRATIONS)
+            reason = why_unusable(connection, source)
             if reason is not None:
                 raise _unusable(reason, source)
             copy_database(connection, folder / DATABASE, lambda _share: progress.job.check_cancelled())
@@ -273,7 +272,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
     with closing(sqlite3.connect(path, autocommit=True)) as connection:
         harden(connection)
         try:
-            reason = why_unusable(connection, path, MIGRATIONS)
+            reason = why_unusable(connection, path)
         except sqlite3.Error as error:
             raise _unusable("damaged", source) from error
         empty = reason is None and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat import store as store_module
-from rdchat.chat.storage import MIGRATIONS, Database, SearchQuery, SearchReader, index_messages
+from rdchat.chat.storage import Database, SearchQuery, SearchReader, index_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
-from tests.stores import connect_by_hand, written_by_hand
+from tests.stores import connect_by_hand, old_store, written_by_hand
 
 COUNT = 230
 
@@ -19,15 +19,13 @@ COUNT = 230
 def old(tmp_path: Path) -> Path:
     """A store of version 4."""
     path = tmp_path / "old.db"
-    with closing(Database(path, MIGRATIONS[:4])) as database:
-        database.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Übungen', 1, 1)")
-        for number in range(1, COUNT + 1):
-            database.execute(
-                "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
-                " VALUES (1, ?, 'user', 'complete', 1, ?)",
-                number,
-                f"使用API{number}接口",
-            )
+    with old_store(path, 4) as connection:
+        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Übungen', 1, 1)")
+        connection.executemany(
+            "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
+            " VALUES (1, ?, 'user', 'complete', 1, ?)",
+            ((number, f"使用API{number}接口") for number in range(1, COUNT + 1)),
+        )
     return path
 
 
@@ -108,8 +106,8 @@ def iter_once(database: Database) -> Generator[None]:
 
 
 def test_a_damaged_text_is_indexed_too(old: Path) -> None:
-    with closing(Database(old, MIGRATIONS[:4])) as database:
-        database.execute("UPDATE messages SET text = CAST(x'6170ff69' AS TEXT) WHERE id = 3")
+    with old_store(old, 4) as connection:
+        connection.execute("UPDATE messages SET text = CAST(x'6170ff69' AS TEXT) WHERE id = 3")
     with closing(ConversationStore(old)) as store:
         store.indexing.result()
         assert (indexed_from(store), found(store, "ap")) == (0, COUNT)
