@@ -48,6 +48,7 @@ from rdchat.chat.storage import (
     index_messages,
     insert_in_steps,
     insert_message,
+    matching_chats,
     message_row,
     options_columns,
     path_to,
@@ -55,7 +56,6 @@ from rdchat.chat.storage import (
     read_message,
     rebuild_search,
     repair_tree,
-    search_condition,
     text_column,
 )
 from rdchat.chat.titles import NEW_CHAT, tidy_title
@@ -207,13 +207,8 @@ class ConversationStore(Database):
     # Conversations
 
     def conversations(self, search: str = "") -> list[Conversation]:
-        """Return the conversations with every word of `search` in their title or a message, newest first.
-
-        The archive is included; conversations with an unknown date come last.
-        """
-        condition, parameters = search_condition(search)
-        where = _HERE + (f" AND {condition}" if condition else "")
-        return conversations(self.rows, f"{where} ORDER BY {_NEWEST_FIRST}", *parameters)
+        """Return the conversations with every word of `search` in their title or a message; see `matching_chats`."""
+        return matching_chats(self.rows, search)
 
     @_by_id
     def conversation(self, conversation_id: int) -> Conversation:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,16 @@ from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.chat.storage import (
     COMPANIONS,
-    CONVERSATION_COLUMNS,
     NOT_DELETED,
     companion,
-    conversation_from,
+    matching_chats,
     reading,
-    search_condition,
+    rows_of,
 )
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, back_up, carry_out, decide, finish
 from rdchat.chat.transfer.chat_import import ImportReport, Progress
-from rdchat.chat.transfer.exporting import export_chats
+from rdchat.chat.transfer.exporting import date_text, export_chats
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, print_result, table
 from rdchat.errors import InvalidSettingError, one_line
@@ -126,29 +124,22 @@ def list_chats(args: argparse.Namespace) -> int:
     chats = _chats(args.search) if paths.database_path().exists() else []
     if not chats and not args.json:
         print("No chat has these words." if args.search else "No chats yet.", file=sys.stderr)
-    rows = [
-        (str(chat["id"]), chat["title"], counted(chat["messages"], "message"), _date(chat["updated_at"]))
-        for chat in chats
-    ]
+    rows = []
+    for chat in chats:
+        date = "" if chat["updated_at"] is None else date_text(chat["updated_at"])
+        rows.append((str(chat["id"]), chat["title"], counted(chat["messages"], "message"), date))
     print_result(args, {"chats": chats}, table(rows))
     return 0
 
 
 def _chats(search: str) -> list[dict[str, Any]]:
     """Return the chats as JSON; dates are seconds since the epoch, None if unknown."""
-    condition, parameters = search_condition(search)
-    where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
-    count = f"(SELECT count(*) FROM messages WHERE conversation_id = conversations.id AND {NOT_DELETED})"  # noqa: S608
-    columns = f"{CONVERSATION_COLUMNS}, {count}"
-    sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants
+    sql = f"SELECT conversation_id, count(*) FROM messages WHERE {NOT_DELETED} GROUP BY conversation_id"  # noqa: S608
     with reading(paths.database_path()) as connection:
-        rows = connection.execute(sql, parameters).fetchall()
+        chats = matching_chats(rows_of(connection), search)
+        counts = dict(connection.execute(sql))
     fields = ("id", "title", "created_at", "updated_at")
-    return [{name: getattr(conversation_from(row), name) for name in fields} | {"messages": row[-1]} for row in rows]
-
-
-def _date(seconds: float | None) -> str:
-    return "" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
+    return [{name: getattr(each, name) for name in fields} | {"messages": counts.get(each.id, 0)} for each in chats]
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,6 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import (
     COMPANIONS,
     LONGEST_VALUE,
-    MIGRATIONS,
     WRITE_CHECK,
     address_to_read,
     companion,
@@ -37,8 +36,8 @@ from rdchat.chat.storage.search import (
     SearchReader,
     check_index,
     index_messages,
+    matching_chats,
     rebuild_search,
-    search_condition,
 )
 from rdchat.chat.storage.search_text import WordMatcher
 from rdchat.chat.storage.stored_chats import (
@@ -60,7 +59,6 @@ from rdchat.chat.storage.stored_chats import (
     visible_ids,
 )
 from rdchat.chat.storage.stored_rows import (
-    CONVERSATION_COLUMNS,
     END_OF_DATES,
     FOLDER_COLUMNS,
     JSON_FIELDS,
@@ -68,7 +66,6 @@ from rdchat.chat.storage.stored_rows import (
     NO_DATE,
     assignment,
     chats_with_caches,
-    conversation_from,
     conversations,
     folder_from,
     message_from,

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.storage.connections import any_length, open_reader
+from rdchat.chat.storage.connections import Rows, any_length, open_reader
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.search_text import INDEX_VERSION, WordMatcher, search_phrases
-from rdchat.chat.storage.stored_rows import CONVERSATION_COLUMNS, conversation_from
+from rdchat.chat.storage.stored_rows import CONVERSATION_COLUMNS, conversation_from, conversations
 
 MAX_HITS = 300
 """Largest number of conversations in an answer."""
@@ -246,20 +246,19 @@ def _first_hit(text: str, matcher: WordMatcher) -> int:
     return spans[0][0] if spans else 0
 
 
-def search_condition(search: str) -> tuple[str, list[str]]:
-    """Return an SQL condition for conversations with every word of `search` in their title or in a message.
+def matching_chats(rows: Rows, search: str) -> list[Conversation]:
+    """Return the conversations with every word of `search` in their title or in a message, newest first.
+
+    The archive is included; conversations with an unknown date come last.
 
     Args:
-        search: Any text; see `search_phrases`.
-
-    Returns:
-        An expression over `conversations.id`, and its numbered parameters; ("", []) where `search` has no word.
+        rows: Reads the store.
+        search: Any text; see `search_phrases`. All conversations have what has no word.
     """
     messages, parameters = _messages_with(search, _ALL)
-    if not parameters:
-        return "", []
     titles = "SELECT rowid FROM titles_index WHERE titles_index MATCH ?1"
-    return f"(id IN ({titles}) OR id IN (SELECT conversation_id FROM ({messages})))", parameters
+    has_words = f" AND (id IN ({titles}) OR id IN (SELECT conversation_id FROM ({messages})))" if parameters else ""
+    return conversations(rows, f"{_LISTED}{has_words} ORDER BY updated_at DESC, id DESC", *parameters)
 
 
 def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:

@@ -172,12 +172,8 @@ def _date(seconds: float | None) -> float | None:
     return seconds if seconds is not None and 0 <= seconds < END_OF_DATES else None
 
 
-def _statistics(text: str | None) -> Statistics | None:
-    """Read a reply's counters; None if figures from them would overflow or fill the window."""
-    return _from_json(Statistics(), text, _is_countable)
-
-
 def _is_countable(data: Any) -> bool:
+    """Return whether no figure from a reply's counters overflows or fills the window."""
     if isinstance(data, dict):
         return all(_is_countable(value) for value in data.values())
     if isinstance(data, list):
@@ -205,7 +201,7 @@ _SPECIAL = {
     "status": _Column(_member_of(MessageStatus, MessageStatus.COMPLETE)),
     "created_at": _Column(_date, lambda date: NO_DATE if date is None else date),
     "seed": _Column(lambda seed: None if seed is None else seed % _RANGE, _seed_column),
-    "statistics": _Column(_statistics, json_column, is_json=True),
+    "statistics": _Column(lambda text: _from_json(Statistics(), text, _is_countable), json_column, is_json=True),
     "thinking": _Column(
         lambda text: _from_json(NO_THINKING, text, _is_countable) or NO_THINKING,
         lambda thinking: None if thinking == NO_THINKING else json_column(thinking),

@@ -115,9 +115,9 @@ def _display_path(messages: Sequence[Message]) -> list[Message]:
 
 def _settings(chat: FullChat, sampling: SamplingParams) -> Iterator[str]:
     if chat.conversation.created_at is not None:
-        yield f"- Begun: {_date(chat.conversation.created_at)}"
+        yield f"- Begun: {date_text(chat.conversation.created_at)}"
     if chat.conversation.updated_at is not None:
-        yield f"- Last changed: {_date(chat.conversation.updated_at)}"
+        yield f"- Last changed: {date_text(chat.conversation.updated_at)}"
     models = dict.fromkeys(message.model for message in chat.messages if message.model)
     if models:
         yield f"- {'Models' if len(models) > 1 else 'Model'}: {', '.join(models)}"
@@ -209,7 +209,7 @@ def _figures(family: Sequence[int], message: Message) -> Iterator[str]:
         kind = "reply" if message.role is Role.ASSISTANT else "version"
         yield f"{kind} {family.index(message.id) + 1} of {len(family)}"
     if message.created_at is not None:
-        yield _date(message.created_at)
+        yield date_text(message.created_at)
     if message.finish_reason in _ENDS:
         yield _ENDS[message.finish_reason]
     made_with = message.made_with
@@ -235,7 +235,8 @@ def _once(made_with: MadeWith) -> Iterator[str]:
         yield f"system prompt “{prompt}”" if prompt else "no system prompt"
 
 
-def _date(seconds: float) -> str:
+def date_text(seconds: float) -> str:
+    """Return a date and a time of day: `2026-11-29 16:30`."""
     return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
 
 
