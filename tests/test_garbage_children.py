@@ -55,7 +55,7 @@ def file_is_refused(tmp_path: Path) -> None:
 def formula_is_not_drawn(_tmp_path: Path) -> None:
     drawer = FormulaDrawer(seconds=3.0)
     assert drawer.draw_formula("x", True) is None
-    drawer.end_child()
+    drawer.child.close()
 
 
 def folder_has_a_problem(tmp_path: Path) -> None:

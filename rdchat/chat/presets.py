@@ -213,17 +213,14 @@ def _lm_studio(data: Mapping[str, Any], file_name: str) -> ReadPresets:
     preset = Preset(_one_line(str(data.get("name") or file_name)))
     not_understood = list[str]()
     load = data.get("load")
+    read = lambda entry: (str(entry["key"]), entry.get("value"))  # noqa: E731
     for part in (data["operation"], load if isinstance(load, dict) else {}):
-        for key, value in _read_each(part.get("fields"), "field", _key_and_value, not_understood):
+        for key, value in _read_each(part.get("fields"), "field", read, not_understood):
             try:
                 preset = _with(preset, key.removeprefix(_PREFIX), value)
             except (TypeError, ValueError, InvalidSettingError):
                 not_understood.append(key[:_LONGEST_NAME])
     return [preset], [], not_understood
-
-
-def _key_and_value(entry: Any) -> tuple[str, Any]:
-    return str(entry["key"]), entry.get("value")
 
 
 def _with(preset: Preset, key: str, value: Any) -> Preset:

@@ -81,7 +81,10 @@ class ReplyTrace:
             self.tokens.append(TracedToken(event.token_id, event.text, event.drafter, event.position, log_prob, number))
             if number:
                 self.rounds[-1].count += 1
-                self.rounds[-1].tree = event.tree and _rounded_tree(event.tree)
+                if (tree := event.tree) is not None:
+                    log_probs = tuple(map(_rounded, tree.log_probs))
+                    tree = replace(tree, log_probs=log_probs, correction_log_prob=_rounded(tree.correction_log_prob))
+                self.rounds[-1].tree = tree
                 self._in_round = event.round is None
 
     def _round_of(self, event: TokenEvent) -> int:
@@ -122,11 +125,6 @@ class ReplyTrace:
 def _rounded(log_prob: float) -> float:
     """Return a log-probability with three digits, which give the probability to 0.1 %."""
     return max(round(log_prob, 3), _MIN)
-
-
-def _rounded_tree(tree: RoundTree) -> RoundTree:
-    log_probs = tuple(map(_rounded, tree.log_probs))
-    return replace(tree, log_probs=log_probs, correction_log_prob=_rounded(tree.correction_log_prob))
 
 
 def encode(trace: ReplyTrace) -> bytes:

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from rdchat import __version__, host, machine, paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import print_result
@@ -83,7 +81,7 @@ def gather() -> Facts:
         "qt": qt or None,
         "model_path": str(model) if model else None,
         "drafter_path": str(drafter) if drafter else None,
-        "memory_total_bytes": psutil.virtual_memory().total,
+        "memory_total_bytes": machine.total_bytes(),
         "memory_available_bytes": machine.available_bytes(),
         "display": host.has_display(),
         "data_path": str(paths.data_dir()),

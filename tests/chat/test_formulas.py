@@ -54,7 +54,7 @@ def test_one_that_takes_too_long_is_given_up_and_the_next_is_drawn(seen: Callabl
     assert drawer.draw_formula("hang", True) is None
     assert drawer.draw_formula("fine", True) is not None
     assert seen() == ["hang", "fine"]
-    drawer.end_child()
+    drawer.child.close()
 
 
 def test_one_that_takes_too_much_memory_is_given_up(seen: Callable[[], list[str]]) -> None:
@@ -70,7 +70,7 @@ def test_one_that_crashes_the_process_is_given_up_and_the_next_is_drawn(seen: Ca
     assert drawer.draw_formula("crash", True) is None
     assert drawer.draw_formula("fine", True) is not None
     assert seen() == ["crash", "fine"]
-    drawer.end_child()
+    drawer.child.close()
 
 
 @pytest.mark.slow

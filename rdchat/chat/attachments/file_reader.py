@@ -137,7 +137,7 @@ def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tupl
                 unreadable.append(page + 1)
                 texts.append("")
                 continue
-            added = "\n".join(added_lines(pages[page]))
+            added = "\n".join(_added_lines(pages[page]))
             if log.count > warnings or _UNKNOWN_SIGN.search(text):
                 doubtful.append(page + 1)
             texts.append("\n\n".join(filter(None, (text, added))))
@@ -285,7 +285,7 @@ def _pages_text(pages: list[int]) -> str:
     return f"Pages {', '.join(map(str, pages[:-1]))} and {pages[-1]}"
 
 
-def added_lines(page: "pypdf.PageObject") -> list[str]:
+def _added_lines(page: "pypdf.PageObject") -> list[str]:
     """Return a line for each filled field and each note of a page."""
     return _tried(lambda: list(_lines(page)), ["[Its form fields and notes cannot be read.]"])
 

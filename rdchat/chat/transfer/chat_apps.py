@@ -120,10 +120,6 @@ _OWN = "messageId"
 _PARENT = "parentMessageId"
 
 
-def _is_librechat(chat: Json) -> bool:
-    return "conversationId" in chat and ("messages" in chat or "messagesTree" in chat)
-
-
 def _librechat_chat(chat: ForeignChat, fields: Json) -> FullChat:
     tree = fields.pop("messagesTree", None) or fields.pop("messages", None)
     MessageTree(chat, _librechat_message, _PARENT, own=_OWN).add_messages(_flat(items(tree, "Its list of messages")))
@@ -173,7 +169,11 @@ def _librechat_message(chat: ForeignChat, message: Json) -> Content:
     return Role.ASSISTANT, text, facts
 
 
-LIBRECHAT = ChatFormat("LibreChat", _is_librechat, _librechat_chat)
+LIBRECHAT = ChatFormat(
+    "LibreChat",
+    lambda chat: "conversationId" in chat and not {"messages", "messagesTree"}.isdisjoint(chat),
+    _librechat_chat,
+)
 
 
 # LM Studio

@@ -149,11 +149,6 @@ def texts_in(value: Any) -> Iterator[tuple[str, str]]:
             yield field, each
 
 
-def is_prose(text: str) -> bool:
-    """Return whether a text of an unknown field is more than one word of ASCII, as ids, kinds and addresses are."""
-    return len(text.split(maxsplit=1)) > 1 or not text.isascii()
-
-
 def _check_length(characters: int, what: str) -> None:
     if characters > _LONGEST_TEXT:
         raise DamagedChatError(f"{what} is longer than {_LONGEST_TEXT >> 20} million characters")
@@ -231,7 +226,8 @@ class ForeignChat:
     def count_rest(self, data: Any) -> None:
         """Count the texts that no reader took, each by its field, such as `“notes” text`."""
         for key, text in texts_in(data):
-            if is_prose(text):
+            # Ids, kinds and addresses are one word of ASCII.
+            if len(text.split(maxsplit=1)) > 1 or not text.isascii():
                 is_few = len(self.without) < _MAX_KINDS
                 self.without[f"“{(name(key) or '')[:40]}” text" if is_few else "other text"] += 1
 
