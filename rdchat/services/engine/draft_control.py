@@ -169,6 +169,11 @@ class DraftControl(QObject):
         """Return whether a mode can run; None before the engine has answered."""
         return self._options.get(mode)
 
+    def problem(self, mode: Mode) -> str:
+        """Return why a mode cannot run; empty where it can, or before the engine has answered."""
+        option = self.option(mode)
+        return option.reason if option is not None and not option.available else ""
+
     def read_settings(self) -> None:
         """Read the settings again, after another model was loaded or the app's settings were changed."""
         model = self._model_name()

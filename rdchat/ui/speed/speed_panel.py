@@ -321,12 +321,11 @@ class SpeedPanel(QScrollArea):
         if not has_figures:
             return "The last reply has no figures" if self._controller.chat.path.last_reply else "No reply yet"
         reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
-        option = self._controller.drafting.option(how.mode) if busy and how.mode else None
         # A reply of Auto may have been written before drafting was prepared.
         mode = "" if how.mode is None else "not drafted" if how.mode is Mode.OFF and not busy else how.mode.label
         where = f"on {how.server}" if how.server else ""
         parts = reply, "last part" if how.last_part else "", where, mode
-        if option is not None and not option.available:
+        if busy and how.mode and self._controller.drafting.problem(how.mode):
             return f"{reply} · Nothing is drafted"
         return " · ".join(filter(None, parts))
 

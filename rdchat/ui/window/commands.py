@@ -297,8 +297,7 @@ class Commands(QObject):
         """Change the draft mode; show why, if it is not available."""
         drafting = self.controller.drafting
         drafting.change(replace(drafting.settings, mode=mode))
-        option = drafting.option(mode)
-        if option is not None and not option.available:
+        if drafting.problem(mode):
             self.show_drafting()
 
     def show_drafting(self) -> None:
