@@ -28,7 +28,7 @@ from rdchat.services.chat_caches import DiskCacheControl, MemoryCacheControl
 from rdchat.services.chat_list.chat_list import ChatList
 from rdchat.services.chat_list.title_writer import TitleWriter
 from rdchat.services.earlier_replies import EarlierReplyIndex
-from rdchat.services.engine.benchmark import Benchmark, Race
+from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.draft_control import DraftControl
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
@@ -40,7 +40,7 @@ from rdchat.services.tool_servers import ToolServers
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old message is unchanged.")
-_MEASURING = Notice("A race or a benchmark is running", "Wait for it to end, or stop it in its window.")
+_MEASURING = Notice("A benchmark is running", "Wait for it to end, or stop it in its window.")
 # After a chat was opened: one that crashes the app is not opened again.
 _REMEMBERED_MS = 2000
 _BEING_WRITTEN = Notice(
@@ -101,7 +101,6 @@ class ChatController(QObject):
         self.chats = ChatList(store, self.chat, self.storage)
         self.quick = QuickChat(store, self.storage, self.chat)
         self.time_ledger = TimeLedger(self.drafting)
-        self.race = Race(engine, self)
         self.benchmark = Benchmark(engine, self)
         self.borrowed = replies.borrowed
         self.titles = TitleWriter(store, replies, self.chats.update_list)

@@ -16,7 +16,7 @@ from rdchat.inference.verification.capability import median_error, rounding_limi
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import PackedTree, Verifier
-from rdchat.services.engine.benchmark import RaceResult, Replay
+from rdchat.services.engine.benchmark import RaceResult
 from tests.grids import share
 from tests.inference.fakes import lenient, shared_family, shared_llama, tree_of_beams
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
@@ -105,10 +105,10 @@ def test_a_benchmark_and_a_race_call_near_ties_so_and_blame_nobody() -> None:
         runs = [event for event in InterleavedRunner(plan, lambda _: session) if isinstance(event, BenchRun)]
     plain = {run.prompt: run for run in runs if run.cell == 0}
     assert [run.difference for run in runs if run.cell == 1] == [None], "plain decoding again"
-    parted = [(plain[run.prompt], run, run.difference) for run in runs if run.difference is not None]
+    parted = [run for run in runs if run.difference is not None]
     assert parted, "rounding by rows lets some replies part"
-    for baseline, run, difference in parted:
-        result = RaceResult(Replay(baseline), Replay(run), "Drafting", 1.0, difference)
+    for run in parted:
+        result = RaceResult(plain[run.prompt], run, "Drafting")
         assert result.parted_by_rounding
         assert "so rounding in bfloat16 decided" in result.verdict
     assert [report.identical_text for report in BenchResult(plan, tuple(runs), {}).reports] == [True, False]

@@ -131,13 +131,13 @@ class Desk:
         return place
 
     def race(self) -> QWidget:
-        opened = self.window.windows.race
-        opened.open_with("Say hello")
-        return self._measured(opened, self.chat.controller.race)
+        opened = self.window.windows.benchmark_window
+        opened.open_race("Say hello")
+        return self._measured(opened, self.chat.controller.benchmark)
 
     def benchmark(self) -> QWidget:
         opened = self.window.windows.benchmark_window
-        opened.show()
+        opened.open_benchmark()
         for mode, box in opened.form.modes.items():
             box.setChecked(mode is Mode.LOOKUP)
         return self._measured(opened, self.chat.controller.benchmark)

@@ -1,1 +1,1 @@
-"""The benchmark window and the race window."""
+"""The benchmark window: drafting against plain decoding, on one prompt or several."""

@@ -105,6 +105,7 @@ class ResultsView(QTabWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(documentMode=True)
+        self.result: BenchResult | None = None
         self.results = TableView("Results")
         self.groups = TableView("Results by group of prompts")
         self.picture = PlotView(theme, "Pictures of the results")
@@ -118,6 +119,7 @@ class ResultsView(QTabWidget):
         self.picture.part_reached.connect(self._reveal)
 
     def show_result(self, result: BenchResult) -> None:
+        self.result = result
         self.results.show_rows(*result_rows((*result.baseline_reports, *result.reports)))
         self.groups.show_rows(*group_rows(result.reports), name_columns=2)
         self.setTabEnabled(1, any(report.groups for report in result.reports))

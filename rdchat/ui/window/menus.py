@@ -213,7 +213,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command(
                 "benchmark",
                 "Benchmark…",
-                lambda: show_in_front(windows.benchmark_window),
+                windows.open_benchmark,
                 "Ctrl+Alt+B",
                 tip="Measure ways of drafting on many prompts",
                 below="Measure",

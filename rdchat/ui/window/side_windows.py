@@ -26,7 +26,6 @@ from rdchat.ui.transcript.markdown.text_body import TextView
 if TYPE_CHECKING:
     from rdchat.services.models.window_services import Models
     from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow
-    from rdchat.ui.benchmark.race_window import RaceWindow
     from rdchat.ui.drafts.drafts_window import DraftsWindow
     from rdchat.ui.models.models_window import ModelsWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
@@ -213,30 +212,27 @@ class SideWindows:
             AlternativesWindow(self._controller, message, self._theme, self._parent).open_in_front()
 
     @cached_property
-    def race(self) -> "RaceWindow":
-        """Drafting against plain decoding."""
-        from rdchat.ui.benchmark.race_window import RaceWindow  # noqa: PLC0415
+    def benchmark_window(self) -> "BenchmarkWindow":
+        """Drafting against plain decoding, on one prompt or several."""
+        from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow  # noqa: PLC0415
 
-        return self.restore_geometry("race", RaceWindow(self._controller, self._theme, self._parent))
+        return self.restore_geometry("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
 
     def try_in_race(self, draft: DraftSettings) -> None:
         """Open the race with draft settings that the chat does not have to use."""
-        self.race.try_draft(draft, self._last_prompt())
+        self.benchmark_window.open_race(self._last_prompt(), draft)
 
     def open_race(self, typed: str) -> None:
         """Open the race with the typed text, or the chat's last prompt, or the race's own last prompt."""
-        self.race.open_with(typed.strip() or self._last_prompt())
+        self.benchmark_window.open_race(typed.strip() or self._last_prompt())
+
+    def open_benchmark(self) -> None:
+        """Open the benchmark of several prompts."""
+        self.benchmark_window.open_benchmark()
 
     def _last_prompt(self) -> str:
         prompts = (message.text for message in reversed(self._controller.chat.path) if message.role is Role.USER)
         return next(filter(str.strip, prompts), "")
-
-    @cached_property
-    def benchmark_window(self) -> "BenchmarkWindow":
-        """Ways of drafting on many prompts."""
-        from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow  # noqa: PLC0415
-
-        return self.restore_geometry("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
 
     @cached_property
     def model_services(self) -> "Models":

@@ -208,12 +208,11 @@ def test_the_windows_beside_the_main_one(window: MainWindow, chat: Chat, pipe: P
     windows.open_race(pipe.named("question"))
     windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter=pipe.named("other")))
     windows.ledger.show()
-    windows.benchmark_window.show()
     window.settings_window.show()
     for place in range(window.settings_window.tabs.count()):
         window.settings_window.tabs.setCurrentIndex(place)
         check_tips(pipe, shown_tips(window.settings_window))
-    for each in (windows.race, windows.ledger, windows.benchmark_window, window.settings_window, window):
+    for each in (windows.ledger, windows.benchmark_window, window.settings_window, window):
         check_tips(pipe, shown_tips(each))
         assert rich_labels(each) == []
     assert not pipe.reads

@@ -123,7 +123,7 @@ def test_every_control_has_an_accessible_name(chat: Chat, window: MainWindow) ->
     assert len(controls) > 30
     nameless = [_place(control) for control in controls if not control.accessibleName() and not _label(control)]
     assert nameless == []
-    for opened in (window.settings_window, window.windows.race, window.windows.benchmark_window):
+    for opened in (window.settings_window, window.windows.benchmark_window):
         opened.close()
 
 

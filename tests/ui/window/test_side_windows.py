@@ -20,15 +20,15 @@ from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import activate, press_key
 
 
-@pytest.mark.parametrize("name", share(["settings", "ledger", "benchmark_window", "drafting_help"], 2))
+@pytest.mark.parametrize("name", share(["settings", "ledger", "shortcuts", "drafting_help"], 2))
 def test_menu_keys_work_in_the_windowactivate(qtbot: QtBot, window: MainWindow, name: str) -> None:
     """Command-Option-L did nothing while the tokens window had the focus."""
     side = window.settings_window if name == "settings" else getattr(window.windows, name)
     side.show()
     activate(side)
     press_key(side, "Ctrl+Alt+R")
-    qtbot.waitUntil(window.windows.race.isVisible)
-    window.windows.race.close()
+    qtbot.waitUntil(window.windows.benchmark_window.isVisible)
+    window.windows.benchmark_window.close()
     activate(side)
     press_key(side, QKeySequence.StandardKey.Close)
     qtbot.waitUntil(lambda: not side.isVisible())

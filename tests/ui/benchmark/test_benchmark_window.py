@@ -1,6 +1,5 @@
 import csv
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,35 +28,20 @@ from rdchat.ui.style import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.services.bench_runs import bench_run
+from tests.ui.benchmark.conftest import Run
 from tests.ui.conftest import Chat
 
 EVENTS = (BenchProgress(1, 2, "Prompt lookup, 4 tokens, prompt 1 of 1", 65.0), bench_run(0, 20), bench_run(1, 10))
 
 
-@pytest.fixture
-def bench(qtbot: QtBot, chat: Chat, window: MainWindow) -> BenchmarkWindow:
-    """The window as the menu opens it, over a loaded model, with prompt lookup alone chosen."""
-    chat.start()
+@pytest.fixture(autouse=True)
+def several(qtbot: QtBot, chat: Chat, window: MainWindow, bench: BenchmarkWindow) -> None:
+    """The menu has opened the page, and prompt lookup alone is chosen."""
     qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)
     chat.engine.bench_events = EVENTS
     window.actions_.benchmark.trigger()
-    for mode, box in window.windows.benchmark_window.form.modes.items():
+    for mode, box in bench.form.modes.items():
         box.setChecked(mode is Mode.LOOKUP)
-    return window.windows.benchmark_window
-
-
-type Run = Callable[[], None]
-
-
-@pytest.fixture
-def run(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> Run:
-    """Run a benchmark to its end, or stop the one that runs."""
-
-    def run() -> None:
-        with qtbot.waitSignal(chat.controller.benchmark.ended):
-            bench.start.click()
-
-    return run
 
 
 def row(table: QAbstractItemModel, number: int) -> dict[str, str]:
@@ -141,10 +125,8 @@ def test_modes_that_are_not_to_be_had_say_why(qtbot: QtBot, chat: Chat, bench: B
     chat.engine.options = DraftOptions(Path(), options)
     chat.controller.drafting.refresh_options()
     recurrent = bench.form.modes[Mode.DRAFTER]
-    model = bench.form.modes[Mode.SPECULATIVE]
     qtbot.waitUntil(lambda: not recurrent.isEnabled())
     assert recurrent.accessibleDescription() == reason
-    assert "Choose a draft model in the speed panel first." in model.toolTip()
     recurrent.setChecked(True)
     assert {cell.draft.mode for cell in bench.form.plan().cells} == {Mode.LOOKUP}
 
@@ -161,7 +143,7 @@ def test_a_benchmark_says_that_the_computer_was_busy(chat: Chat, bench: Benchmar
 
 def test_results_are_shown_by_setting_and_by_group(chat: Chat, bench: BenchmarkWindow, run: Run) -> None:
     run()
-    assert chat.engine.plans[0] == bench.form.plan()
+    assert chat.engine.plans == [bench.form.plan()]
     assert bench.status.text().startswith("Done: 2 replies")
     plain = row(bench.results.results.model(), 0)
     assert (plain["Setting"], plain["Speed-up"]) == ("Off", "1.00x")
@@ -193,26 +175,13 @@ def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
     assert bench.status.text() == "Stopped after 1 of 54 replies."
     bench.save_benchmark(str(tmp_path / "bench.json"))
     assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["complete"] is False
-    assert (bench.start.text(), bench.form.isEnabled()) == ("Run Benchmark", True)
-
-
-def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
-    chat.engine.gate.shut()
-    bench.start.click()
-    bench.close()
-    assert bench.isVisible()
-    box = bench.findChild(QMessageBox)
-    assert box is not None
-    buttons = {button.text(): button for button in box.findChildren(QPushButton)}
-    with qtbot.waitSignal(chat.controller.benchmark.ended) as ended:
-        buttons["Stop and Close"].click()
-    assert ended.args == [True]
-    assert not bench.isVisible()
+    assert (bench.start.text(), bench.form.isEnabled()) == ("Start", True)
 
 
 def test_it_is_exported(bench: BenchmarkWindow, run: Run, tmp_path: Path) -> None:
-    assert not bench.export.isEnabled()
+    assert not bench.export.isVisible()
     run()
+    assert bench.export.isVisible()
     for kind in ("csv", "json", "png", "pdf"):
         bench.save_benchmark(str(tmp_path / f"bench.{kind}"))
         assert bench.status.text() == f"Saved as bench.{kind}"
@@ -226,7 +195,7 @@ def test_it_is_exported(bench: BenchmarkWindow, run: Run, tmp_path: Path) -> Non
 
 def test_files_that_cannot_be_are_told(bench: BenchmarkWindow, run: Run, tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text("{broken\n", encoding="utf-8")
-    bench.form.source.read_prompts(str(tmp_path / "prompts.jsonl"))
+    bench.form.read_prompts(str(tmp_path / "prompts.jsonl"))
     assert bench.status.text().startswith("Line 1 of")
     run()
     bench.save_benchmark(str(tmp_path / "missing" / "bench.csv"))
@@ -234,24 +203,6 @@ def test_files_that_cannot_be_are_told(bench: BenchmarkWindow, run: Run, tmp_pat
     bench.save_benchmark(str(tmp_path / "x.txt"))
     words = "x.txt cannot be exported: its name must end in .csv, .json, .png or .pdf."
     assert bench.status.text() == words
-
-
-def test_prompts_come_from_a_file(bench: BenchmarkWindow, tmp_path: Path) -> None:
-    lines = [{"prompt": f"Question {number}", "category": f"group {number % 2}"} for number in range(6)]
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    source = bench.form.source
-    source.activated.emit(source.count() - 1)
-    dialog = source.findChild(QFileDialog)
-    assert dialog is not None
-    dialog.filesSelected.emit([str(tmp_path / "prompts.jsonl")])
-    dialog.close()
-    assert source.currentText() == "prompts.jsonl (6)"
-    assert len(bench.form.plan().prompts) == 6
-    bench.form.limit.setValue(1)
-    assert [prompt.group for prompt in bench.form.plan().prompts] == ["group 0", "group 1"]
-    source.setCurrentIndex(0)
-    source.activated.emit(0)
-    assert len(bench.form.plan().prompts) == 6, "each everyday question is a group of its own"
 
 
 def test_the_form_is_not_cut(bench: BenchmarkWindow) -> None:
@@ -336,11 +287,6 @@ def test_the_question_goes_away_with_the_benchmark(qtbot: QtBot, chat: Chat, ben
         chat.engine.gate.open()
 
 
-def test_the_name_of_what_is_asked_is_not_cut(bench: BenchmarkWindow) -> None:
-    source = bench.form.source
-    assert source.fontMetrics().horizontalAdvance(source.currentText()) + 40 < source.width()
-
-
 def test_names_and_their_heading_stand_at_the_same_edge(bench: BenchmarkWindow) -> None:
     table = bench.results.results.model()
     bench.results.results.show_rows(
@@ -370,3 +316,44 @@ def test_the_tables_take_another_appearance(qtbot: QtBot, bench: BenchmarkWindow
     for scheme in (Qt.ColorScheme.Dark, Qt.ColorScheme.Light):
         theme.set_scheme(scheme)
         qtbot.waitUntil(lambda: bench.results.results.palette().base().color() == theme.colors.surface)
+
+
+def test_prompts_come_from_a_file(bench: BenchmarkWindow, tmp_path: Path) -> None:
+    lines = [{"prompt": f"Question {number}", "category": f"group {number % 2}"} for number in range(6)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    form = bench.form
+    next(button for button in form.findChildren(QPushButton) if "File" in button.text()).click()
+    dialog = form.findChild(QFileDialog)
+    assert dialog is not None
+    dialog.filesSelected.emit([str(tmp_path / "prompts.jsonl")])
+    dialog.close()
+    assert form.source.currentText() == "prompts.jsonl (6)"
+    assert len(form.plan().prompts) == 6
+    form.limit.setValue(1)
+    assert [prompt.group for prompt in form.plan().prompts] == ["group 0", "group 1"]
+    form.source.setCurrentIndex(1)
+    assert len(form.plan().prompts) == 6, "each everyday question is a group of its own"
+
+
+def test_one_benchmark_runs_at_a_time(chat: Chat, window: MainWindow, bench: BenchmarkWindow, run: Run) -> None:
+    chat.engine.gate.shut()
+    bench.start.click()
+    assert not bench.tabs.isEnabled()
+    window.windows.open_race("Who?")
+    assert bench.results.window().isVisible()
+    assert not bench.race.isVisible()
+    run()
+    window.windows.open_race("Who?")
+    assert bench.race.isVisible()
+
+
+def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    """The question goes away when the benchmark has ended."""
+    chat.engine.gate.shut()
+    bench.start.click()
+    bench.close()
+    assert bench.isVisible()
+    (box,) = bench.findChildren(QMessageBox)
+    with qtbot.waitSignal(chat.controller.benchmark.ended), qtbot.waitSignal(box.finished):
+        next(button for button in box.findChildren(QPushButton) if button.text() == "Stop and Close").click()
+    assert not bench.isVisible()
