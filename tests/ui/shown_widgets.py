@@ -1,4 +1,4 @@
-"""Finds what a window shows, and uses mouse and keys on it; drags and drops."""
+"""Finds what a window shows, uses mouse and keys on it, answers its questions and dialogs; drags and drops."""
 
 import time
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QKeySequence
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QWidget
 
 
 def click_on(widget: QWidget, at: QPoint | None = None) -> None:
@@ -35,6 +35,24 @@ def activate(window: QWidget) -> None:
     while not window.isActiveWindow() and time.monotonic() < until:
         QTest.qWait(1)
     assert window.isActiveWindow()
+
+
+def answer_question(parent: QWidget, answer: str) -> str:
+    """Press a button of the question that is open, by the beginning of its text; return what the question says."""
+    box = shown_child(parent, QMessageBox)
+    text = f"{box.text()} {box.informativeText()}"
+    next(button for button in box.buttons() if button.text().startswith(answer)).click()
+    return text
+
+
+def choose_files(parent: QWidget, *paths: Path) -> None:
+    """Choose files, or the file to write, in the dialog that is open."""
+    dialog = shown_child(parent, QFileDialog)
+    dialog.close()
+    if dialog.acceptMode() is QFileDialog.AcceptMode.AcceptSave:
+        dialog.fileSelected.emit(str(paths[0]))
+    else:
+        dialog.filesSelected.emit([str(path) for path in paths])
 
 
 HOW = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier

@@ -3,34 +3,42 @@
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from PySide6.QtCore import QBuffer, QEvent, QObject, QSize
+from PySide6.QtCore import QBuffer, QEvent, QObject, QSize, Qt
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QApplication, QDialog, QMessageBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QDialog, QLabel, QMessageBox, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile
+from rdchat.errors import RdchatError
 from rdchat.hub import CachedRepository
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.verifying_and_deleting import DeletionPlan
-from rdchat.inference.api import Mode
-from rdchat.services import background_work
+from rdchat.inference.api import Mode, ModelPart
+from rdchat.inference.rank_processes.hosts import Host
+from rdchat.services import background_work, remote_servers
 from rdchat.services.files.part_choice import PartChoice
+from rdchat.services.models import library, macs
 from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.file_actions import RemovalQuestion
 from rdchat.services.models.fit import Model
+from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.conversation.alternatives_window import AlternativesWindow
 from rdchat.ui.files import chips, file_windows
 from rdchat.ui.files.chips import Picture
 from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
+from rdchat.ui.models.computer_pages import MacSheet, ServerSheet
+from rdchat.ui.models.drafters_page import PartSheet as PartOfModelSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import TokenSheet
 from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.style import Theme
+from rdchat.ui.style import Sheet, Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import Job, SerialThread, outcome_of
 from tests.hub.hub_server import HubServer
@@ -38,6 +46,7 @@ from tests.services.bench_runs import EVENTS
 from tests.services.fakes import Reply
 from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import answer_question
 
 PLAN = DeletionPlan(CachedRepository("alpha", Path("alpha")), "", (Path("alpha"),), 1, (), unfinished=False)
 
@@ -73,6 +82,7 @@ class Desk:
     Attributes:
         end: Lets the work end.
         waits: Whether the thing that is open shows that it waits.
+        problem: With what the work of a sheet fails; empty if it does not.
     """
 
     def __init__(self, chat: Chat, window: MainWindow, theme: Theme) -> None:
@@ -81,6 +91,9 @@ class Desk:
         self.theme = theme
         self.end: Callable[[], None] = end_threads
         self.waits: Callable[[], bool] = lambda: False
+        self.problem = ""
+        self.servers = RemoteServers(chat.controller.settings)
+        self._numbers = count()
 
     def file(self) -> QWidget:
         file = AttachedFile("a.txt", FileKind.TEXT, "digest", 4)
@@ -111,6 +124,37 @@ class Desk:
         sheet = TokenSheet(account, self.theme, self.window)
         sheet.open()
         self.waits = lambda: bool(account.busy)
+        return sheet
+
+    def ask(self, result: Any = None) -> Any:
+        """Answer a sheet."""
+        if self.problem:
+            raise RdchatError(self.problem)
+        return result
+
+    def mac(self) -> QWidget:
+        sheet = MacSheet(self.window.windows.model_services.macs, self.theme, self.window)
+        sheet.name.setText("studio")
+        return self._begun(sheet)
+
+    def server(self) -> QWidget:
+        sheet = ServerSheet(self.servers, self.theme, self.window)
+        sheet.name.setText(f"studio{next(self._numbers)}")
+        sheet.address.setText("https://192.168.1.5:8000")
+        return self._begun(sheet)
+
+    def missing_part(self) -> QWidget:
+        search = self.window.windows.model_services.parts
+        model = library_model("org/Alpha-8B-4bit")
+        sheet = PartOfModelSheet(search, model, PageLinks(), self.theme, self.window, part=ModelPart.MTP)
+        end_threads()
+        self.chat.qtbot.waitUntil(lambda: search.plan is not None)
+        return self._begun(sheet)
+
+    def _begun(self, sheet: Sheet) -> QWidget:
+        sheet.open()
+        sheet.buttons[-1].click()
+        self.waits = lambda: isValid(sheet) and sheet.isVisible()
         return sheet
 
     def comparison(self) -> QWidget:
@@ -176,9 +220,21 @@ def desk(
     chat.say("Hi")
     chat.controller.regenerate(chat.path[-1].id)
     qtbot.waitUntil(lambda: not chat.writing and chat.controller.drafting.option(Mode.LOOKUP) is not None)
+    desk = Desk(chat, window, theme)
+    # It has another name than what was typed.
+    host = Host("studio.local", ("192.168.1.5",))
+    monkeypatch.setattr(macs, "resolve_host", lambda _name, _address: desk.ask(host))
+    monkeypatch.setattr(macs, "checked", lambda _host: {"problem": "Not ready."})
+    monkeypatch.setattr(remote_servers, "_added", lambda _server, _key: desk.ask())
+    monkeypatch.setattr(desk.servers, "ask_servers", lambda: None)
+    monkeypatch.setattr(library, "begin_drafter", lambda _plan: desk.ask())
     # The threads of what is built here are held, too.
-    window.windows.model_services.library.search_again()
-    yield Desk(chat, window, theme)
+    services = window.windows.model_services
+    monkeypatch.setattr(services.parts, "_hub", lambda: None)
+    monkeypatch.setattr(services.parts, "_find", lambda *_: SimpleNamespace(size=10, repository="org/original"))
+    monkeypatch.setattr(services.downloads, "start_download", lambda _download: None)
+    services.library.search_again()
+    yield desk
     HeldThread.holds = False
     HeldThread.at_once = False
     end_threads()
@@ -190,6 +246,9 @@ PLACES: dict[str, Callable[[Desk], QWidget]] = {
     "an image": Desk.image,
     "a part of a file": Desk.part,
     "a token": Desk.token,
+    "a Mac": Desk.mac,
+    "a server": Desk.server,
+    "a part of a model": Desk.missing_part,
     "two versions": Desk.comparison,
     "a deletion": Desk.deletion,
     "a race": Desk.race,
@@ -239,11 +298,31 @@ def test_nothing_waits_after_the_end(qtbot: QtBot, desk: Desk, moment: str, time
         qtbot.wait(1)
         if isValid(opened) and opened.isVisible():
             qtbot.waitUntil(lambda: not desk.waits(), timeout=4000)
+        if isValid(opened) and opened.isVisible():
             for box in opened.findChildren(QMessageBox):
                 box.reject()
             opened.close()
         assert not dialogs(), name
         desk.end()
+
+
+@pytest.mark.parametrize("kind", ["a Mac", "a server", "a part of a model"])
+def test_a_failure_is_said_and_another_try_is_possible(qtbot: QtBot, desk: Desk, kind: str) -> None:
+    HeldThread.holds = True
+    desk.problem = "Nobody answers there."
+    sheet = PLACES[kind](desk)
+    assert isinstance(sheet, Sheet)
+    problem = lambda: [label for label in sheet.findChildren(QLabel) if desk.problem in label.text()]  # noqa: E731
+    end_threads()
+    qtbot.waitUntil(lambda: bool(problem()))
+    assert sheet.buttons[-1].isEnabled()
+    if kind == "a Mac":
+        sheet.buttons[-1].click()
+        desk.window.windows.model_services.macs.changed.emit()
+        assert not problem(), "the problem of one Mac was said of the next"
+        assert not sheet.buttons[-1].isEnabled()
+    qtbot.keyClick(sheet, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: not isValid(sheet))
 
 
 def test_nothing_opens_after_quitting(qtbot: QtBot, desk: Desk) -> None:
@@ -291,6 +370,5 @@ def test_the_files_are_removed_that_the_question_was_about(desk: Desk, monkeypat
     row.show_model(Model(first.id, download=first))
     row.other.click()
     row.show_model(Model(second.id, download=second))
-    (box,) = row.findChildren(QMessageBox)
-    next(each for each in box.buttons() if each.text().startswith("Remove")).click()
+    answer_question(row, "Remove")
     assert removed == [first.id]

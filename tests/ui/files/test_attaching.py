@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QFileDialog, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_request import EngineState
@@ -19,9 +19,8 @@ from rdchat.ui.style import TIGHT, IconButton, Theme, column
 from rdchat.ui.transcript.message_kinds import PersonMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import pdf
-from tests.listed_chats import listed
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import activate, click_on, drop, files_data, press_key, shown_child
+from tests.ui.shown_widgets import activate, choose_files, click_on, drop, files_data, press_key
 
 
 @pytest.fixture
@@ -48,42 +47,27 @@ def counted(qtbot: QtBot, window: MainWindow, number: int = 1) -> None:
 
 
 @pytest.mark.slow
-def test_files_that_are_dropped_become_chips_with_their_tokens(
+def test_files_are_dropped_chosen_and_pasted(
     qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path, tmp_path: Path
 ) -> None:
     chat.start()
+    composer = window.conversation.composer
     (tmp_path / "report.pdf").write_bytes(pdf(["One", "Two"]))
     drop_files(window, prices, tmp_path / "report.pdf")
     counted(qtbot, window, 2)
     assert names(window) == ["prices.csv, 5 tokens · <1%", "report.pdf, 9 tokens · <1%"]
-    assert window.conversation.composer.files.isVisible()
+    assert composer.files.isVisible()
     assert not chat.engine.loads[1:], "nothing was taken for a model"
-
-
-@pytest.mark.slow
-def test_the_button_asks_for_files(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
-    chat.start()
-    click_on(window.conversation.composer.attach)
-    dialog = shown_child(window, QFileDialog)
-    assert dialog.fileMode() is QFileDialog.FileMode.ExistingFiles
-    dialog.filesSelected.emit([str(prices)])
-    dialog.close()
-    counted(qtbot, window)
-
-
-@pytest.mark.slow
-def test_copied_files_are_pasted_as_files_and_text_as_text(
-    qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path
-) -> None:
-    chat.start()
-    field = window.conversation.composer.field
+    click_on(composer.attach)
+    choose_files(window, prices)
+    counted(qtbot, window, 3)
     QGuiApplication.clipboard().setMimeData(files_data(prices))
-    press_key(field, "Ctrl+V")
-    counted(qtbot, window)
-    assert field.toPlainText() == ""
+    press_key(composer.field, "Ctrl+V")
+    counted(qtbot, window, 4)
+    assert composer.text == ""
     QGuiApplication.clipboard().setText("Hello")
-    press_key(field, "Ctrl+V")
-    assert field.toPlainText() == "Hello"
+    press_key(composer.field, "Ctrl+V")
+    assert composer.text == "Hello"
 
 
 def paste(window: MainWindow, text: str) -> None:
@@ -215,18 +199,6 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     assert not view.isVisible()
 
 
-@pytest.mark.slow
-def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
-    chat.start()
-    chat.say("Hi")
-    drop_files(window, prices)
-    counted(qtbot, window)
-    chat.open.start_new()
-    assert not chips(window)
-    chat.open.open_chat(listed(chat.controller.chats)[0].id)
-    assert len(chips(window)) == 1
-
-
 def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
 ) -> None:
@@ -247,10 +219,8 @@ def test_the_files_of_a_sent_message_are_changed_while_it_is_edited(
     click_on(remove)
     (attach,) = [each for each in message.findChildren(IconButton) if each.accessibleName() == "Attach files"]
     attach.click()
-    dialog = shown_child(window, QFileDialog)
     (tmp_path / "new.txt").write_text("new new new")
-    dialog.filesSelected.emit([str(tmp_path / "new.txt")])
-    dialog.close()
+    choose_files(window, tmp_path / "new.txt")
     editor = window.focusWidget()
     assert isinstance(editor, QPlainTextEdit)
     press_key(editor, "Return")

@@ -83,20 +83,6 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
 
 
 @pytest.mark.slow
-def test_only_the_longest_file_is_to_be_shortened(
-    qtbot: QtBot, brought: MainWindow, chat: Chat, tmp_path: Path
-) -> None:
-    note = tmp_path / "note.txt"
-    note.write_text("Apples are red.")
-    brought.conversation.files.attach_files([str(note)])
-    files = chat.open.files
-    qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None)
-    book, short = brought.conversation.composer.files.row.chips
-    assert book.accessibleName().endswith("choose a part")
-    assert not short.accessibleName().endswith("choose a part")
-
-
-@pytest.mark.slow
 def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
 ) -> None:

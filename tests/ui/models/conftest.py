@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.app import find_part
 from rdchat.inference.api import MachineMemory, ModelCard
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
@@ -35,6 +36,7 @@ class Machine:
             lambda: self.memory,
             lambda _folder: self.heads,
             problem=lambda path: self.problems.get(path, ""),
+            original_parts=find_part,
         )
 
 

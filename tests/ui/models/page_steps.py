@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
+from PySide6.QtWidgets import QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.style import ThemedLabel
+from tests.ui.shown_widgets import answer_question
 
 WAIT_MS = 60_000
 
@@ -41,10 +42,7 @@ def refresh(qtbot: QtBot, models: Models) -> None:
 def answer(qtbot: QtBot, parent: QWidget, button: str) -> str:
     """Press a button of the question that comes; return what it says."""
     qtbot.waitUntil(lambda: any(box.isVisible() for box in parent.findChildren(QMessageBox)))
-    (box,) = [box for box in parent.findChildren(QMessageBox) if box.isVisible()]
-    words = f"{box.text()} {box.informativeText()}"
-    next(each for each in box.findChildren(QPushButton) if each.text().startswith(button)).click()
-    return words
+    return answer_question(parent, button)
 
 
 def all_text(widget: QWidget) -> str:

@@ -40,25 +40,6 @@ def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPa
     return folder
 
 
-@pytest.mark.slow
-def test_a_model_is_deleted_after_a_question_and_comes_back(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, downloaded: Path, system_trash: Path
-) -> None:
-    model = machine.models.pop()
-    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
-    words = answer(qtbot, page, "Delete")
-    assert "Delete small-4bit? It takes 403 KB of disk space. It is in the Hugging Face cache" in words
-    assert words.endswith("It goes to the Trash.")
-    qtbot.waitUntil(lambda: page.result.link.text() == "Undo" and not cached().folder.exists())
-    assert (system_trash / cached().folder.name).is_dir()
-    qtbot.waitUntil(lambda: NAME not in names(page))
-    machine.models.append(model)
-    page.result.link.click()
-    qtbot.waitUntil(lambda: page.result.label.text() == "small-4bit is back.")
-    qtbot.waitUntil(lambda: NAME in names(page))
-    assert downloaded.is_dir()
-
-
 @pytest.fixture
 def tower(qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models) -> Path:
     """A tower that was fetched for a model, which is picked."""
@@ -103,8 +84,10 @@ def test_a_tower_is_deleted_with_its_model_and_comes_back(
 def test_without_a_trash_it_is_asked_again(
     qtbot: QtBot, machine: Machine, page: InstalledPage, downloaded: Path
 ) -> None:
-    page.details.row.delete.trigger()
-    answer(qtbot, page, "Delete")
+    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
+    words = answer(qtbot, page, "Delete")
+    assert "Delete small-4bit? It takes 403 KB of disk space. It is in the Hugging Face cache" in words
+    assert words.endswith("It goes to the Trash.")
     qtbot.waitUntil(lambda: any("for good" in box.text() for box in page.findChildren(QMessageBox) if box.isVisible()))
     assert downloaded.is_dir()
     machine.models.pop()
@@ -114,15 +97,7 @@ def test_without_a_trash_it_is_asked_again(
     qtbot.waitUntil(lambda: not cached().folder.exists())
     qtbot.waitUntil(lambda: page.result.label.text() == "Deleted small-4bit.")
     assert page.result.link.isHidden()
-
-
-@pytest.mark.slow
-def test_a_question_that_is_cancelled_deletes_nothing(
-    qtbot: QtBot, page: InstalledPage, downloaded: Path, system_trash: Path
-) -> None:
-    page.details.row.delete.trigger()
-    answer(qtbot, page, "Cancel")
-    assert downloaded.is_dir()
+    qtbot.waitUntil(lambda: NAME not in names(page))
 
 
 @pytest.mark.slow
@@ -158,29 +133,18 @@ def test_other_programs_models_cannot_be_deleted_here(
 
 
 @pytest.mark.slow
-def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path) -> None:
-    page.details.row.verify.trigger()
-    qtbot.waitUntil(lambda: page.result.label.text() == "Verified: 4 files intact.")
-    (downloaded / "model.safetensors").write_bytes(b"x" * 400_000)
-    page.details.row.verify.trigger()
-    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.result.label.text())
-    assert page.result.link.text() == "Repair"
-    with qtbot.waitSignal(models.downloads.finished):
-        page.result.link.click()
-    page.details.row.verify.trigger()
-    qtbot.waitUntil(lambda: page.result.label.text() == "Verified: 4 files intact.")
-
-
-@pytest.mark.slow
-def test_a_repair_fetches_the_version_that_is_damaged(
+def test_a_model_is_verified_and_mended_by_the_version_that_is_damaged(
     qtbot: QtBot, hub: HubServer, page: InstalledPage, models: Models, downloaded: Path
 ) -> None:
     weights = downloaded / "model.safetensors"
+    page.details.row.verify.trigger()
+    qtbot.waitUntil(lambda: page.result.label.text() == "Verified: 4 files intact.")
     weights.write_bytes(b"x" * 400_000)
     page.details.row.verify.trigger()
-    qtbot.waitUntil(lambda: page.result.link.text() == "Repair")
+    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.result.label.text())
     hub.repositories[NAME].commits["f" * 40] = small_files() | {"model.safetensors": b"newer"}
     hub.repositories[NAME].branches["main"] = "f" * 40
+    assert page.result.link.text() == "Repair"
     with qtbot.waitSignal(models.downloads.finished):
         page.result.link.click()
     assert weights.read_bytes() == small_files()["model.safetensors"]
@@ -234,8 +198,7 @@ def test_a_removed_download_leaves_the_list(
     qtbot.waitUntil(lambda: row.other.text() == "Remove")
     machine.models.pop()
     row.other.click()
-    (box,) = row.findChildren(QMessageBox)
-    next(button for button in box.buttons() if button.text().startswith("Remove ")).click()
+    answer(qtbot, row, "Remove ")
     qtbot.waitUntil(lambda: NAME not in names(page))
 
 

@@ -2,15 +2,14 @@
 
 import re
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, Qt, QUrl
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractButton, QMessageBox, QRadioButton, QWidget
+from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
@@ -30,18 +29,16 @@ from rdchat.inference.api import (
     TrainingOrder,
 )
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.training_control import JobFolder, TrainingRecord, TrainingState
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.drafters_page import DraftersPage
-from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.training_page import TrainingForm
-from rdchat.ui.style import Theme
-from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
 from tests.services.models.trainings import WAIT_MS, short_trainings, wait_for
 from tests.ui.conftest import Chat
+from tests.ui.models.conftest import Machine
 from tests.ui.models.page_steps import answer, press
 
 __all__ = ["short_trainings"]
@@ -54,43 +51,21 @@ def own(tmp_path: Path) -> ModelCard:
     folder = tmp_path / "data" / "drafters" / "tiny-recurrent"
     folder.mkdir(parents=True)
     (folder / "card.md").write_text("| W1 L5 | 12 | 1.62 | 50% |\n| W4 L5 | 12 | 1.94 | 60% |\n")
-    return ModelCard(folder.name, str(folder), "Your own", folder, is_drafter=True, kind=HeadKind.RECURRENT)
-
-
-@dataclass
-class Here:
-    """What lies on this machine."""
-
-    models: tuple[ModelCard, ...] = ()
-    drafters: Callable[[Path], tuple[ModelCard, ...]] = lambda _folder: ()
-
-    def find(self, folder: Path) -> tuple[ModelCard, ...]:
-        return self.drafters(folder)
+    return ModelCard(
+        folder.name, str(folder), "Your own", folder, is_drafter=True, kind=HeadKind.RECURRENT, disk_bytes=102_000
+    )
 
 
 @pytest.fixture
-def here() -> Here:
-    return Here()
+def machine() -> Machine:
+    return Machine()
 
 
 @pytest.fixture
-def models(chat: Chat, here: Here) -> Iterator[Models]:
-    controller = chat.controller
-    sources = ModelSources(models=lambda _chosen: here.models, drafters=here.find)
-    models = Models(controller, sources)
-    yield models
-    models.end_services()
-    models.deleteLater()
-
-
-@pytest.fixture
-def page(qtbot: QtBot, models: Models, theme: Theme) -> DraftersPage:
-    page = DraftersPage(models, PageLinks(), theme)
-    qtbot.addWidget(page)
-    page.resize(1000, 640)
-    page.show()
+def page(qtbot: QtBot, models: Models, models_window: ModelsWindow) -> DraftersPage:
+    models_window.show_page(models_window.drafters)
     qtbot.waitUntil(lambda: models.training.state is not TrainingState.LOOKING)
-    return page
+    return models_window.drafters
 
 
 type Have = Callable[..., None]
@@ -98,7 +73,7 @@ type Have = Callable[..., None]
 
 @pytest.fixture
 def have(qtbot: QtBot, chat: Chat, models: Models) -> Have:
-    """Let drafters be on the machine, and all but damaged ones fit the model, which is loaded."""
+    """Let drafters be on the machine, and all but damaged ones fit the loaded model."""
 
     def have(*drafters: ModelCard) -> None:
         chat.engine.fits = {each.model: DrafterFit(each.model, TargetMatch(True)) for each in drafters}
@@ -106,7 +81,6 @@ def have(qtbot: QtBot, chat: Chat, models: Models) -> Have:
             lambda _: tuple(each for each in drafters if not each.origin or Path(each.model).exists()), models
         )
         chat.controller.drafting.offer_drafters(search)
-        chat.start()
         qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))
 
     return have
@@ -118,7 +92,7 @@ def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
     have(own)
     row = page.list.rows[own.model]
     assert row.name.text() == "tiny-recurrent"
-    assert row.facts.text() == "Recurrent  ·  built for this model  ·  Your own"
+    assert row.facts.text() == "Recurrent  ·  built for this model  ·  102 KB  ·  Your own"
     qtbot.waitUntil(lambda: row.figures.text().startswith("1.9 tokens per step"))
     assert row.badge.text() == ""
     press(qtbot, row.main)
@@ -162,51 +136,12 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
     assert not page.result.link.isVisible()
 
 
-def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
-    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, have: Have, page: DraftersPage, system_trash: Path
-) -> None:
-    hub.add("a/tiny-eagle3", WEIGHTS)
-    folder = download("a/tiny-eagle3")[0]
-    have()
-    found = ModelCard(
-        "a/tiny-eagle3",
-        "a/tiny-eagle3",
-        "Hugging Face",
-        folder,
-        repository="a/tiny-eagle3",
-        is_drafter=True,
-        kind=HeadKind.EAGLE3,
-        disk_bytes=102_000,
-    )
-    there = FolderSearch(lambda _: (found,) if folder.exists() else (), models)
-    chat.engine.fits = {found.model: DrafterFit(found.model, TargetMatch(True))}
-    chat.controller.drafting.offer_drafters(there)
-    qtbot.waitUntil(lambda: found.model in page.list.rows)
-    row = page.list.rows[found.model]
-    assert row.facts.text() == "EAGLE-3  ·  built for this model  ·  102 KB  ·  Hugging Face"
-    row.delete.trigger()
-    assert "It is in the Hugging Face cache" in answer(qtbot, page, "Delete")
-    qtbot.waitUntil(lambda: not folder.exists() and not page.list.rows)
-    press(qtbot, page.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
-    assert page.hub_list.rows["a/tiny-eagle3"].main.isVisible()
-
-
 def test_what_cannot_be_deleted_says_why(qtbot: QtBot, have: Have, page: DraftersPage, own: ModelCard) -> None:
     have(own)
     page.list.rows[own.model].delete.trigger()
     shutil.rmtree(own.model)
     answer(qtbot, page, "Delete")
     qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.result.label.text())
-
-
-def test_what_others_keep_cannot_be_deleted_here(have: Have, page: DraftersPage, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = ModelCard("org/eagle", str(tmp_path / "other"), "LM Studio", tmp_path / "other", is_drafter=True)
-    have(other)
-    delete = page.list.rows[other.model].delete
-    assert not delete.isEnabled()
-    assert "delete it there" in delete.toolTip()
 
 
 def test_drafters_that_do_not_fit_say_why_when_asked(
@@ -222,25 +157,17 @@ def test_drafters_that_do_not_fit_say_why_when_asked(
 
 
 def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
-    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard, here: Here
+    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard, machine: Machine
 ) -> None:
     have()
-    asked: list[tuple[Path, int]] = []
-
-    def fitting(folder: Path) -> tuple[ModelCard, ...]:
-        asked.append((folder, threading.get_ident()))
-        return (replace(own, match=TargetMatch(True)),)
-
-    here.models = (ModelCard("org/big", "org/big", "Hugging Face", Path("/big")),)
-    here.drafters = fitting
+    machine.models = [ModelCard("org/big", "org/big", "Hugging Face", Path("/big"))]
+    machine.heads = (replace(own, match=TargetMatch(True)),)
     models.library.look_for_all()
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
     page.model.setCurrentIndex(1)
     page.model.activated.emit(1)
     qtbot.waitUntil(lambda: own.model in page.list.rows)
-    assert asked[-1][0] == Path("/big")
-    assert asked[-1][1] != threading.get_ident()
     row = page.list.rows[own.model]
     assert not row.main.isEnabled()
     assert row.main.toolTip() == "Load this model first."
@@ -250,10 +177,17 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
     assert not page.load.isVisible()
 
 
-@pytest.mark.slow
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
-    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, have: Have, page: DraftersPage
+    qtbot: QtBot,
+    hub: HubServer,
+    chat: Chat,
+    models: Models,
+    have: Have,
+    page: DraftersPage,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    opened: list[QUrl] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", opened.append)
     hub.add("a/tiny-eagle3", WEIGHTS)
     have()
     assert hub.requests == []
@@ -263,6 +197,8 @@ def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
     row = page.hub_list.rows["a/tiny-eagle3"]
     qtbot.waitUntil(lambda: not models.hub_drafters.searching)
     assert row.facts.text().startswith("EAGLE-3  ·  ")
+    press(qtbot, row.other)
+    assert [url.toString() for url in opened] == [f"{hub.url}/a/tiny-eagle3"]
     assert row.main.text().startswith("Download")
     press(qtbot, row.main)
     qtbot.waitUntil(lambda: row.badge.text() == "Installed")
@@ -282,19 +218,6 @@ def test_a_hub_that_cannot_be_reached_is_told_of_in_words(
     assert page.search.isEnabled()
 
 
-def test_a_web_page_is_opened_by_a_click(
-    qtbot: QtBot, hub: HubServer, have: Have, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[QUrl] = []
-    monkeypatch.setattr(QDesktopServices, "openUrl", opened.append)
-    hub.add("a/tiny-eagle3", WEIGHTS)
-    have()
-    press(qtbot, page.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
-    press(qtbot, page.hub_list.rows["a/tiny-eagle3"].other)
-    assert [url.toString() for url in opened] == [f"{hub.url}/a/tiny-eagle3"]
-
-
 def test_a_training_is_chosen_in_a_form(qtbot: QtBot, have: Have, page: DraftersPage) -> None:
     have()
     press(qtbot, page.train)
@@ -302,15 +225,11 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, have: Have, page: Drafters
     assert not order.chats.isChecked()
     assert page.training.main.text() == "Start Training"
     qtbot.waitUntil(page.training.main.isEnabled)
-    chosen = order.order()
-    assert chosen is not None
-    assert chosen.tokens == 1_000_000
-    assert not order.little.isVisible()
-    order.tokens.setValue(5000)
-    chosen = order.order()
-    assert chosen is not None
-    assert chosen.tokens == 5000
-    assert order.little.isVisible()
+    for tokens, is_little in ((1_000_000, False), (5000, True)):
+        chosen = order.order()
+        assert chosen is not None
+        assert (chosen.tokens, order.little.isVisible()) == (tokens, is_little)
+        order.tokens.setValue(5000)
     qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
     assert page.train.isVisible()
 
@@ -349,26 +268,6 @@ def estimate(form: TrainingForm) -> list[float]:
     return [sum(int(n) * units[unit] for n, unit in re.findall(r"(\d+) (\w+)", text)) for text in times.groups()]
 
 
-def test_everything_is_reached_by_tab_and_has_a_name(have: Have, page: DraftersPage, own: ModelCard) -> None:
-    have(own)
-    for show in (page.show_drafters, page.show_training):
-        show()
-        wanted = {
-            part
-            for part in page.findChildren(QAbstractButton)
-            if part.isVisible() and part.isEnabled() and not part.text().isspace() and part.objectName() != "qt_spinbox"
-        }
-        assert all(part.accessibleName() or part.text() for part in wanted)
-        reached: set[QObject] = set()
-        part: QWidget | None = page
-        for _ in range(200):
-            assert part is not None
-            part = part.nextInFocusChain()
-            if part.focusPolicy() & Qt.FocusPolicy.TabFocus:
-                reached.add(part)
-        assert {part.text() for part in wanted - reached if not isinstance(part, QRadioButton)} == set()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # four processes that import MLX
 def test_a_training_by_clicks_from_the_form_to_its_use(
@@ -399,28 +298,19 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     drafter = chat.controller.drafting.settings.drafter
     assert drafter is not None
     assert Path(drafter).parent == paths.drafters_dir()
-    assert "is used from the next reply on" in page.note.text()
 
 
-def finished(new: float, old: float) -> None:
-    """Leave a finished training behind, as an earlier run of the app does."""
+@pytest.fixture
+def trained(request: pytest.FixtureRequest) -> None:
+    """Leave a finished training behind, as an earlier run of the app does, with the tokens that it brings."""
     folder = JobFolder()
     (folder.path / DRAFTER).mkdir(parents=True)
     folder.keep_training(TrainingRecord(TrainingOrder("/models/short", "short", tokens=1000)))
-    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", new, old),), "Model's own")))
+    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", request.param, 1.77),), "Model's own")))
 
 
-@pytest.fixture
-def worse() -> None:
-    finished(1.03, 1.77)
-
-
-@pytest.fixture
-def better() -> None:
-    finished(1.9, 1.77)
-
-
-def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(worse: None, qtbot: QtBot, page: DraftersPage) -> None:
+@pytest.mark.parametrize("trained", [1.03], indirect=True)
+def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(trained: None, qtbot: QtBot, page: DraftersPage) -> None:
     page.show_training()
     result = page.training
     qtbot.waitUntil(lambda: result.main.text() == "Use Drafter")
@@ -429,8 +319,9 @@ def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(worse: None, qtbot:
     assert not result.main.isDefault()
 
 
+@pytest.mark.parametrize("trained", [1.9], indirect=True)
 def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
-    better: None, qtbot: QtBot, models: Models, page: DraftersPage
+    trained: None, qtbot: QtBot, models: Models, page: DraftersPage
 ) -> None:
     page.show_training()
     result = page.training
@@ -441,7 +332,6 @@ def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
     assert page.train.isVisible()
     wait_for(qtbot, models.training, TrainingState.NOTHING)
     assert page.note.text() == "short-recurrent is used from the next reply on."
-    assert page.train.isVisible()
 
 
 @pytest.mark.slow
@@ -462,15 +352,15 @@ def test_discarding_asks_first(
 
 
 def test_a_suggested_drafter_stays_first_during_a_search(
-    have: Have, page: DraftersPage, models: Models, here: Here
+    have: Have, page: DraftersPage, models: Models, machine: Machine
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
     assert gemma is not None
     name = gemma.drafter.repository
     search = models.hub_drafters
-    here.models = (library_model(gemma.repository),)
+    machine.models = [library_model(gemma.repository)]
     have()
-    page.choose_model(here.models[0])
+    page.choose_model(machine.models[0])
     search._set(gemma.repository, searching=True)
     assert [row.name.text() for row in page.hub_list.rows.values()] == [name]
     search._set(gemma.repository, problem="The hub did not answer.")
@@ -483,7 +373,7 @@ def test_a_suggested_drafter_stays_first_during_a_search(
 
 @pytest.mark.slow
 def test_a_suggested_drafter_is_offered_without_a_search(
-    qtbot: QtBot, have: Have, page: DraftersPage, models: Models, here: Here, hub: HubServer
+    qtbot: QtBot, have: Have, page: DraftersPage, models: Models, machine: Machine, hub: HubServer
 ) -> None:
     gemma = suggestion_of("mlx-community/gemma-4-12B-it-4bit")
     assert gemma is not None
@@ -491,7 +381,7 @@ def test_a_suggested_drafter_is_offered_without_a_search(
     hub.add(name, WEIGHTS)
     chosen = library_model(gemma.repository)
     other = library_model("org/other")
-    here.models = (chosen, other)
+    machine.models = [chosen, other]
     have()
     page.choose_model(other)
     assert page.hub_list.rows == {}

@@ -32,16 +32,13 @@ def test_whether_a_model_fits_is_said_with_the_figures() -> None:
     tight = ("Tight: 10.7 GB of 17.2 GB", "It may be slow. Close other apps first.", "warning")
     assert judged(10_000_000_000) == tight
     assert judged(40_000_000_000) == ("Too large: needs 29.9 GB more than is available", "", "danger")
+    text = judged(9_000_000_000, drafter=3_000_000_000)[0]
+    assert text.startswith("Loads, but with 4,096 tokens and the drafter it needs ")
 
 
 def test_little_free_memory_makes_a_model_of_the_hub_tight_and_not_too_large() -> None:
     busy = Machine(replace(MAC_16.memory, room=MemoryRoom(3 * GB, 3 * GB), max_bytes=10 * GB))
     assert judged(4_000_000_000, busy)[0] == "Tight: 4.58 GB of 17.2 GB"
-
-
-def test_a_drafter_counts_too() -> None:
-    text = judged(9_000_000_000, drafter=3_000_000_000)[0]
-    assert text.startswith("Loads, but with 4,096 tokens and the drafter it needs ")
 
 
 def test_a_pair_has_one_verdict_in_the_list_and_in_the_details() -> None:
@@ -202,12 +199,6 @@ def test_the_size_of_a_pair_is_not_that_of_its_drafter_alone() -> None:
 )
 def test_states(told: Download, shown: str) -> None:
     assert entries.state_text(told) == shown
-
-
-def test_files() -> None:
-    assert entries.file_text(DownloadFile("a", 5, 5_000_000)) == "0 of 5 MB"
-    assert entries.file_text(DownloadFile("a", GIGABYTE, 2 * GIGABYTE)) == "1.00 of 2.00 GB"
-    assert entries.file_text(DownloadFile("a", GIGABYTE, GIGABYTE)) == "1.00 GB"
 
 
 def test_what_keeps_several_files_is_said_once() -> None:

@@ -4,9 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QTabWidget, QWidget
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QAbstractButton, QLineEdit, QTabWidget, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat import host
@@ -16,6 +15,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.project.scripts import ROOT
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
+from tests.ui.shown_widgets import drop, files_data
 
 NUMBERS = {4: "four", 5: "five", 6: "six", 7: "seven"}
 
@@ -42,19 +42,19 @@ def test_macs_are_a_part_of_remote_except_on_a_mac(models_window: ModelsWindow) 
         assert [places.tabText(index) for index in range(places.count())] == ["Computers", "Macs"]
 
 
-def drop(window: QWidget, *paths_: Path) -> bool:
-    """Drag files over a window and let go; return whether it takes them."""
-    data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths_])
-    actions = Qt.DropAction.CopyAction
-    buttons = Qt.MouseButton.LeftButton
-    keys = Qt.KeyboardModifier.NoModifier
-    enter = QDragEnterEvent(QPointF(9, 9), actions, data, buttons, keys)
-    QApplication.sendEvent(window, enter)
-    if not enter.isAccepted():
-        return False
-    QApplication.sendEvent(window, QDropEvent(QPointF(9, 9), actions, data, buttons, keys))
-    return True
+def test_everything_is_reached_by_tab_and_has_a_name(models_window: ModelsWindow) -> None:
+    window = models_window
+    for page in (window.installed, window.discover, window.downloads, window.drafters, window.remote, window.macs):
+        window.show_page(page)
+        buttons = [each for each in page.findChildren(QAbstractButton) if not isinstance(each.parent(), QLineEdit)]
+        wanted = {each for each in buttons if each.isVisible() and each.isEnabled()}
+        assert [each for each in wanted if not each.accessibleName() and not each.text()] == []
+        reached: set[QObject] = set()
+        part: QWidget = page
+        while (part := part.nextInFocusChain()) is not page:
+            if part.focusPolicy() & Qt.FocusPolicy.TabFocus:
+                reached.add(part)
+        assert [each.text() for each in wanted - reached] == []
 
 
 @pytest.mark.parametrize("on", ["main", "models"])
@@ -62,7 +62,7 @@ def test_a_dropped_model_is_loaded(
     qtbot: QtBot, chat: Chat, request: pytest.FixtureRequest, tmp_path: Path, on: str
 ) -> None:
     window = request.getfixturevalue("app" if on == "main" else "models_window")
-    assert drop(window, tmp_path)
+    assert drop(window, files_data(tmp_path))
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(tmp_path))
     chat.wait_for(EngineState.IDLE)
 
@@ -73,29 +73,20 @@ def test_what_is_no_model_is_refused_and_the_model_stays(
 ) -> None:
     machine.problems[str(tmp_path)] = "That folder is empty. Choose another."
     page = app.windows.models.installed
-    drop(app.windows.models, tmp_path)
+    drop(app.windows.models, files_data(tmp_path))
     qtbot.waitUntil(lambda: page.result.label.text() == "That folder is empty. Choose another.")
-    drop(app, tmp_path)
+    drop(app, files_data(tmp_path))
     qtbot.waitUntil(lambda: app.conversation.banners.banner("dropped model") is not None)
-    drop(app.windows.models, tmp_path, tmp_path)
+    drop(app.windows.models, files_data(tmp_path, tmp_path))
     qtbot.waitUntil(lambda: page.result.label.text().startswith("2 items were dropped."))
     assert chat.controller.replies.state is EngineState.IDLE
     assert [model for model, _ in chat.engine.loads] == [None]
 
 
-def test_dropped_text_is_none_of_the_windows_business(app: MainWindow) -> None:
-    data = QMimeData()
-    data.setText("hello")
-    keys = Qt.KeyboardModifier.NoModifier
-    enter = QDragEnterEvent(QPointF(9, 9), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, keys)
-    QApplication.sendEvent(app, enter)
-    assert not enter.isAccepted()
-
-
 def test_files_over_the_message_field_are_left_to_the_window(
     qtbot: QtBot, chat: Chat, app: MainWindow, tmp_path: Path
 ) -> None:
-    assert drop(app.conversation.composer.field.viewport(), tmp_path)
+    assert drop(app.conversation.composer.field.viewport(), files_data(tmp_path))
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(tmp_path))
     chat.wait_for(EngineState.IDLE)
     assert app.conversation.composer.text == ""

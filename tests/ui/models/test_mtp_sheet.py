@@ -1,6 +1,5 @@
 """The sheet for MTP layers shows their size before it fetches them, and asks for an original that nobody names."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,18 +7,15 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.app import find_part
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api import ModelCard
-from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
 from rdchat.ui.models.drafters_page import DraftersPage, PartSheet
-from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.style import Theme
+from rdchat.ui.models.models_window import ModelsWindow
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, place
-from tests.ui.conftest import Chat
+from tests.ui.models.conftest import Machine
 from tests.ui.models.page_steps import WAIT_MS, press, until
 
 
@@ -29,28 +25,15 @@ def model(tmp_path: Path) -> ModelCard:
 
 
 @pytest.fixture
-def models(hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[Models]:
-    controller = chat.controller
-    sources = ModelSources(models=lambda _chosen: (model,), original_parts=find_part)
-    models = Models(controller, sources)
-    yield models
-    models.end_services()
-    models.deleteLater()
+def machine(model: ModelCard) -> Machine:
+    return Machine([model])
 
 
 @pytest.fixture
-def page(qtbot: QtBot, models: Models, theme: Theme, links: PageLinks, model: ModelCard) -> DraftersPage:
-    page = DraftersPage(models, links, theme)
-    qtbot.addWidget(page)
-    page.resize(1000, 640)
-    page.show()
-    models.library.choose_model(model)
-    return page
-
-
-@pytest.fixture
-def links() -> PageLinks:
-    return PageLinks()
+def page(hub: HubServer, models_window: ModelsWindow, model: ModelCard) -> DraftersPage:
+    models_window.show_page(models_window.drafters)
+    models_window.drafters.choose_model(model)
+    return models_window.drafters
 
 
 @pytest.fixture

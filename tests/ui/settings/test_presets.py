@@ -1,11 +1,11 @@
-"""Presets through the real widgets: a chat's options, and the page in Settings."""
+"""Thinking and presets through the real widgets: a chat's options, and the page in Settings."""
 
 import json
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLineEdit, QMessageBox, QPushButton
+from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.presets import Preset, SavedPrompt
@@ -13,7 +13,9 @@ from rdchat.inference.api import AnswerShape, DraftSettings, Mode, SamplingParam
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.presets_page import PresetsPage
 from rdchat.ui.style import Theme
+from tests.listed_chats import listed
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import answer_question
 
 LEFT = Qt.MouseButton.LeftButton
 BRIEF = Preset(
@@ -21,17 +23,10 @@ BRIEF = Preset(
 )
 
 
-@pytest.fixture
-def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
+@pytest.fixture(autouse=True)
+def thinks(chat: Chat) -> None:
+    """Let the model think, with a switch for it."""
     chat.engine.thinking = (ThinkingChoice.OFF, ThinkingChoice.ON)
-    chat.start()
-    options = ChatOptions(chat.controller.chat, chat.controller.settings, chat.controller.model_slot, theme)
-    anchor = QPushButton()
-    for each in (options, anchor):
-        qtbot.addWidget(each)
-    anchor.show()
-    options.open_below(anchor)
-    return options
 
 
 @pytest.fixture
@@ -50,6 +45,28 @@ def choose(options: ChatOptions, text: str) -> None:
     index = options.preset.findText(text)
     options.preset.setCurrentIndex(index)
     options.preset.activated.emit(index)
+
+
+def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the_engine(
+    qtbot: QtBot, chat: Chat, options: ChatOptions
+) -> None:
+    chats = chat.controller.chats
+    assert [options.thinking.itemText(place) for place in range(3)] == ["Model's default", "Off", "On"]
+    chat.say("As it does")
+    assert chat.engine.requests[-1].thinking is None
+    qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
+    assert chats.chat.conversation.thinking_choice is ThinkingChoice.OFF
+    assert options.source.text() == "Changed for this chat"
+    chat.say("Without")
+    assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
+    chats.chat.start_new()
+    options.show_values()
+    assert options.thinking.currentText() == "Model's default"
+    chats.chat.open_chat(listed(chats)[0].id)
+    options.show_values()
+    assert options.thinking.currentText() == "Off"
+    qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
+    assert chats.chat.conversation.thinking_choice is None
 
 
 def test_the_limit_of_thinking_reaches_the_engine_and_off_needs_no_switch(
@@ -148,8 +165,7 @@ def test_a_preset_is_renamed_made_a_models_default_and_deleted(qtbot: QtBot, cha
     chat.say("Hello")
     assert chat.engine.requests[-1].messages[0].content == "Be brief."
     qtbot.mouseClick(page.delete, LEFT)
-    (box,) = page.findChildren(QMessageBox)
-    next(each for each in box.buttons() if each.text() == "Delete").click()
+    answer_question(page, "Delete")
     assert settings.values.presets == ()
     chat.say("Still readable")
     assert chat.engine.requests[-1].messages[0].content != "Be brief."

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QPlainTextEdit
+from PySide6.QtWidgets import QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.notes import Note
 from rdchat.inference.remote.server_list import DEFAULT_PORT
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts
-from rdchat.services.server_control import ServerControl
 from rdchat.ui.settings.settings_pages import AGENTS, NotesPage, ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style import Sheet, Theme
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import answer_question, choose_files
 
 
 @pytest.fixture
@@ -33,29 +33,6 @@ def page(qtbot: QtBot, theme: Theme, chat: Chat) -> ServerPage:
     return settings.server
 
 
-def turn_on(qtbot: QtBot, page: ServerPage, server: ServerControl) -> None:
-    qtbot.mouseClick(page.on, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: bool(server.address))
-
-
-def test_off_there_is_nothing_to_copy(page: ServerPage) -> None:
-    assert not page.on.isChecked()
-    assert page.address.text() == "The server is off."
-    assert not page.copy_address.isEnabled()
-    assert not page.copy_key.isEnabled()
-
-
-@pytest.mark.slow
-def test_on_its_address_and_key_can_be_copied(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
-    server = chat.controller.server
-    turn_on(qtbot, page, server)
-    page.copy_address.click()
-    assert QGuiApplication.clipboard().text() == page.address.text() == f"{server.address}/v1"
-    page.copy_key.click()
-    assert QGuiApplication.clipboard().text() == server.key
-    assert server.key not in page.key.text()
-
-
 def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPage, chat: Chat) -> None:
     slot = chat.controller.model_slot
     page.copy_model.click()
@@ -65,23 +42,23 @@ def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPag
     assert not page.copy_model.isEnabled()
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerPage, chat: Chat, agent: str) -> None:
+def test_the_lines_for_an_agent_hide_the_key_until_they_are_copied(page: ServerPage, chat: Chat) -> None:
     agents = page.agents
     info = chat.controller.model_slot.info
     assert info is not None
     assert not agents.lines.toPlainText()
     assert not agents.copy_lines.isEnabled()
     agents.show_values(url="http://127.0.0.1:8817", key="the-key", model=info.name, context="4096")
-    agents.agent.setCurrentText(agent)
-    shown = agents.lines.toPlainText()
-    agents.copy_lines.click()
-    copied = QGuiApplication.clipboard().text()
-    assert "http://127.0.0.1:8817" in shown
-    assert info.name in shown
-    assert "the-key" not in shown
-    assert copied == shown.replace("\N{BULLET}" * 16, "the-key")
-    assert not re.search(r"\{\w+\}", copied)
+    for agent in AGENTS:
+        agents.agent.setCurrentText(agent)
+        shown = agents.lines.toPlainText()
+        agents.copy_lines.click()
+        copied = QGuiApplication.clipboard().text()
+        assert "http://127.0.0.1:8817" in shown, agent
+        assert info.name in shown
+        assert "the-key" not in shown
+        assert copied == shown.replace("\N{BULLET}" * 16, "the-key")
+        assert not re.search(r"\{\w+\}", copied)
 
 
 def test_the_lines_for_agents_with_settings_files_are_valid() -> None:
@@ -107,9 +84,11 @@ def test_the_options_are_kept(page: ServerPage, chat: Chat) -> None:
     port = DEFAULT_PORT + 1  # nothing listens there
     page.at_start.click()
     page.loads.click()
+    page.substitutes.click()
     page.port.setValue(port)
     settings = chat.controller.settings.values
     assert (settings.server_at_start, settings.server_loads_models, settings.server_port) == (True, True, port)
+    assert not settings.server_substitutes_models
 
 
 def test_names_by_which_programs_call_this_computer(page: ServerPage, chat: Chat) -> None:
@@ -128,31 +107,24 @@ def test_names_by_which_programs_call_this_computer(page: ServerPage, chat: Chat
     assert not page.wrong_host.text()
 
 
-def test_unknown_models_are_answered_until_the_person_says_otherwise(page: ServerPage, chat: Chat) -> None:
-    assert page.substitutes.isChecked()
-    page.substitutes.click()
-    assert not chat.controller.settings.values.server_substitutes_models
-
-
-def question(page: ServerPage) -> QMessageBox:
-    return next(box for box in page.findChildren(QMessageBox) if box.isVisible())
-
-
-def answer(page: ServerPage, text: str) -> None:
-    next(button for button in question(page).buttons() if button.text() == text).click()
-
-
-def test_a_new_key_comes_only_after_a_yes(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
+def test_what_a_running_server_has_can_be_copied_and_a_new_key_comes_only_after_a_yes(
+    qtbot: QtBot, page: ServerPage, chat: Chat
+) -> None:
     server = chat.controller.server
-    assert not page.new_key.isEnabled()
-    turn_on(qtbot, page, server)
+    assert page.address.text() == "The server is off."
+    buttons = (page.copy_address, page.copy_key, page.new_key)
+    assert not any(each.isEnabled() for each in buttons)
+    qtbot.mouseClick(page.on, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(server.address))
+    page.copy_address.click()
+    assert QGuiApplication.clipboard().text() == page.address.text() == f"{server.address}/v1"
     old = server.key
+    assert old not in page.key.text()
     page.new_key.click()
-    assert "reply" not in question(page).informativeText()
-    question(page).escapeButton().click()
+    assert "reply" not in answer_question(page, "Cancel")
     assert server.key == old
     page.new_key.click()
-    answer(page, "Make a New Key")
+    answer_question(page, "Make a New Key")
     qtbot.waitUntil(lambda: bool(server.key))
     page.copy_key.click()
     assert QGuiApplication.clipboard().text() == server.key != old
@@ -167,12 +139,11 @@ def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name:
     port = DEFAULT_PORT + 1
     act = {"port": lambda: page.port.setValue(port), "loads": page.loads.click, "network": page.network.click}
     act[name]()
-    assert "getting now ends" in question(page).informativeText()
-    question(page).escapeButton().click()
+    assert "getting now ends" in answer_question(page, "Cancel")
     assert control.values == before
     assert (page.port.value(), page.loads.isChecked(), page.network.isChecked()) == (before.server_port, False, True)
     act[name]()
-    answer(page, "Restart")
+    answer_question(page, "Restart")
     assert control.values != before
     after = control.values
     shown = page.port.value(), page.loads.isChecked(), page.network.isChecked()
@@ -182,12 +153,11 @@ def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name:
 
 def test_other_computers_come_in_only_after_a_yes(page: ServerPage, chat: Chat) -> None:
     page.network.click()
-    assert "with the key" in question(page).informativeText()
-    question(page).escapeButton().click()
+    assert "with the key" in answer_question(page, "Cancel")
     assert not page.network.isChecked()
     assert not chat.controller.settings.values.server_on_network
     page.network.click()
-    answer(page, "Let Them Connect")
+    answer_question(page, "Let Them Connect")
     assert chat.controller.settings.values.server_on_network
     assert page.network.isChecked()
     assert page.network_note.isVisible()
@@ -248,21 +218,15 @@ def test_a_note_is_edited_and_deleted(qtbot: QtBot, notes: NotesPage, chat: Chat
     assert texts() == ["I use tabs", "Bo leads", "I live in Lisbon"]
     notes.list.setCurrentRow(2)
     delete.click()
-    box = notes.findChild(QMessageBox)
-    assert isinstance(box, QMessageBox)
-    assert box.text() == "Delete “I use tabs”?"
-    next(each for each in box.buttons() if each.text() == "Delete").click()
+    assert answer_question(notes, "Delete").startswith("Delete “I use tabs”?")
     assert texts() == ["Bo leads", "I live in Lisbon"]
     assert len(shown(notes)) == 2
 
 
 def test_notes_are_exported(notes: NotesPage, tmp_path: Path) -> None:
     notes.buttons[-1].click()
-    dialog = notes.findChild(QFileDialog)
-    assert isinstance(dialog, QFileDialog)
-    dialog.fileSelected.emit(str(tmp_path / "notes.txt"))
+    choose_files(notes, tmp_path / "notes.txt")
     assert (tmp_path / "notes.txt").read_text() == "\n\n".join(shown(notes))
-    dialog.close()
 
 
 def test_the_settings_are_on_the_page(notes: NotesPage, chat: Chat) -> None:

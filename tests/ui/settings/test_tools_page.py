@@ -7,7 +7,7 @@ from pathlib import Path
 import keyring
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QPushButton
+from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.tool_servers import ServerState, ToolServers
@@ -15,6 +15,7 @@ from rdchat.tools.definitions import ToolServer
 from rdchat.ui.settings.tools_page import ServerSheet, ToolsPage, state_text
 from rdchat.ui.style import CodeField, Sheet, Theme
 from tests.hub.keychains import Keychain
+from tests.ui.shown_widgets import answer_question, choose_files
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -77,7 +78,7 @@ def test_a_chosen_link_is_the_folder_that_it_means(page: ToolsPage, servers: Too
     (tmp_path / "notes").mkdir()
     (tmp_path / "link").symlink_to("notes")
     page.choose.click()
-    page.window().findChildren(QFileDialog)[-1].filesSelected.emit([str(tmp_path / "link")])
+    choose_files(page.window(), tmp_path / "link")
     assert named(servers, "rdchat-folder").command[1] == str((tmp_path / "notes").resolve())
 
 
@@ -141,8 +142,7 @@ def test_a_server_is_removed_after_a_question(qtbot: QtBot, page: ToolsPage, ser
     servers.put(ToolServer("files", ("npx",)))
     page.list.setCurrentRow(2)
     qtbot.mouseClick(page.remove, LEFT)
-    box = page.findChildren(QMessageBox)[-1]
-    qtbot.mouseClick(next(each for each in box.buttons() if each.text() == "Remove"), LEFT)
+    answer_question(page, "Remove")
     assert len(servers.servers) == 2
 
 
@@ -164,9 +164,7 @@ def test_a_list_is_imported_and_what_is_not_understood_is_named(
 def test_the_folder_is_chosen_before_it_is_on(page: ToolsPage, servers: ToolServers, tmp_path: Path) -> None:
     page.list.item(0).setCheckState(Qt.CheckState.Checked)
     assert not named(servers, "rdchat-folder").enabled
-    dialog = page.findChildren(QFileDialog)[-1]
-    dialog.filesSelected.emit([str(tmp_path)])
-    dialog.close()
+    choose_files(page.window(), tmp_path)
     assert named(servers, "rdchat-folder").enabled
     assert page.target.text() == str(tmp_path)
 

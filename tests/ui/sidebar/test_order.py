@@ -14,7 +14,7 @@ from rdchat.inference.api import Role
 from rdchat.services.chat_list.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar.sidebar import Sidebar
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import answer_question, press_key
 from tests.ui.sidebar.conftest import index_of
 
 
@@ -231,13 +231,6 @@ def test_the_bin_gives_back_what_is_chosen(chat: Chat, sidebar: Sidebar) -> None
     assert "Lisbon" in _shown(sidebar)
 
 
-def _answer(sidebar: Sidebar, words: str) -> str:
-    box = sidebar.findChild(QMessageBox)
-    text = box.text()
-    next(button for button in box.findChildren(QPushButton) if button.text() == words).click()
-    return text
-
-
 def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     _folder(chat, "Recipes")
     _trigger(sidebar, "Recipes", "Delete Folder")
@@ -246,15 +239,15 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     sidebar.location_buttons[Location.TRASH].click()
     sidebar.list.setCurrentIndex(index_of(sidebar, "Bread"))
     press_key(sidebar.list, "Del")
-    assert _answer(sidebar, "Cancel") == "Delete “Bread” for good?"
+    assert answer_question(sidebar, "Cancel").startswith("Delete “Bread” for good?")
     assert _shown(sidebar) == ["Recipes", "Lisbon", "Bread"]
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
     sidebar.trash_bar.findChildren(QPushButton)[1].click()
-    _answer(sidebar, "Delete")
+    answer_question(sidebar, "Delete")
     assert _shown(sidebar) == ["Recipes", "Lisbon"]
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
     sidebar.trash_bar.findChildren(QPushButton)[2].click()
-    assert _answer(sidebar, "Delete") == "Delete 2 items for good?"
+    assert answer_question(sidebar, "Delete").startswith("Delete 2 items for good?")
     assert sidebar.empty.text().startswith("The Trash is empty")
     qtbot.waitUntil(lambda: len(chat.store.rows("SELECT id FROM conversations")) == 1)
     assert len(chat.store.rows("SELECT id FROM messages")) == 1

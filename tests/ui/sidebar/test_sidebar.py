@@ -3,8 +3,7 @@ from PySide6.QtCore import QModelIndex, QPoint, Qt
 from PySide6.QtWidgets import QLineEdit, QMenu
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Conversation
-from rdchat.chat.listing import ChatRow, SectionRow
+from rdchat.chat.listing import ChatRow
 from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
 from rdchat.ui.sidebar.sidebar import Sidebar, result_text
 from rdchat.ui.style import Theme
@@ -22,22 +21,6 @@ def _titles(sidebar: Sidebar) -> list[str]:
 def _current(sidebar: Sidebar) -> str:
     row = sidebar.list.current_row
     return row.conversation.title if isinstance(row, ChatRow) else ""
-
-
-def _conversation(sidebar: Sidebar, title: str) -> Conversation:
-    row = sidebar.list.rows.row_at(index_of(sidebar, title))
-    assert isinstance(row, ChatRow)
-    return row.conversation
-
-
-def _trigger(menu: QMenu, words: str) -> None:
-    next(action for action in menu.actions() if action.text() == words).trigger()
-
-
-def test_newest_first_under_its_date_and_the_open_one_is_marked(sidebar: Sidebar) -> None:
-    assert sidebar.list.rows.row_at(sidebar.list.rows.index(0)) == SectionRow("Today")
-    assert _titles(sidebar) == ["Python", "Lisbon", "Bread"]
-    assert _current(sidebar) == "Python"
 
 
 def test_a_new_chat_is_scrolled_to_and_a_scrolled_list_stays(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
@@ -138,15 +121,6 @@ def test_delete_deletes_and_opens_the_next(qtbot: QtBot, chat: Chat, sidebar: Si
     assert _current(sidebar) == "Lisbon"
     chat.controller.chats.undo()
     assert "Python" in _titles(sidebar)
-
-
-def test_the_context_menu_deletes_and_renames(sidebar: Sidebar) -> None:
-    menu = sidebar.row_actions.menu_for(ChatRow(_conversation(sidebar, "Lisbon")))
-    _trigger(menu, "Rename")
-    assert sidebar.list.editing
-    press_key(_editor(sidebar), "Esc")
-    _trigger(menu, "Delete")
-    assert _titles(sidebar) == ["Python", "Bread"]
 
 
 def test_a_right_click_opens_the_menu_of_what_is_there(sidebar: Sidebar) -> None:

@@ -32,6 +32,7 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     before = texts(chat)
     choose(window, 1, "Delete Message")
     assert texts(chat) == ["Hi"]
+    assert window.focusWidget() is shown(window, 0).body
     qtbot.waitUntil(lambda: window.actions_.regenerate.text() == "Get a Reply")
     banner = window.conversation.banners.banner("undo")
     (undo,) = [each for each in banner.findChildren(QAbstractButton) if each.text() == "Undo"]
@@ -46,28 +47,8 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     qtbot.waitUntil(window.actions_.restore_message.isEnabled)
     window.actions_.restore_message.trigger()
     assert texts(chat) == before
+    assert window.conversation.banners.banner("undo") is None
     qtbot.waitUntil(lambda: not window.actions_.restore_message.isEnabled())
-
-
-@pytest.mark.slow
-def test_after_deleting_undo_is_at_hand_but_a_text_field_undoes_typing(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
-    chat.start()
-    chat.say("Hi")
-    before = texts(chat)
-    choose(window, -1, "Delete Message")
-    assert window.focusWidget() is shown(window, 0).body
-    window.actions_.undo.trigger()
-    assert texts(chat) == before
-    choose(window, -1, "Delete Message")
-    field = window.conversation.composer.field
-    field.setFocus()
-    qtbot.keyClicks(field, "typed")
-    window.actions_.undo.trigger()
-    assert (texts(chat), field.toPlainText()) == (["Hi"], "")
-    window.actions_.undo.trigger()
-    assert texts(chat) == ["Hi"]
 
 
 @pytest.mark.slow
@@ -82,32 +63,16 @@ def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: C
     qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
 
 
-@pytest.mark.slow
-def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+def test_a_branch_opens_and_ends_the_offer_to_undo_what_was_done_before(
+    qtbot: QtBot, chat: Chat, window: MainWindow
+) -> None:
     chat.start()
     chat.say("Hi")
     chat.say("More")
+    choose(window, -1, "Delete Message")
     choose(window, 1, "Branch into New Chat")
     qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
     assert texts(chat) == ["Hi", "Hello, you!"]
-
-
-def test_a_branch_ends_the_offer_to_undo_what_was_done_before(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hi")
-    choose(window, -1, "Delete Message")
-    choose(window, -1, "Branch into New Chat")
-    qtbot.waitUntil(lambda: window.windowTitle() == "Branch of Hi")
-    assert window.conversation.banners.banner("undo") is None
-
-
-def test_restoring_ends_the_offer_to_undo_the_deletion(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hi")
-    choose(window, -1, "Delete Message")
-    assert window.conversation.banners.banner("undo") is not None
-    qtbot.waitUntil(window.actions_.restore_message.isEnabled)
-    window.actions_.restore_message.trigger()
     assert window.conversation.banners.banner("undo") is None
 
 

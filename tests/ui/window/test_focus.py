@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QAction, QImage
-from PySide6.QtWidgets import QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton, QTabWidget, QTextEdit, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QPlainTextEdit, QTabWidget, QTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 import rdchat.ui
 from rdchat.inference.api import Mode
-from rdchat.ui.models.computer_pages import ServerSheet as ComputerSheet
-from rdchat.ui.settings.tools_page import ServerSheet as ToolSheet
 from rdchat.ui.style import Theme, column, push_button, show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import help_text, shortcuts_text
@@ -304,21 +302,3 @@ def test_no_button_begins_like_a_delete_of_chats_that_deletes_none() -> None:
         "Delete the selected chat or folder for good",
         "Remove this message",
     }
-
-
-def _texts(window: QWidget) -> set[str]:
-    shown = [each.text() for kind in (QLabel, QPushButton) for each in window.findChildren(kind)]
-    return {text for text in shown if re.search(r"\bservers?\b", text, re.IGNORECASE)}
-
-
-def test_server_has_one_meaning(chat: Chat, theme: Theme, window: MainWindow) -> None:
-    """Two sheets were called "Add a Server", beside a page of that name: tools, other computers, and rdchat's own."""
-    sheets = ToolSheet(None, set(), theme, window), ComputerSheet(chat.controller.remote, theme, window)
-    titles = {sheet.windowTitle() or sheet.findChildren(QLabel)[0].text() for sheet in sheets}
-    assert titles == {"Add Tools", "Add a Computer"}
-    assert not any(map(_texts, sheets))
-    for sheet in sheets:
-        sheet.deleteLater()
-    settings = window.settings_window
-    settings.show_page("Serve")
-    assert "Server" not in [settings.tabs.tabText(place) for place in range(settings.tabs.count())]

@@ -1,9 +1,9 @@
+import pytest
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api import Dtype, LoadProgress, ModelCard
 from rdchat.inference.models.model_files import display_name
 from rdchat.services.background_work import FolderSearch
@@ -14,6 +14,13 @@ from rdchat.ui.window.model_button import ModelButton
 from tests.ui.conftest import Chat
 
 
+@pytest.fixture
+def button(qtbot: QtBot, chat: Chat) -> ModelButton:
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
+    qtbot.addWidget(button)
+    return button
+
+
 def _entries(button: ModelButton) -> dict[str, QAction]:
     menu = button.menu()
     assert isinstance(menu, QMenu)
@@ -21,9 +28,7 @@ def _entries(button: ModelButton) -> dict[str, QAction]:
     return {action.text(): action for action in menu.actions()}
 
 
-def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
-    qtbot.addWidget(button)
+def test_the_button_tells_loading_then_the_model(chat: Chat, button: ModelButton) -> None:
     assert button.text() == "Loading the model…"
     chat.controller.model_slot.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
     assert button.text().startswith("Loading the weights… 40")
@@ -45,9 +50,7 @@ def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: M
     qtbot.waitUntil(lambda: chat.engine.wakings == 1)
 
 
-def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
-    qtbot.addWidget(button)
+def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat, button: ModelButton) -> None:
     chat.start()
     assert _entries(button)[DEFAULT_MODEL].isChecked()
     chat.controller.model_slot.load_model("/models/other", Dtype.AUTO)
@@ -64,25 +67,7 @@ def test_the_default_has_one_name_loaded_or_not() -> None:
     assert f"{display_name(None, paths.default_model_dir())} (default)" == DEFAULT_MODEL
 
 
-def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
-    qtbot.addWidget(button)
-    chat.start()
-    chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
-    chat.controller.model_slot.load_model("/models/big")
-    chat.wait_for(EngineState.NO_MODEL)
-    chat.engine.load_errors = {}
-    entries = _entries(button)
-    assert entries["big"].isChecked()
-    assert "Precision" not in entries, "Settings > Model has it"
-    chat.controller.model_slot.retry(Dtype.FOUR_BIT)
-    chat.wait_for(EngineState.IDLE)
-    assert chat.engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
-
-
-def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
-    qtbot.addWidget(button)
+def test_no_model_is_said(qtbot: QtBot, chat: Chat, button: ModelButton) -> None:
     chat.engine.load_errors = {None: RuntimeError("boom")}
     chat.controller.open_last_chat()
     chat.wait_for(EngineState.NO_MODEL)
@@ -98,9 +83,7 @@ FOUND = (
 )
 
 
-def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.settings, chat.controller.remote)
-    qtbot.addWidget(button)
+def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat: Chat, button: ModelButton) -> None:
     installed = FolderSearch(lambda: FOUND)
     button.offer_models(installed)
     chat.start()
@@ -119,6 +102,5 @@ def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat:
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == "/lm/Tiny")
     chat.wait_for(EngineState.IDLE)
     entries = _entries(button)  # where it is among the recent ones now, and in its own place
-    assert entries["Tiny"].isChecked()
     assert entries["Tiny"].isChecked()
     installed.finish_work()

@@ -8,7 +8,6 @@ import pytest
 from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.settings import SettingsStore
 from rdchat.errors import ModelError
 from rdchat.inference.api import ModelCard
 from rdchat.services.engine.engine_request import EngineState
@@ -173,13 +172,6 @@ def test_closed_it_stays_away(qtbot: QtBot, chat: Chat, offer: ModelOffer) -> No
     chat.wait_for(EngineState.IDLE)
     qtbot.wait(20)
     assert not offer.isVisible()
-
-
-def test_it_is_remembered_that_it_was_closed(chat: Chat) -> None:
-    settings = chat.controller.settings
-    settings.change(replace(settings.values, larger_model_declined=True))
-    path = chat.store.path.parent / "settings.json"
-    assert SettingsStore(path).settings.larger_model_declined
 
 
 class TestOnASmallMachine:

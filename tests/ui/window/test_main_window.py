@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QAbstractButton, QApplication, QFileDialog, QWidget
+from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
@@ -19,7 +19,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
-from tests.ui.shown_widgets import press_key
+from tests.ui.shown_widgets import choose_files, press_key
 
 
 def _send(qtbot: QtBot, window: MainWindow, text: str) -> None:
@@ -219,6 +219,16 @@ def test_a_deleted_chat_can_be_brought_back(chat: Chat, window: MainWindow) -> N
     undo.click()
     assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
     assert _banners(window) == []
+    window.actions_.delete.trigger()
+    window.activateWindow()
+    window.conversation.composer.setFocus()
+    chat.qtbot.waitUntil(window.conversation.composer.field.hasFocus)
+    window.actions_.undo.trigger()
+    assert listed(chat.controller.chats) == [], "a text field undoes typing"
+    window.sidebar.list.setFocus()
+    window.actions_.undo.trigger()
+    assert [row.title for row in listed(chat.controller.chats)] == ["Keep me"]
+    chat.qtbot.waitUntil(lambda: not _banners(window))
 
 
 def test_the_window_is_gone_while_the_engine_is_waited_for(chat: Chat, window: MainWindow) -> None:
@@ -363,9 +373,7 @@ def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: 
 
 def _choose_model(window: MainWindow, folder: Path) -> None:
     window.actions_.open_folder.trigger()
-    dialog = window.findChild(QFileDialog)
-    dialog.filesSelected.emit([str(folder)])
-    dialog.close()
+    choose_files(window, folder)
 
 
 def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: MainWindow, tmp_path: Path) -> None:
@@ -377,30 +385,6 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
     chat.wait_for(EngineState.IDLE)
     qtbot.waitUntil(lambda: chat.controller.settings.values.models_folder == str(folder.parent))
     assert chat.controller.settings.values.recent_models == (str(folder),)
-
-
-@pytest.mark.parametrize("state", list(EngineState))
-def test_every_composer_state_has_a_tooltip(window: MainWindow, state: EngineState) -> None:
-    window.conversation.composer.set_state(state)
-    assert window.conversation.composer.button.toolTip()
-
-
-def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
-    qtbot: QtBot, chat: Chat, window: MainWindow
-) -> None:
-    conversation = chat.store.create_conversation("Dear to me")
-    chat.start()
-    chat.open.open_chat(conversation.id)
-    window.actions_.delete.trigger()
-    window.activateWindow()
-    window.conversation.composer.setFocus()
-    qtbot.waitUntil(window.conversation.composer.field.hasFocus)
-    window.actions_.undo.trigger()
-    assert listed(chat.controller.chats) == []
-    window.sidebar.list.setFocus()
-    window.actions_.undo.trigger()
-    assert [entry.title for entry in listed(chat.controller.chats)] == ["Dear to me"]
-    qtbot.waitUntil(lambda: not _banners(window))
 
 
 def test_after_asking_anew_one_can_type(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

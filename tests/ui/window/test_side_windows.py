@@ -14,7 +14,7 @@ from rdchat.ui.style import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window import side_windows
 from rdchat.ui.window.main_window import MainWindow
-from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text
+from rdchat.ui.window.side_windows import shortcuts_text
 from tests.grids import share
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import activate, press_key
@@ -100,18 +100,6 @@ def test_a_window_of_a_screen_that_is_gone_comes_onto_one_that_exists(
     window.close()
     there = again().windows.ledger
     assert there.screen().availableGeometry().contains(there.geometry())
-
-
-def test_help_explains_drafting_and_lists_all_keys(qtbot: QtBot, window: MainWindow) -> None:
-    drafting = window.windows.drafting_help
-    keys = window.windows.shortcuts
-    assert isinstance(drafting, HelpWindow)
-    assert isinstance(keys, HelpWindow)
-    for page, words in ((drafting, "guesses the next few tokens"), (keys, "Other windows")):
-        qtbot.waitUntil(lambda page=page, words=words: words in page.text.body.toPlainText())
-    listed = keys.text.body.toPlainText()
-    for action in window.actions_.findChildren(type(window.actions_.new_chat)):
-        assert action.shortcut().toString(QKeySequence.SequenceFormat.NativeText) in listed
 
 
 def test_each_table_of_keys_has_a_heading_and_a_key(window: MainWindow) -> None:

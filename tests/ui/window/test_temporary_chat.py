@@ -18,6 +18,7 @@ from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed_chats import listed
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import answer_question
 
 WORDS = "xylophone of a secret"
 IMAGE = b"\x89PNG\r\n\x1a\n\0" + bytes(range(256)) * 4
@@ -51,13 +52,6 @@ def question_of(window: MainWindow) -> QMessageBox | None:
     return next((box for box in window.findChildren(QMessageBox) if box.isVisible()), None)
 
 
-def answer(window: MainWindow, text: str) -> None:
-    """Press a button of the question, as a person who has read it."""
-    box = question_of(window)
-    assert box is not None
-    next(each for each in box.buttons() if each.text() == text).click()
-
-
 def bar_of(window: MainWindow) -> QWidget:
     (bar,) = window.findChildren(TemporaryBar)
     return bar
@@ -65,14 +59,6 @@ def bar_of(window: MainWindow) -> QWidget:
 
 def banners_of(window: MainWindow) -> list[str]:
     return [banner.accessibleName() for banner in window.findChildren(Banner) if banner.isVisible()]
-
-
-def test_the_button_of_the_bar_keeps_it_and_leaves_the_focus_to_the_field(window: MainWindow, chat: Chat) -> None:
-    begin(window, chat)
-    chat.say(WORDS)
-    chat.qtbot.mouseClick(window.findChildren(TemporaryBar)[0].keep, Qt.MouseButton.LeftButton)
-    assert not chat.open.temporary
-    assert window.conversation.composer.field.hasFocus()
 
 
 def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
@@ -84,6 +70,10 @@ def test_it_looks_different_and_has_no_row(window: MainWindow, chat: Chat, tmp_p
     assert listed(chat.controller.chats) == []
     assert not window.actions_.delete.isEnabled()
     assert not holders(tmp_path)
+    window.actions_.find.trigger()
+    find = window.conversation.find_bar
+    find.field.setText("xylophone")
+    chat.qtbot.waitUntil(lambda: find.isVisible() and find.count.text().startswith("Message 1 of"))
 
 
 def test_it_says_why_it_has_no_branch(window: MainWindow, chat: Chat) -> None:
@@ -116,11 +106,11 @@ def test_it_is_left_after_one_question(window: MainWindow, chat: Chat, tmp_path:
     chat.say(WORDS)
     before = chat.open.id
     getattr(window.actions_, leave).trigger()
-    answer(window, "Cancel")
+    answer_question(window, "Cancel")
     assert chat.open.id == before
     getattr(window.actions_, leave).trigger()
     with chat.qtbot.waitSignal(chat.open.discarded):
-        answer(window, "Discard")
+        answer_question(window, "Discard")
     assert chat.open.id != before
     assert not chat.path
     assert not holders(tmp_path)
@@ -134,11 +124,11 @@ def test_a_row_is_opened_after_the_question(window: MainWindow, chat: Chat) -> N
     window.actions_.new_temporary.trigger()
     chat.say(WORDS)
     window.sidebar.row_actions.open_row(row.id)
-    answer(window, "Cancel")
+    answer_question(window, "Cancel")
     assert chat.open.temporary
     assert window.sidebar.list.current_row is None
     window.sidebar.row_actions.open_row(row.id)
-    answer(window, "Keep This Chat")
+    answer_question(window, "Keep This Chat")
     assert chat.open.id == row.id
     assert {each.title for each in listed(chat.controller.chats)} == {WORDS, "Another one"}
 
@@ -149,7 +139,8 @@ def test_it_becomes_a_chat(window: MainWindow, chat: Chat, temporary: Path) -> N
     chat.say(WORDS)
     texts = [each.text for each in chat.path]
     window.conversation.composer.set_text("and what is typed")
-    window.actions_.keep_chat.trigger()
+    chat.qtbot.mouseClick(window.findChildren(TemporaryBar)[0].keep, Qt.MouseButton.LeftButton)
+    assert window.conversation.composer.field.hasFocus()
     assert (chat.open.temporary, is_temporary(chat.path.ids[-1])) == (False, False)
     assert [each.text for each in chat.path] == texts
     assert window.windowTitle() == WORDS
@@ -163,7 +154,7 @@ def test_what_is_typed_is_asked_about_and_not_stored(window: MainWindow, chat: C
     chat.open.unsent.store()
     assert not holders(tmp_path)
     window.actions_.new_chat.trigger()
-    answer(window, "Discard")
+    answer_question(window, "Discard")
     chat.open.unsent.store()
     assert window.conversation.composer.text == ""
     assert not holders(tmp_path)
@@ -178,7 +169,7 @@ def test_quitting_leaves_nothing(
     window.conversation.composer.set_text(WORDS)
     cut(window)
     if question_of(window) is not None:
-        answer(window, "Discard")
+        answer_question(window, "Discard")
     assert not window.isVisible()
     chat.controller.shut_down()
     chat.store.close()
@@ -191,7 +182,7 @@ def test_its_reply_ends_with_it(window: MainWindow, chat: Chat, tmp_path: Path) 
     chat.hold_reply(WORDS)
     chat.wait_for(EngineState.PREFILL)
     window.actions_.new_chat.trigger()
-    answer(window, "Discard")
+    answer_question(window, "Discard")
     assert not chat.controller.recorder.held
     chat.finish_reply()
     chat.say("The next one")
@@ -208,25 +199,18 @@ def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
     chat.hold_reply("And now?")
     chat.wait_for(EngineState.PREFILL)
     window.actions_.new_chat.trigger()
-    answer(window, "Discard")
+    answer_question(window, "Discard")
     chat.finish_reply()
     assert not chat.controller.chats.new_replies
     assert chat.controller.chats.order.history.last is None
     assert not banners_of(window)
 
 
-def test_the_panel_says_that_the_reply_is_this_one(window: MainWindow, chat: Chat) -> None:
-    begin(window, chat)
-    chat.hold_reply(WORDS)
-    chat.wait_for(EngineState.PREFILL)
-    assert "This reply" in [label.text().split(" · ")[0] for label in window.panel.findChildren(QLabel)]
-    chat.finish_reply()
-
-
 def test_its_reply_goes_on_in_the_chat_that_it_becomes(window: MainWindow, chat: Chat) -> None:
     begin(window, chat)
     chat.hold_reply(WORDS)
     chat.wait_for(EngineState.PREFILL)
+    assert "This reply" in [label.text().split(" · ")[0] for label in window.panel.findChildren(QLabel)]
     window.actions_.keep_chat.trigger()
     chat.finish_reply()
     assert not chat.open.temporary
@@ -257,19 +241,3 @@ def test_its_caches_are_on_no_disk_until_it_is_kept(window: MainWindow, chat: Ch
     window.actions_.keep_chat.trigger()
     chat.say("And now?")
     assert chat.engine.requests[-1].keep is not None
-
-
-def test_it_can_be_searched(window: MainWindow, chat: Chat) -> None:
-    begin(window, chat)
-    chat.say(WORDS)
-    window.actions_.find.trigger()
-    bar = window.conversation.find_bar
-    assert bar.isVisible()
-    bar.field.setText("xylophone")
-    chat.qtbot.waitUntil(lambda: bar.count.text().startswith("Message 1 of"))
-
-
-def test_it_is_begun_by_its_keys(window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    chat.qtbot.keyClick(window, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier)
-    assert chat.open.temporary

@@ -1,6 +1,7 @@
 """Quitting while the store does not take what was written."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.grids import share
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
+from tests.ui.shown_widgets import answer_question
 
 TEXT = "Once upon a time, " + "there was a sea. " * 37
 
@@ -30,27 +32,28 @@ def impatient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_BUSY_S", 0.02)
 
 
-@pytest.fixture
-def locked(chat: Chat, window: MainWindow, qtbot: QtBot) -> Iterator[None]:
-    """A reply that ended while another program held the database."""
-    chat.engine.replies = [Reply(tokens=("Once upon a time, ", "there was a sea. " * 37))]
+@contextmanager
+def reply_while_locked(chat: Chat, question: str, title: str = "") -> Iterator[None]:
+    """Let a reply end while another program holds the database; first give the chat another title."""
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("Tell me a story")
+    chat.hold_reply(question)
     chat.wait_for(EngineState.PREFILL)
+    if title:
+        chat.controller.chats.rename_conversation(chat.controller.chat.conversation.id, title)
     with held_by_another_process(chat.store.path):
-        chat.engine.gate.open()
-        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+        chat.finish_reply()
+        yield
+
+
+@pytest.fixture
+def locked(chat: Chat, window: MainWindow) -> Iterator[None]:
+    chat.engine.replies = [Reply(tokens=("Once upon a time, ", "there was a sea. " * 37))]
+    with reply_while_locked(chat, "Tell me a story"):
         yield
 
 
 def boxes(window: MainWindow) -> list[QMessageBox]:
     return [box for box in window.findChildren(QMessageBox, "unsaved") if box.isVisible()]
-
-
-def press(window: MainWindow, text: str) -> None:
-    (box,) = boxes(window)
-    next(button for button in box.buttons() if button.text() == text).click()
 
 
 def stored(chat: Chat) -> str:
@@ -76,11 +79,11 @@ def test_quitting_says_what_is_not_saved_and_keeps_it_in_a_file(locked: None, ch
     assert f"“Tell me a story”: {len(TEXT)} of {len(TEXT)} characters" in box.informativeText()
     assert not window.close()
     assert len(boxes(window)) == 1  # asked once
-    press(window, "Cancel")
+    answer_question(window, "Cancel")
     assert window.isVisible()
     assert chat.controller.replies.state is EngineState.IDLE  # nothing was ended
     assert not window.close()
-    press(window, "Quit Anyway")
+    answer_question(window, "Quit Anyway")
     assert not window.isVisible()
     assert [file.read_text() for file in rescued(chat)] == [f"# Tell me a story\n\n{TEXT.rstrip()}\n"]
 
@@ -88,23 +91,17 @@ def test_quitting_says_what_is_not_saved_and_keeps_it_in_a_file(locked: None, ch
 @pytest.mark.slow
 def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: Chat, window: MainWindow) -> None:
     window.close()
-    press(window, "Try Again")
+    answer_question(window, "Try Again")
     assert window.isVisible()
-    press(window, "Try Again")
+    answer_question(window, "Try Again")
     assert len(boxes(window)) == 1
-    press(window, "Quit Anyway")
+    answer_question(window, "Quit Anyway")
     assert not window.isVisible()
 
 
 @pytest.mark.slow
 def test_quitting_goes_on_by_itself_when_the_store_takes_the_text(chat: Chat, window: MainWindow, qtbot: QtBot) -> None:
-    chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("Hello")
-    chat.wait_for(EngineState.PREFILL)
-    with held_by_another_process(chat.store.path):
-        chat.engine.gate.open()
-        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+    with reply_while_locked(chat, "Hello"):
         window.close()
         assert len(boxes(window)) == 1
     qtbot.waitUntil(lambda: not window.isVisible())
@@ -132,26 +129,11 @@ def test_a_second_signal_waits_for_nobody(locked: None, chat: Chat, window: Main
     assert len(rescued(chat)) == 1
 
 
-def test_the_question_has_the_title_that_the_chat_was_renamed_to(chat: Chat, window: MainWindow, qtbot: QtBot) -> None:
-    chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("Tell me a story")
-    chat.wait_for(EngineState.PREFILL)
-    assert chat.controller.chat.id is not None
-    chat.controller.chats.rename_conversation(chat.controller.chat.id, "A story")
-    with held_by_another_process(chat.store.path):
-        chat.engine.gate.open()
-        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+def test_the_question_has_the_title_that_the_chat_was_renamed_to(chat: Chat, window: MainWindow) -> None:
+    with reply_while_locked(chat, "Tell me a story", "A story"):
         assert not window.close()
         (box,) = boxes(window)
         assert box.text() == "Quit without saving 11 characters of “A story”?"
-
-
-def test_a_window_with_nothing_unsaved_closes_at_once(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    chat.say("Hello")
-    assert window.close()
-    assert boxes(window) == []
 
 
 def test_words_name_chats_and_characters() -> None:
