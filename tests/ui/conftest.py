@@ -50,9 +50,10 @@ class Chat:
         self.wait_for_reply()
 
     def hold_reply(self, text: str) -> None:
-        """Send a prompt whose reply does not begin before `finish_reply`."""
+        """Send a prompt, and wait until it is read; the reply does not begin before `finish_reply`."""
         self.engine.gate.shut()
         self.controller.send(text)
+        self.wait_for(EngineState.PREFILL)
 
     def finish_reply(self) -> None:
         self.engine.gate.open()

@@ -262,7 +262,7 @@ def test_a_mac_is_added_checked_and_removed(qtbot: QtBot, page: MacsPage) -> Non
     sheet.name.setText("studio.local")
     sheet.address.setText("192.168.1.5")
     sheet.buttons[-1].click()
-    qtbot.waitUntil(lambda: not isValid(sheet))
+    qtbot.waitUntil(lambda: not isValid(sheet) and not page._macs._work.busy)
     assert page._macs._settings.values.hosts == (Host("studio.local", ("192.168.1.5",)),)
     (entry,) = page.list.entries
     assert (entry.title, entry.marks) == ("studio.local", (("Ready", "success"),))

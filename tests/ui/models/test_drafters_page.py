@@ -86,8 +86,8 @@ def have(qtbot: QtBot, chat: Chat, models: Models) -> Have:
     return have
 
 
-def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
-    qtbot: QtBot, chat: Chat, have: Have, page: DraftersPage, own: ModelCard
+def test_a_drafter_that_is_here_says_what_it_is_and_is_raced_or_used_by_a_click(
+    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard
 ) -> None:
     have(own)
     row = page.list.rows[own.model]
@@ -95,21 +95,15 @@ def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
     assert row.facts.text() == "Recurrent  ·  built for this model  ·  102 KB  ·  Your own"
     qtbot.waitUntil(lambda: row.figures.text().startswith("1.9 tokens per step"))
     assert row.badge.text() == ""
+    with qtbot.waitSignal(models.library.race_requested) as requested:
+        press(qtbot, row.other)
+    assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
+    assert chat.controller.drafting.settings.drafter is None
     press(qtbot, row.main)
     assert chat.controller.drafting.settings.drafter == own.model
     assert chat.controller.drafting.settings.mode is Mode.AUTO
     assert row.badge.text() == "In use"
     assert not row.main.isEnabled()
-
-
-def test_a_drafter_is_tried_in_a_race_without_being_used(
-    qtbot: QtBot, chat: Chat, models: Models, have: Have, page: DraftersPage, own: ModelCard
-) -> None:
-    have(own)
-    with qtbot.waitSignal(models.library.race_requested) as requested:
-        press(qtbot, page.list.rows[own.model].other)
-    assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
-    assert chat.controller.drafting.settings.drafter is None
 
 
 def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(

@@ -85,8 +85,8 @@ def test_a_model_whose_size_the_hub_does_not_give_is_judged_by_its_name() -> Non
 
 
 def test_facts_of_a_model_are_short() -> None:
-    assert entries.row_facts(FOUND) == "org  ·  4-bit  ·  4.00 GB"
-    assert entries.compact(FOUND.downloads) == "1.2 M"
+    (entry,) = results_listed([FOUND], None, frozenset())
+    assert (entry.facts, entry.use) == ("org  ·  4-bit  ·  4.00 GB", "1.2 M downloads")
     assert [entries.compact(number) for number in (7, 1_500, 12_345, 999_600)] == ["7", "1.5 K", "12 K", "1.0 M"]
     facts = {name: value.replace("\N{NO-BREAK SPACE}", " ") for name, value, _ in entries.hub_facts(FOUND)}
     assert facts["Used"] == "1,234,567 downloads last month, 1 like"

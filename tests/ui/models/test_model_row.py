@@ -24,12 +24,16 @@ def row(qtbot: QtBot, theme: Theme, models: Models) -> ModelRow:
     return row
 
 
-def test_a_cancelled_download_is_not_that_of_the_next_model(
-    row: ModelRow, models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def discarded(models: Models, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The downloads that are discarded; none is paused or removed."""
     discarded: list[str] = []
     monkeypatch.setattr(models.downloads, "pause", lambda _download: None)
     monkeypatch.setattr(models.downloads, "discard", discarded.append)
+    return discarded
+
+
+def test_a_cancelled_download_is_not_that_of_the_next_model(row: ModelRow, discarded: list[str]) -> None:
     row.show_model(Model("org/one", download=Download("org/one", state=DownloadState.DOWNLOADING)))
     row.other.click()
     row.show_model(Model("org/two", download=Download("org/two", state=DownloadState.PAUSED)))
@@ -68,12 +72,7 @@ def test_a_download_starts_once_the_files_are_known(row: ModelRow, models: Model
     assert row.main.isEnabled()
 
 
-def test_a_cancelled_download_is_not_that_of_another_revision(
-    row: ModelRow, models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    discarded: list[str] = []
-    monkeypatch.setattr(models.downloads, "pause", lambda _download: None)
-    monkeypatch.setattr(models.downloads, "discard", discarded.append)
+def test_a_cancelled_download_is_not_that_of_another_revision(row: ModelRow, discarded: list[str]) -> None:
     card = ModelCard("org/one", "org/one", "Hugging Face", repository="org/one")
     row.show_model(Model("org/one", card=card, download=Download("org/one", state=DownloadState.DOWNLOADING)))
     row.other.click()
@@ -81,12 +80,7 @@ def test_a_cancelled_download_is_not_that_of_another_revision(
     assert not discarded
 
 
-def test_nothing_is_asked_about_a_drafter_without_a_byte(
-    row: ModelRow, models: Models, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    discarded: list[str] = []
-    monkeypatch.setattr(models.downloads, "pause", lambda _download: None)
-    monkeypatch.setattr(models.downloads, "discard", discarded.append)
+def test_nothing_is_asked_about_a_drafter_without_a_byte(row: ModelRow, discarded: list[str]) -> None:
     files = (DownloadFile("model.safetensors", 9, 9),)
     model = Download("org/one", state=DownloadState.FINISHED, files=files, folder="/snapshot")
     for state in (DownloadState.DOWNLOADING, DownloadState.PAUSED):

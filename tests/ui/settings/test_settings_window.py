@@ -144,7 +144,7 @@ def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: SettingsWindow
 
 def test_sampling_can_be_restored(chat: Chat, preferences: SettingsWindow) -> None:
     preferences.form.fields["temperature"].setValue(3)
-    preferences._restore_sampling()
+    preferences.use_sampling.click()
     assert chat.controller.settings.values.sampling == SamplingParams()
     assert preferences.form.fields["temperature"].value() == SamplingParams().temperature
 

@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said_in_the_sheet(qtbot: QtBot, page: ToolsPage, serve
         ("a", "npx a", "KEY", "KEY has no value."),
     ):
         sheet = add(qtbot, page, name, target, values)
-        assert problem in sheet.problem.text()
+        assert problem in sheet.status.text()
         sheet.close()
     assert len(servers.servers) == 2
 

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 import rdchat.ui
 from rdchat.inference.api import Mode
-from rdchat.ui.style import Theme, column, push_button, show_in_front
+from rdchat.ui.style import Theme, show_in_front
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import help_text, shortcuts_text
 from tests.ui.conftest import Chat
@@ -147,23 +147,6 @@ def without_ring(window: QWidget) -> list[str]:
             missing.append(f"{_described(widget)}: {seen} pixels of {widget.width()} x {widget.height()}")
     assert count > 1, "Tab goes nowhere"
     return missing
-
-
-class _Plain(QWidget):
-    """Takes the focus, and does not show it."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent, focusPolicy=Qt.FocusPolicy.StrongFocus, accessibleName="Plain")
-
-
-def test_a_stop_without_a_ring_is_found(qtbot: QtBot, theme: Theme) -> None:
-    page = QWidget()
-    qtbot.addWidget(page)
-    column(_Plain(page), push_button("One"), push_button("Two"), within=page)
-    page.show()
-    page.activateWindow()
-    qtbot.waitUntil(lambda: QApplication.focusWidget() is not None)
-    assert [each.partition(":")[0] for each in without_ring(page)] == ["QWidget/_Plain 'Plain'"]
 
 
 @both

@@ -54,7 +54,6 @@ def test_the_menu_says_what_the_model_does_and_stops_it(chat: Chat, staying: Mai
     chat.client._set_asleep(True)
     assert next(iter(opened(staying))) == "tiny  ·  asleep"
     chat.hold_reply("Hello")
-    chat.wait_for(EngineState.PREFILL)
     assert next(iter(opened(staying))) == "tiny  ·  reading the prompt"
     chat.engine.gate.allow(4)
     chat.wait_for(EngineState.WRITING)
@@ -114,7 +113,6 @@ def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: M
 def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
     chat.start()
     chat.hold_reply("A story")
-    chat.wait_for(EngineState.PREFILL)
     staying.conversation.composer.set_text("typed")
     staying.activateWindow()
     staying.actions_.close_window.trigger()
@@ -145,7 +143,6 @@ def test_closing_quits_where_nothing_would_bring_the_window_back(
 def test_quitting_without_a_window_shows_it_with_the_question(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
     chat.start()
     chat.hold_reply("A story")
-    chat.wait_for(EngineState.PREFILL)
     assert not by_hand(staying)
     with held_by_another_process(chat.store.path):
         chat.finish_reply()

@@ -51,12 +51,6 @@ def _named(*windows: QWidget) -> set[str]:
     return names
 
 
-def test_a_control_without_a_name_is_found(window: MainWindow) -> None:
-    window.conversation.composer.attach.setAccessibleName("")
-    window.conversation.composer.attach.setToolTip("")
-    assert any("Composer" in place for place in controls(window).get("", ()))
-
-
 @pytest.mark.slow
 def test_every_control_of_every_window_has_a_name(theme: Theme, window: MainWindow, chat: Chat) -> None:
     chat.start()

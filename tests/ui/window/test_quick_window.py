@@ -112,9 +112,7 @@ def test_an_exchange_goes_on_as_a_chat_while_it_is_written(
 
 def test_a_question_waits_for_another_chats_reply(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("A long story")
-    chat.wait_for(EngineState.PREFILL)
+    chat.hold_reply("A long story")
     ask(qtbot, quick, "And a short one?")
     assert shown(quick) == ["Waiting for the reply in another chat…"]
     assert len(chat.controller.replies.live) == 1
@@ -129,9 +127,7 @@ def test_a_question_waits_for_another_chats_reply(qtbot: QtBot, chat: Chat, quic
 
 def test_a_question_that_waits_can_be_stopped_or_wait_in_a_chat(qtbot: QtBot, chat: Chat, quick: QuickWindow) -> None:
     chat.start()
-    chat.engine.gate.shut()
-    chat.controller.send("A long story")
-    chat.wait_for(EngineState.PREFILL)
+    chat.hold_reply("A long story")
     ask(qtbot, quick, "First")
     quick.composer.button.click()
     assert shown(quick) == ["Stopped."]

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import QLabel, QMessageBox, QWidget
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import is_temporary
 from rdchat.services.chat_controller import NOT_KEPT
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.chat_lines import TemporaryBar
 from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.window.main_window import MainWindow
@@ -180,7 +179,6 @@ def test_quitting_leaves_nothing(
 def test_its_reply_ends_with_it(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
     begin(window, chat)
     chat.hold_reply(WORDS)
-    chat.wait_for(EngineState.PREFILL)
     window.actions_.new_chat.trigger()
     answer_question(window, "Discard")
     assert not chat.controller.recorder.held
@@ -197,7 +195,6 @@ def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
     assert chat.controller.chats.order.history.last is not None
     assert banners_of(window) == ["Deleted the reply"]
     chat.hold_reply("And now?")
-    chat.wait_for(EngineState.PREFILL)
     window.actions_.new_chat.trigger()
     answer_question(window, "Discard")
     chat.finish_reply()
@@ -209,7 +206,6 @@ def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
 def test_its_reply_goes_on_in_the_chat_that_it_becomes(window: MainWindow, chat: Chat) -> None:
     begin(window, chat)
     chat.hold_reply(WORDS)
-    chat.wait_for(EngineState.PREFILL)
     assert "This reply" in [label.text().split(" · ")[0] for label in window.panel.findChildren(QLabel)]
     window.actions_.keep_chat.trigger()
     chat.finish_reply()

@@ -37,7 +37,6 @@ def reply_while_locked(chat: Chat, question: str, title: str = "") -> Iterator[N
     """Let a reply end while another program holds the database; first give the chat another title."""
     chat.start()
     chat.hold_reply(question)
-    chat.wait_for(EngineState.PREFILL)
     if title:
         chat.controller.chats.rename_conversation(chat.controller.chat.conversation.id, title)
     with held_by_another_process(chat.store.path):

@@ -66,7 +66,7 @@ def test_settings_have_the_answer_where_there_is_an_address(
     window = SettingsWindow(chat.controller, theme)
     qtbot.addWidget(window)
     window.show()
-    assert window.updates.isVisible() is bool(address)
+    assert hasattr(window, "updates") is bool(address)
     if address:
         window.updates.click()
         assert chat.controller.settings.values.looks_for_updates
