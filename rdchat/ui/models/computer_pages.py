@@ -1,8 +1,7 @@
-"""The Remote and Macs pages: other computers that run models, and what the two pages share.
+"""Two pages of the Models window about other computers, each a list of them and the models of the chosen one.
 
-The Macs page: Macs that run a model together with this one, and the models with where they fit.
-
-The Remote page: other computers, the models of the chosen one, and the sheet that adds one.
+The Macs page has Macs that run a model together with this one; the Remote page has servers that run models by
+themselves. `ComputerPage` and `ComputerSheet` are what both have in common.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from rdchat.services.models.window_services import Models
 from rdchat.services.remote_servers import RemoteServers
 from rdchat.ui.models.entries import Entry, joined
 from rdchat.ui.models.installed_page import InstalledResults
-from rdchat.ui.models.model_row import ModelRow, RowList
+from rdchat.ui.models.model_row import RowList
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, reading_area, two_columns
 from rdchat.ui.style import (
     LARGE,
@@ -33,17 +32,13 @@ from rdchat.ui.style import (
     SMALL,
     TIGHT,
     ElidedLabel,
-    Sheet,
+    FormSheet,
     Theme,
     ThemedLabel,
-    add_row,
     ask,
     column,
-    form_layout,
-    nothing,
     push_button,
     row,
-    small_text,
     visible_text,
 )
 from rdchat.wording import counted, size_text
@@ -92,7 +87,7 @@ class ComputerPage(QWidget):
         self.source = ElidedLabel(theme, "", "muted", middle=True)
         self.state = ThemedLabel(theme, "", "muted", wraps=True, selectable=True)
         self.heading = ThemedLabel(theme, "Models", "muted", -1, bold=True)
-        self.rows = RowList(lambda: ModelRow(models, links, theme))
+        self.rows = RowList(models, links, theme)
         self.list.chosen.connect(self._show_chosen)
         self.list.delete_requested.connect(buttons[-1].click)
         self._right = QStackedWidget()
@@ -149,32 +144,8 @@ class ComputerPage(QWidget):
         raise NotImplementedError
 
 
-class ComputerSheet(Sheet):
-    """Adds a computer, and stays open with the reason while it cannot be added.
-
-    Args:
-        window: The sheet stands in front of it.
-        theme: The appearance to follow.
-        about: The sheet's title, and what a computer of this kind is.
-        fields: Name, field and explanation of each row.
-    """
-
-    def __init__(
-        self, window: QWidget, theme: Theme, texts: tuple[str, str], fields: Sequence[tuple[str, QLineEdit, str]]
-    ) -> None:
-        form = form_layout()
-        for each in fields:
-            add_row(form, *each)
-        self.status = small_text(theme, selectable=True)
-        self.status.hide()
-        answers = (("Cancel", nothing), ("Add", self._add))
-        parts = (SMALL, form, self.status)
-        super().__init__(window, theme, *texts, answers, parts=parts, stays=True)
-        fields[0][1].setFocus()
-
-    def _add(self) -> None:
-        """Add what the fields say."""
-        raise NotImplementedError
+class ComputerSheet(FormSheet):
+    """A sheet that adds a computer."""
 
     def take_answer(self, problem: RdchatError | None) -> None:
         """Close the sheet, or show why nothing was added."""
@@ -184,12 +155,6 @@ class ComputerSheet(Sheet):
             self.done(0)
         else:
             self.show_status(visible_text(str(problem)))
-
-    def show_status(self, text: str, color: str = "danger") -> None:
-        """Show why nothing was added, or what is in progress, during which nothing can be added."""
-        self.status.show_text(text, color)
-        self.buttons[-1].setEnabled(color == "danger")
-        self.fit()
 
 
 class MacSheet(ComputerSheet):
@@ -208,7 +173,7 @@ class MacSheet(ComputerSheet):
         fields = (("Name", self.name, "Its name for ssh"), ("Address", self.address, "If its name is not found"))
         super().__init__(window, theme, ("Add a Mac", _MACS_NOTE), fields)
 
-    def _add(self) -> None:
+    def submit_form(self) -> None:
         if name := self.name.text().strip():
             self.show_status(f"Looking for {visible_text(name)}…", "muted")
             self._macs.add_mac(name, self.address.text().strip(), self.take_answer)
@@ -283,7 +248,7 @@ class ServerSheet(ComputerSheet):
         )
         super().__init__(window, theme, ("Add a Computer", _SERVERS_NOTE), fields)
 
-    def _add(self) -> None:
+    def submit_form(self) -> None:
         self._try(self.name.text().strip(), self.address.text().strip())
 
     def _try(self, name: str, address: str, *, plain: bool = False, fingerprint: str = "") -> None:

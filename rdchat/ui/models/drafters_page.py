@@ -10,7 +10,7 @@ from rdchat.inference.api import NO_VISION, ModelCard, ModelPart
 from rdchat.services.models.library import PartSearch
 from rdchat.services.models.training_control import TrainingState
 from rdchat.services.models.window_services import Models
-from rdchat.ui.models.model_row import ModelRow, RowList
+from rdchat.ui.models.model_row import RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
 from rdchat.ui.models.training_page import TrainingPage, state_title
 from rdchat.ui.speed.draft_controls import CalmComboBox
@@ -159,7 +159,7 @@ class DraftersPage(QWidget):
         self.load = push_button("Load", "", models.library.load_chosen)
         self.train = push_button("Train a Drafter…", "", self.show_training)
         self.note = ThemedLabel(theme, "", "success", wraps=True)
-        self.list, self.hub_list = (RowList(lambda: ModelRow(models, links, theme)) for _ in range(2))
+        self.list, self.hub_list = (RowList(models, links, theme) for _ in range(2))
         self.list_text, self.hub_text = (ThemedLabel(theme, "", "muted", wraps=True) for _ in range(2))
         self.unfit = TextButton("", theme, lambda: self.reasons.setVisible(self.reasons.isHidden()))
         self.reasons = small_text(theme, selectable=True)

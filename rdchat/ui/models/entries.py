@@ -1,4 +1,4 @@
-"""What the Models window says of models, drafters and downloads: pure functions that return texts and list entries.
+"""The texts of the Models window about models, drafters and downloads, and the entries of its lists. Pure functions.
 
 In this order: models and drafters on this machine, downloads, models of the hub, and then `Entry`, one row of a list.
 """
@@ -253,11 +253,6 @@ def day(changed: str) -> str:
     return f"{then.day}{_NBSP}{then:%b}{_NBSP}{then.year}"
 
 
-def row_facts(model: HubModel) -> str:
-    """Return the second line of an entry of the search."""
-    return joined(model.repository.partition("/")[0], model.quantization, size(model.weight_bytes))
-
-
 def hub_facts(model: HubModel) -> list[Fact]:
     """Return the facts of a model of the hub."""
     used = f"{counted(model.downloads, 'download')} last month, {counted(model.likes, 'like')}"
@@ -374,10 +369,10 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
     """
     entries = []
     for model in models:
-        use = f"{compact(model.downloads)} downloads"
-        sizes = sizes_read(model)
-        entry = Entry(model.repository, short_name(model.repository), row_facts(model), use, item=model)
-        entries.append(_judged(entry, sizes, machine, here, gated=model.gated))
+        publisher, _, name = model.repository.partition("/")
+        facts = joined(publisher, model.quantization, size(model.weight_bytes))
+        entry = Entry(model.repository, name, facts, f"{compact(model.downloads)} downloads", item=model)
+        entries.append(_judged(entry, sizes_read(model), machine, here, gated=model.gated))
     return entries
 
 

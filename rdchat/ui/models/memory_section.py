@@ -1,7 +1,8 @@
 """How much of the machine's memory a model needs, as a verdict and as a bar."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from PySide6.QtCore import QRectF
@@ -10,7 +11,7 @@ from PySide6.QtWidgets import QWidget
 from rdchat.inference.api import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes
 from rdchat.services.models.fit import Machine
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style import SMALL, TIGHT, Theme, ThemedLabel, choice_box, column, fill_box, row
+from rdchat.ui.style import SMALL, TIGHT, Theme, ThemedLabel, choice_box, column, fill_box, nothing, row
 from rdchat.wording import size_text
 
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
@@ -89,11 +90,7 @@ class MemorySection(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._sizes: ModelSizes | None = None
-        self._machine: Machine | None = None
-        self._weights_bytes: int | None = None
-        self._drafter_bytes = 0
-        self._from_hub = False
+        self._show_again: Callable[[], None] = nothing
         # The last choice holds for all models.
         self._tokens = GATE_TOKENS
         self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
@@ -126,25 +123,26 @@ class MemorySection(QWidget):
             from_hub: Whether it is not here yet: the verdict counts the drafter, which is downloaded with it.
         """
         self.setVisible(sizes is not None or from_hub)
-        self._sizes = sizes
-        self._machine = machine
-        self._weights_bytes = weights_bytes
-        self._drafter_bytes = drafter_bytes
-        self._from_hub = from_hub
+        self._show_again = partial(self._show_need, sizes, machine, weights_bytes, drafter_bytes, from_hub)
         max_tokens = sizes.context_length if sizes is not None else GATE_TOKENS
         choices = [count for count in _CONTEXTS if count < max_tokens] + [max_tokens]
         chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
         fill_box(self.context, ((f"{count:,}", count) for count in choices), chosen)
         self._controls.setVisible(len(choices) > 1)
-        self._show_need()
+        self._show_again()
 
     def _choose_context(self) -> None:
         self._tokens = self.context.currentData()
-        self._show_need()
+        self._show_again()
 
-    def _show_need(self) -> None:
-        machine = self._machine
-        sizes = self._sizes
+    def _show_need(
+        self,
+        sizes: ModelSizes | None,
+        machine: Machine | None,
+        weights_bytes: int | None,
+        drafter_bytes: int,
+        from_hub: bool,
+    ) -> None:
         self.context.setEnabled(machine is not None)
         if machine is None or sizes is None:
             unknown = "Not known: Hugging Face has not given its size."
@@ -153,13 +151,13 @@ class MemorySection(QWidget):
             self.bar.show_parts([], 0)
             return
         memory = machine.memory
-        gate = machine.need(sizes, self._drafter_bytes if self._from_hub else 0)
+        gate = machine.need(sizes, drafter_bytes if from_hub else 0)
         need = MemoryNeed.for_sizes(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
-        weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
-        need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
+        weights = need.weights_bytes if weights_bytes is None else weights_bytes
+        need = replace(need, weights_bytes=weights, drafter_bytes=drafter_bytes)
         text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
         self.verdict.show_text(text, color)
-        held = f"It uses {size_text(memory.held_bytes)} now." if self._weights_bytes is not None else ""
+        held = f"It uses {size_text(memory.held_bytes)} now." if weights_bytes is not None else ""
         on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
         self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
         left = max(memory.total_bytes - need.total_bytes, 0)
@@ -172,7 +170,7 @@ class MemorySection(QWidget):
             MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
             MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
         ]
-        self.bar.show_parts(parts, memory.room.limit_bytes, "" if self._from_hub else " now")
+        self.bar.show_parts(parts, memory.room.limit_bytes, "" if from_hub else " now")
 
 
 def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:

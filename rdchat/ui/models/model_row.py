@@ -414,13 +414,12 @@ def _version(model: Model) -> tuple[str, str]:
 class RowList(QWidget):
     """Shows a row for each model. A row stays as long as its model is listed, so that it keeps the focus.
 
-    Args:
-        make: Makes an empty row.
+    The arguments are those of its rows.
     """
 
-    def __init__(self, make: Callable[[], ModelRow]) -> None:
+    def __init__(self, models: Models, links: PageLinks, theme: Theme, margin: int = 0) -> None:
         super().__init__()
-        self._make = make
+        self._make = partial(ModelRow, models, links, theme, margin)
         self._column = column(None, within=self, spacing=0)
         self.rows: dict[str, ModelRow] = {}
 

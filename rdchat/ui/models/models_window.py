@@ -1,7 +1,4 @@
-"""The models window with the tabs over its pages, and its Downloads page.
-
-That page has a row for each download, the free space of the disk, and the sheet for the hub's token.
-"""
+"""The Models window with its tabs, and what has no module of its own: the Downloads page and the token's sheet."""
 
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
@@ -20,7 +17,7 @@ from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.entries import share, totals_text
 from rdchat.ui.models.installed_page import InstalledPage
-from rdchat.ui.models.model_row import ModelRow, RowList
+from rdchat.ui.models.model_row import RowList
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.style import (
     LARGE,
@@ -78,7 +75,7 @@ class DownloadsPage(QWidget):
         downloads = models.downloads
         self.empty = NoticeView(links, theme, None, links.discover_requested.emit)
         self.empty.show_text("No downloads", _EMPTY, "Find a Model")
-        self.list = RowList(lambda: ModelRow(models, links, theme, LARGE))
+        self.list = RowList(models, links, theme, LARGE)
         ground = Ground(theme, "surface")
         column(self.list, None, within=ground, spacing=0)
         self.pages = QStackedWidget()

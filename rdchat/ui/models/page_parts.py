@@ -1,11 +1,10 @@
-"""Parts of the pages: the list of models, a notice, the result of the last action, the question before a deletion."""
+"""What several pages of the Models window have: the list of models, a notice, the result of the last action."""
 
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRect, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter
 from PySide6.QtWidgets import (
-    QFrame,
     QListWidget,
     QListWidgetItem,
     QScrollArea,
@@ -38,6 +37,7 @@ from rdchat.ui.style import (
     control_font,
     open_page,
     paint_row_ground,
+    plain_list,
     push_button,
     row,
     scrolled,
@@ -129,14 +129,7 @@ class ModelList(QListWidget):
         super().__init__()
         self.entries: list[Entry] = []
         self.setItemDelegate(_Delegate(theme, self))
-        self.setAccessibleName(name)
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.viewport().setAutoFillBackground(False)
-        # Qt reports a hovered row only then.
-        self.setMouseTracking(True)
-        self.setVerticalScrollMode(QListWidget.ScrollMode.ScrollPerPixel)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        plain_list(self, name)
         self.doubleClicked.connect(self.opened)
         self.currentItemChanged.connect(self._choose)
         bar = self.verticalScrollBar()

@@ -1,6 +1,6 @@
-"""The training page: the form, the progress or the result of the app's one training.
+"""The training page, behind a button of the Drafters page: the form, the progress or the result of the one training.
 
-Texts, curves and figures of a training. Pure functions.
+First the texts, figures and curves as pure functions, which the speed panel also uses; then the form and the page.
 """
 
 from collections.abc import Sequence
@@ -252,16 +252,11 @@ class TrainingForm(QWidget):
         self.tokens.setAccessibleDescription(_MORE)
         self.tokens.setFixedWidth(170)
         amount = row(self.tokens, (self.time, 1), spacing=SMALL)
-        sizes = (size, self._note(_MORE), amount, self.little)
-        column(*sizes, MEDIUM, chats, self.chats, self._note(_CHATS, self.chats), within=self, spacing=TIGHT)
-
-    def _note(self, text: str, button: QWidget | None = None) -> ThemedLabel:
-        """Return an explanation, indented below its box if it has one."""
-        label = small_text(self._theme, text)
-        if button is not None:
-            label.setContentsMargins(_INDENT, 0, 0, TIGHT)
-            button.setAccessibleDescription(text)
-        return label
+        about_chats = small_text(self._theme, _CHATS)
+        about_chats.setContentsMargins(_INDENT, 0, 0, TIGHT)
+        self.chats.setAccessibleDescription(_CHATS)
+        sizes = (size, small_text(self._theme, _MORE), amount, self.little)
+        column(*sizes, MEDIUM, chats, self.chats, about_chats, within=self, spacing=TIGHT)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

@@ -1,13 +1,13 @@
 """Servers of tools in the window: their page in Settings, and the popover that switches them for one chat."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal, Slot
+from PySide6.QtCore import QSignalBlocker, Qt, Slot
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLineEdit, QListWidgetItem, QTreeWidget, QTreeWidgetItem, QWidget
 
@@ -23,23 +23,21 @@ from rdchat.ui.style import (
     LARGE,
     MACHINE,
     MEDIUM,
-    SMALL,
     WIDTH,
     Answer,
     CodeField,
     ConsentPause,
     ElidedLabel,
     FileMode,
+    FormSheet,
     IconButton,
     Popover,
     Sheet,
     Theme,
     ThemedLabel,
-    add_row,
     ask,
     ask_to_open,
     column,
-    form_layout,
     listed,
     nothing,
     open_beside,
@@ -75,6 +73,7 @@ _NAMED = 3
 _KEY = Qt.ItemDataRole.UserRole
 _NONE = "No tool is on in Settings. Tools read files, search the web, or use other programs."
 _UNTRAINED = "This model was not trained to call tools."
+type Save = Callable[[ToolServer, Mapping[str, str]], object]
 
 
 def state_text(server: ToolServer, state: ServerState) -> str:
@@ -100,7 +99,7 @@ def target_text(server: ToolServer) -> str:
     return server.url or shlex.join(server.command)
 
 
-class ServerSheet(Sheet):
+class ServerSheet(FormSheet):
     """A sheet that adds or edits a server.
 
     Args:
@@ -108,41 +107,34 @@ class ServerSheet(Sheet):
         taken: Names of other servers.
         theme: The appearance to follow.
         parent: The window of the sheet.
-
-    Attributes:
-        saved: Emitted with the server, and the new values of its secrets.
+        save: Takes the server, and the new values of its secrets.
     """
 
-    saved = Signal(object, object)
-
-    def __init__(self, server: ToolServer | None, taken: set[str], theme: Theme, parent: QWidget) -> None:
+    def __init__(self, server: ToolServer | None, taken: set[str], theme: Theme, parent: QWidget, save: Save) -> None:
         self._server = server
         self._taken = taken
+        self._save_server = save
         self.name = QLineEdit(server.name if server else "", maxLength=24)
         self.name.setReadOnly(server is not None)
         self.target = QLineEdit(visible_text(target_text(server)) if server else "", placeholderText=_TARGET)
         self.values = text_field(4, _VALUES)
         self.values.setPlainText("\n".join(server.secrets if server else ()))
-        self.problem = small_text(theme, "", "danger")
-        self.problem.hide()
-        form = form_layout()
-        add_row(form, "Name", self.name, "Letters, digits and hyphens. Names of its tools begin with it.")
-        add_row(form, "Source", self.target, "A command such as uvx mcp-server-fetch, or an address.")
-        add_row(form, "Keys", self.values, _VALUES_TIP)
+        fields = (
+            ("Name", self.name, "Letters, digits and hyphens. Names of its tools begin with it."),
+            ("Source", self.target, "A command such as uvx mcp-server-fetch, or an address."),
+            ("Keys", self.values, _VALUES_TIP),
+        )
         title, accept = (f"Edit {server.name}", "Save") if server else ("Add Tools", "Add")
-        parts = SMALL, form, small_text(theme, _VALUES_TIP), self.problem
-        answers = ("Cancel", nothing), (accept, self._save)
-        super().__init__(parent, theme, title, "", answers, parts=parts, stays=True)
+        super().__init__(parent, theme, (title, ""), fields, small_text(theme, _VALUES_TIP), accept=accept)
 
-    def _save(self) -> None:
+    def submit_form(self) -> None:
         try:
             server = self._read()
         except InvalidSettingError as error:
-            self.problem.show_text(str(error))
-            self.fit()
+            self.show_status(str(error))
         else:
             self.done(0)
-            self.saved.emit(*server)
+            self._save_server(*server)
 
     def _read(self) -> tuple[ToolServer, dict[str, str]]:
         """Return the server and new values of its secrets; raise InvalidSettingError if something is wrong."""
@@ -288,9 +280,7 @@ class ToolsPage(SettingsPage):
             if not saved.confirmed:
                 self._switch(saved, on=True)
 
-        sheet = ServerSheet(server, taken, self._theme, self.window())
-        sheet.saved.connect(save)
-        sheet.open()
+        ServerSheet(server, taken, self._theme, self.window(), save).open()
 
     def _ask_to_remove(self) -> None:
         name = self._chosen.name

@@ -10,13 +10,13 @@ from PySide6.QtGui import (
     QKeyEvent,
     QMouseEvent,
 )
-from PySide6.QtWidgets import QFrame, QListView
+from PySide6.QtWidgets import QListView
 
 from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
 from rdchat.chat.storage import WordMatcher
 from rdchat.ui.sidebar.row_actions import DropTarget, RowActions, thing_of
 from rdchat.ui.sidebar.rows import RowPainter, SidebarRows
-from rdchat.ui.style import Theme
+from rdchat.ui.style import Theme, plain_list
 
 _DELETE = (Qt.Key.Key_Delete, Qt.Key.Key_Backspace)
 _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
@@ -42,18 +42,11 @@ class SidebarListView(QListView):
         self.setModel(self.rows)
         self.painter = RowPainter(theme, self)
         self.setItemDelegate(self.painter)
-        self.setAccessibleName("Chats")
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        # The row under the mouse is highlighted.
-        self.setMouseTracking(True)
+        plain_list(self, "Chats")
         self.setUniformItemSizes(True)  # Qt measures one row, not a thousand
-        self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)  # F2 and double click, the same on every system
-        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.setDragDropMode(QListView.DragDropMode.DragDrop)
         self.setDropIndicatorShown(False)  # RowPainter frames the row
-        self.viewport().setAutoFillBackground(False)
         self.customContextMenuRequested.connect(self._show_menu)
         self.doubleClicked.connect(self._edit_clicked)
         self.clicked.connect(self._unfold_clicked)

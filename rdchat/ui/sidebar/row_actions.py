@@ -31,29 +31,28 @@ class RowActions:
     Args:
         chats: The conversations.
         rename: Opens the editor of a row.
-        edit_project: Opens the settings of a folder's project.
         parent: The parent of menus and questions.
 
     Attributes:
         order: The folders.
         activity: Returns whether a chat is being written.
         export: Asks how to export a chat.
+        edit_project: Opens the settings of a folder's project.
     """
 
     def __init__(
         self,
         chats: ChatList,
         rename: Callable[[Key], None],
-        edit_project: Callable[[Folder], None],
         parent: QWidget,
     ) -> None:
         self._chats = chats
         self.order = chats.order
         self._rename = rename
-        self._edit_project = edit_project
         self._parent = parent
         self.activity = chats.activity
         self.export: Callable[[Conversation], object] = lambda _chat: None
+        self.edit_project: Callable[[Folder], object] = lambda _folder: None
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
@@ -182,7 +181,7 @@ class RowActions:
     def _fill_for_folder(self, menu: QMenu, folder: Folder) -> None:
         order = self.order
         add_action(menu, "New Chat Here", lambda: self._chats.chat.start_new(folder.id))
-        add_action(menu, "Project Settings…", lambda: self._edit_project(folder))
+        add_action(menu, "Project Settings…", lambda: self.edit_project(folder))
         menu.addSeparator()
         add_action(menu, "Rename", lambda: self._rename(("folder", folder.id)))
         if folder.parent_id is None:

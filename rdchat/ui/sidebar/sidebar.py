@@ -6,7 +6,6 @@ from dataclasses import replace
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QWidget
 
-from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import Key
 from rdchat.chat.storage import SearchAnswer, SearchQuery, WordMatcher
 from rdchat.services.chat_list.chat_list import ChatList
@@ -135,10 +134,7 @@ class Sidebar(Ground):
 
     Attributes:
         row_actions: The actions on a row.
-        project_requested: Emitted with the folder whose project is to be edited.
     """
-
-    project_requested = Signal(Folder)
 
     def __init__(self, chats: ChatList, theme: Theme) -> None:
         super().__init__(theme, "window")
@@ -146,7 +142,7 @@ class Sidebar(Ground):
         self._refresh_waits = False
         # The open chat once it is listed.
         self._open: int | None = None
-        self.row_actions = RowActions(chats, self.rename, self.project_requested.emit, self)
+        self.row_actions = RowActions(chats, self.rename, self)
         self.list = SidebarListView(theme, self.row_actions)
         self.search = SearchField(theme, "Search", "Search chats")
         set_tip(self.search, "Search titles and messages")

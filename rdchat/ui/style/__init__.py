@@ -75,6 +75,7 @@ from rdchat.ui.style.labels import (
 from rdchat.ui.style.layouts import (
     WIDTH,
     Answer,
+    FormSheet,
     Part,
     PlainField,
     SearchField,
@@ -91,6 +92,7 @@ from rdchat.ui.style.layouts import (
     keep_room,
     lay_out_later,
     nothing,
+    plain_list,
     replace_text,
     row,
     scrolled,

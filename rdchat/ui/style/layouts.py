@@ -27,6 +27,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QLayout,
     QLineEdit,
+    QListView,
     QPlainTextEdit,
     QProgressBar,
     QPushButton,
@@ -37,7 +38,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
-from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip
+from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip, small_text
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, show_icon
 
 _TYPING_MS = 120
@@ -354,6 +355,18 @@ def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:
     return area
 
 
+def plain_list(view: QListView, name: str) -> None:
+    """Let a list stand on its window's ground, scroll smoothly, and know the row below the mouse; it has a name."""
+    view.setAccessibleName(name)
+    view.setFrameShape(QFrame.Shape.NoFrame)
+    view.viewport().setAutoFillBackground(False)
+    # Qt reports a hovered row only then.
+    view.setMouseTracking(True)
+    view.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
+    view.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+
+
 def nothing() -> None:
     """Do nothing: the action of a button that only closes its sheet."""
 
@@ -419,6 +432,50 @@ class Sheet(QDialog):
 
     def reject(self) -> None:
         self.answer(self._escape)
+
+
+class FormSheet(Sheet):
+    """A form in a sheet that stays open, with the reason, while what the form says cannot be done.
+
+    Args:
+        window: The sheet stands in front of it.
+        theme: The appearance to follow.
+        texts: The sheet's title and text.
+        fields: Name, field and explanation of each row.
+        notes: Shown below the form.
+        accept: The text of the button that submits the form.
+
+    Attributes:
+        status: Says why nothing was done, or what is in progress.
+    """
+
+    def __init__(
+        self,
+        window: QWidget,
+        theme: Theme,
+        texts: tuple[str, str],
+        fields: Sequence[tuple[str, QWidget, str]],
+        *notes: Part,
+        accept: str = "Add",
+    ) -> None:
+        form = form_layout()
+        for each in fields:
+            add_row(form, *each)
+        self.status = small_text(theme, selectable=True)
+        self.status.hide()
+        answers = (("Cancel", nothing), (accept, self.submit_form))
+        super().__init__(window, theme, *texts, answers, parts=(SMALL, form, *notes, self.status), stays=True)
+        fields[0][1].setFocus()
+
+    def submit_form(self) -> None:
+        """Do what the fields say."""
+        raise NotImplementedError
+
+    def show_status(self, text: str, color: str = "danger") -> None:
+        """Show why nothing was done, or what is in progress, during which the form cannot be submitted."""
+        self.status.show_text(text, color)
+        self.buttons[-1].setEnabled(color == "danger")
+        self.fit()
 
 
 def edit_text(window: QWidget, theme: Theme, title: str, text: str, then: Callable[[str], object]) -> None:
