@@ -1,6 +1,6 @@
-"""Chips: the files of a message, each with its name and one line about it; sent images are larger, without these.
+"""The files of a message as buttons: chips with a name and a line about the file, and larger tiles for sent images.
 
-Small copies of images, which the images' child draws: the window decodes no foreign file.
+The pictures on them are drawn by the child process for images: the window decodes no file of others.
 """
 
 from collections.abc import Callable, Sequence

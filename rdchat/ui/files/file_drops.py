@@ -1,6 +1,6 @@
-"""Takes models and files that are dropped on a window, and shows where a drop would land.
+"""Takes models, files and images that are dropped on a window, and shows where a drop would land.
 
-Files and images that are dragged over a window or were copied.
+`image_in` and `local_files` also read what is pasted.
 """
 
 from collections.abc import Callable

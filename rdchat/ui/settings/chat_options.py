@@ -1,6 +1,6 @@
 """The popover with one chat's options: preset, system prompt, thinking, the answers' format and sampling.
 
-The form for sampling parameters, in a chat's options and in the settings.
+`SamplingForm`, the fields of the sampling parameters, is also in the Settings window.
 """
 
 import re
@@ -94,8 +94,8 @@ class SamplingForm(QWidget):
 
     edited = Signal(SamplingParams)
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self.fields = {name: _number_field(*bounds) for name, bounds in _BOUNDS.items()}
         self.sources = {name: ThemedLabel(theme, "", "muted", -1) for name in _BOUNDS}
         self.stop = _stop_field()
@@ -284,7 +284,8 @@ class ChatOptions(Popover):
         self.save = push_button("Save as Preset", _SAVE_TIP, self._save)
         self.with_draft = QCheckBox("With the draft settings")
         set_tip(self.with_draft, "Chats with this preset are drafted as this one, with any model.")
-        self.defaults = push_button("Use Defaults", "Change nothing in this chat", self._use_defaults)
+        use_own = lambda: self._use(chat.conversation.own.preset)  # noqa: E731
+        self.defaults = push_button("Use Defaults", "Change nothing in this chat", use_own)
         column(
             row((ThemedLabel(theme, "Preset", bold=True), 1), self.preset),
             SMALL,
@@ -389,9 +390,6 @@ class ChatOptions(Popover):
     def _use(self, preset: str | None) -> None:
         self._chat.use_preset(preset)
         self.show_values()
-
-    def _use_defaults(self) -> None:
-        self._use(self._chat.conversation.own.preset)
 
     def _save(self) -> None:
         """Save the options under the name, in place of those that had it, and use them as a preset."""

@@ -1,6 +1,6 @@
-"""Pages of the settings window, whose fields show one setting each and change it at once; those of server and notes.
+"""`SettingsPage`, a form whose fields show one setting each and change it at once, and the Serve and Notes pages.
 
-What to enter in coding agents so that they use the server: `resources/agents.toml`.
+The Serve page has the lines to enter in a coding agent, from `resources/agents.toml`.
 """
 
 import re
@@ -40,7 +40,6 @@ from rdchat.ui.style import (
     form_layout,
     push_button,
     row,
-    set_tip,
     small_text,
     text_field,
     visible_text,
@@ -169,22 +168,36 @@ class SettingsPage(QWidget):
             label.hide()
         return label
 
-    def check_box(self, text: str, setting: str, change: Change | None = None) -> QCheckBox:
-        """Return a check box for a setting."""
+    def add_check_box(
+        self, name: str, text: str, setting: str, explanation: str, change: Change | None = None
+    ) -> QCheckBox:
+        """Add a row with a check box for a setting, which `change` changes instead of the page's own."""
         field = QCheckBox(text)
         self._bind(field, field.toggled, setting, lambda value: field.setChecked(bool(value)), change)
+        self.add_field(name, field, explanation)
         return field
 
-    def number(self, setting: str, low: int, high: int, suffix: str = "", change: Change | None = None) -> QSpinBox:
-        """Return a field for a whole number."""
-        field = QSpinBox(minimum=low, maximum=high, suffix=suffix)
+    def add_number(
+        self,
+        name: str,
+        setting: str,
+        limits: tuple[int, int],
+        explanation: str,
+        *beside: Part,
+        suffix: str = "",
+        change: Change | None = None,
+    ) -> QSpinBox:
+        """Add a row with a field for a whole number, and what stands beside it."""
+        field = QSpinBox(minimum=limits[0], maximum=limits[1], suffix=suffix)
         self._bind(field, field.valueChanged, setting, field.setValue, change)
+        self.add_field(name, field, explanation, row(field, *beside) if beside else None)
         return field
 
-    def choice[K](self, setting: str, texts: dict[K, str]) -> QComboBox:
-        """Return a combo box for a setting whose values have these texts."""
+    def add_choice[K](self, name: str, setting: str, texts: dict[K, str], explanation: str) -> QComboBox:
+        """Add a row with a combo box for a setting whose values have these texts."""
         field = combo_box(texts, lambda value: self._change(**{setting: value}))
         self._bound.append((field, setting, lambda value: field.setCurrentIndex(field.findData(value))))
+        self.add_field(name, field, explanation)
         return field
 
     def _bind(
@@ -233,31 +246,23 @@ class ServerPage(SettingsPage):
         self.add_field("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
         self.agents = AgentSetup(theme)
         self.add_field("Agents", self.agents.agent, _AGENTS, row(self.agents))
-        self.port = self.number("server_port", 1, 2**16 - 1, change=self._restart)
+        tip = "Change it if another program uses this one."
+        self.port = self.add_number("Port", "server_port", (1, 2**16 - 1), tip, None, change=self._restart)
         # While 8817 is typed, 8 is not a port.
         self.port.setKeyboardTracking(False)
-        self.add_field("Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         self.hosts = QLineEdit()
         self.hosts.editingFinished.connect(self._choose_hosts)
         self.add_field("Host names", self.hosts, _HOSTS)
         self.wrong_host = self.add_note(color="danger")
-        self.at_start = self.check_box("Start with rdchat", "server_at_start")
-        self.add_field("Options", self.at_start, "The server is on whenever rdchat is open.")
-        self.loads = self._option("Requests may load other models", "server_loads_models", _LOADS)
-        self.substitutes = self._option(
-            "Answer for models that are not installed", "server_substitutes_models", _SUBSTITUTES
-        )
-        self.network = self._option("Other computers may connect", "server_on_network", _NETWORK_MEANS)
+        tip = "The server is on whenever rdchat is open."
+        self.at_start = self.add_check_box("Options", "Start with rdchat", "server_at_start", tip)
+        option = partial(self.add_check_box, "", change=self._restart)
+        self.loads = option("Requests may load other models", "server_loads_models", _LOADS)
+        self.substitutes = option("Answer for models that are not installed", "server_substitutes_models", _SUBSTITUTES)
+        self.network = option("Other computers may connect", "server_on_network", _NETWORK_MEANS)
         self.network_note = self.add_note(color="warning")
         server.changed.connect(self._show_server)
         self._show_server()
-
-    def _option(self, text: str, setting: str, tip: str) -> QCheckBox:
-        field = self.check_box(text, setting, self._restart)
-        set_tip(field, tip)
-        field.setAccessibleDescription(tip)
-        self.add_line(field)
-        return field
 
     def show_settings(self, settings: Settings) -> None:
         super().show_settings(settings)
@@ -333,8 +338,8 @@ class NotesPage(SettingsPage):
         self._read = controller.replies.notes
         self._listed: list[Note] = []
         self.add_note(_NOTES)
-        self.add_field("Notes", self.check_box("Also in chats outside of projects", "notes_everywhere"), _EVERYWHERE)
-        self.add_field("At most", self.number("notes_tokens", 1, 99_999, " tokens"), _NOTES_LIMIT)
+        self.add_check_box("Notes", "Also in chats outside of projects", "notes_everywhere", _EVERYWHERE)
+        self.add_number("At most", "notes_tokens", (1, 99_999), _NOTES_LIMIT, suffix=" tokens")
         self.search = SearchField(theme, "Search", "Search notes")
         self.search.textChanged.connect(self.show_notes)
         self.add_line(self.search)

@@ -28,7 +28,6 @@ from rdchat.ui.style import (
     push_button,
     replace_text,
     row,
-    set_tip,
     show_folder,
     text_field,
 )
@@ -77,7 +76,7 @@ PAGES = {
     "Downloads": "hugging face token",
     "Files": "log data folders",
 }
-"""The pages, with further words by which each is found."""
+"""The pages in their order, with further words by which each is found."""
 
 
 class SettingsWindow(SideWindow):
@@ -97,17 +96,18 @@ class SettingsWindow(SideWindow):
         self.tabs = QTabWidget()
         self.server = ServerPage(controller.server, theme, self._settings.change_values)
         self.presets = PresetsPage(theme, self._settings, self._slot)
-        self._pages = {
-            "General": self._build_general(),
-            "New Chats": self._build_chat(),
-            "Presets": self.presets,
-            "Notes": NotesPage(theme, controller),
-            "Model": self._build_model(),
-            "Tools": ToolsPage(theme, self._settings.change_values, controller.servers),
-            "Serve": self.server,
-            "Downloads": self._build_downloads(),
-            "Files": self._build_files(),
-        }
+        pages = (
+            self._build_general(),
+            self._build_chat(),
+            self.presets,
+            NotesPage(theme, controller),
+            self._build_model(),
+            ToolsPage(theme, self._settings.change_values, controller.servers),
+            self.server,
+            self._build_downloads(),
+            self._build_files(),
+        )
+        self._pages: dict[str, SettingsPage] = dict(zip(PAGES, pages, strict=True))
         for name, page in self._pages.items():
             self.tabs.addTab(page, name)
             page.installEventFilter(self)
@@ -181,24 +181,18 @@ class SettingsWindow(SideWindow):
 
     def _build_general(self) -> SettingsPage:
         page = self._page()
-        self.appearance = page.choice("appearance", _APPEARANCES)
-        self.text_size = page.number("text_size", SMALLEST_TEXT, LARGEST_TEXT, " pt")
-        self.titles = page.check_box("Let larger models write the titles of new chats", "titles_by_model")
-        self.earlier = page.check_box("Use earlier replies to draft", "earlier_replies")
+        tip = "Light, dark, or the same as the system."
+        self.appearance = page.add_choice("Appearance", "appearance", _APPEARANCES, tip)
+        sizes = SMALLEST_TEXT, LARGEST_TEXT
+        self.text_size = page.add_number("Text size", "text_size", sizes, "Size of the text in chats.", suffix=" pt")
+        page.add_check_box("Titles", "Let larger models write the titles of new chats", "titles_by_model", _TITLES)
+        self.earlier = page.add_check_box("Speed", "Use earlier replies to draft", "earlier_replies", _EARLIER)
         self.clear_earlier = push_button("Forget What Was Learnt", _FORGET, self._earlier.forget_replies)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
-        self.updates = page.check_box("Look for new versions once a day", "looks_for_updates")
-        page.add_field("Appearance", self.appearance, "Light, dark, or the same as the system.")
-        page.add_field("Text size", self.text_size, "Size of the text in chats.")
-        page.add_field("Titles", self.titles, _TITLES)
-        page.add_field("Speed", self.earlier, _EARLIER)
         page.add_line(self.clear_earlier, self.earlier_size, None)
-        self.menu_bar = page.check_box(f"Show rdchat in the {_BAR}", "menu_bar_item")
-        self.stays = page.check_box("Keep running when the window is closed", "stays_open")
-        page.add_field(
-            "Window", self.menu_bar, "The model and its speed, the quick window, the server and your last chats."
-        )
-        page.add_field("", self.stays, _STAYING)
+        tip = "The model and its speed, the quick window, the server and your last chats."
+        self.menu_bar = page.add_check_box("Window", f"Show rdchat in the {_BAR}", "menu_bar_item", tip)
+        self.stays = page.add_check_box("", "Keep running when the window is closed", "stays_open", _STAYING)
         self.keys = QKeySequenceEdit(maximumSequenceLength=1, clearButtonEnabled=True)
         self.keys.keySequenceChanged.connect(lambda keys: self._settings.change_values(quick_shortcut=keys.toString()))
         if self._hot_key.available:
@@ -207,7 +201,8 @@ class SettingsWindow(SideWindow):
             page.add_line(ThemedLabel(self._theme, _DESKTOP), name="Quick window")
         self.keys_problem = page.add_note(color="danger")
         if address := updates_address():
-            page.add_field("Updates", self.updates, f"Asks {address}. Nothing is installed.")
+            tip = f"Asks {address}. Nothing is installed."
+            self.updates = page.add_check_box("Updates", "Look for new versions once a day", "looks_for_updates", tip)
         return page
 
     def _show_earlier(self) -> None:
@@ -226,10 +221,11 @@ class SettingsWindow(SideWindow):
         page.add_field("System prompt", self.prompt, "Instructions that the model reads before each chat.")
         page.add_field("Seed", self.seed, _SEED)
         self.seed_problem = page.add_note(color="danger")
-        self.long_chats = page.choice("long_chats", LONG_CHATS)
-        page.add_field("Long chats", self.long_chats, LONG_CHATS_TIP)
+        page.add_choice("Long chats", "long_chats", LONG_CHATS, LONG_CHATS_TIP)
         page.add_line(self.form, name="Sampling")
-        page.add_line(push_button("Use the Model's Sampling", act=self._restore_sampling), None)
+        restore = lambda: self._settings.change_values(sampling=SamplingParams(), sampling_chosen=())  # noqa: E731
+        self.use_sampling = push_button("Use the Model's Sampling", act=restore)
+        page.add_line(self.use_sampling, None)
         page.add_note("This does not change chats that have their own options.")
         return page
 
@@ -253,21 +249,18 @@ class SettingsWindow(SideWindow):
         page.add_note("Changes here load the model again.")
         page.add_field("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
         page.add_note("While a chat is in memory, the model need not read it again.")
-        self.keep_caches = page.check_box("Keep caches on disk", "keep_caches")
-        self.disk_cache_limit = page.number("kept_caches_gb", 1, MAX_STORED_GB, " GB")
-        self.disk_cache_limit.setKeyboardTracking(False)
+        self.keep_caches = page.add_check_box("Disk for chats", "Keep caches on disk", "keep_caches", _KEPT)
         self.disk_cache_size = ThemedLabel(self._theme, "", "muted", -1)
         self.clear_disk_caches = push_button("Clear Caches", _CLEAR_KEPT, self._disk_caches.remove_all)
+        beside = self.disk_cache_size, None, self.clear_disk_caches
+        limits = 1, MAX_STORED_GB
+        self.disk_cache_limit = page.add_number("", "kept_caches_gb", limits, _KEPT_LIMIT, *beside, suffix=" GB")
+        self.disk_cache_limit.setKeyboardTracking(False)
         self.disk_cache_limit.setAccessibleName("Disk for chats")
-        set_tip(self.disk_cache_limit, _KEPT_LIMIT)
-        page.add_field("Disk for chats", self.keep_caches, _KEPT)
-        page.add_line(self.disk_cache_limit, self.disk_cache_size, None, self.clear_disk_caches)
         page.add_note(_KEPT)
-        self.image_cap = page.choice("image_cap", _IMAGE_CAPS)
-        page.add_field("Images", self.image_cap, _IMAGE_COST)
+        self.image_cap = page.add_choice("Images", "image_cap", _IMAGE_CAPS, _IMAGE_COST)
         page.add_note(_IMAGE_COST)
-        self.unloaded_after = page.choice("unload_after_minutes", _UNLOADED_AFTER)
-        page.add_field("Unload when idle", self.unloaded_after, _UNLOADING)
+        page.add_choice("Unload when idle", "unload_after_minutes", _UNLOADED_AFTER, _UNLOADING)
         page.add_note(_AUTOMATIC)
         page.add_field("Models folder", self.models_folder, _MODELS_FOLDER)
         page.add_line(self.choose_models_folder, None)
@@ -288,10 +281,10 @@ class SettingsWindow(SideWindow):
 
     def _build_downloads(self) -> SettingsPage:
         page = self._page()
-        self.downloads_at_once = page.number("downloads_at_once", 1, MAX_DOWNLOADS)
+        tip = "How many models are downloaded at the same time."
+        limits = 1, MAX_DOWNLOADS
+        self.downloads_at_once = page.add_number("Downloads at once", "downloads_at_once", limits, tip, None)
         self.token = push_button("Hugging Face Token…")
-        at_once = "How many models are downloaded at the same time."
-        page.add_field("Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
         page.add_line(self.token, None, name="Access")
         page.add_note("Only gated and private models need a token.")
         return page
@@ -309,9 +302,6 @@ class SettingsWindow(SideWindow):
 
     def _choose_sampling(self, values: SamplingParams) -> None:
         self._settings.change(self._settings.values.choosing(values, self._slot.sampling))
-
-    def _restore_sampling(self) -> None:
-        self._settings.change_values(sampling=SamplingParams(), sampling_chosen=())
 
     def _save_text(self) -> None:
         text = self.seed.text().strip()

@@ -1,4 +1,4 @@
-"""The toolbar with the model's button and the downloads under way, and banners about downloads."""
+"""The toolbar of the main window, and its button for downloads, which also shows their banners."""
 
 from typing import TYPE_CHECKING
 
@@ -40,12 +40,11 @@ class Header(QToolBar):
         self.setIconSize(QSize(18, 18))
         self.model = model
         popover.setParent(self, popover.windowFlags())
-        self.addActions([actions.sidebar, actions.new_chat, actions.new_temporary])
-        self.addWidget(_spring())
-        self.addWidget(self.model)
-        self.addWidget(_spring())
-        self.addActions([actions.options, actions.panel])
-        buttons = (actions.sidebar, actions.new_chat, actions.new_temporary, actions.options, actions.panel)
+        buttons = [actions.sidebar, actions.new_chat, actions.new_temporary, actions.options, actions.panel]
+        self.addActions(buttons[:3])
+        for widget in (_spring(), model, _spring()):
+            self.addWidget(widget)
+        self.addActions(buttons[3:])
         for action, icon in zip(buttons, ("sidebar", "new", "temporary", "options", "panel"), strict=True):
             show_icon(action, icon, theme, "text")
             self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
@@ -68,8 +67,9 @@ def _spring() -> QWidget:
 
 
 class DownloadButton(IconButton):
-    """Shows how far the downloads are, or a warning after a failure; hidden otherwise. Banners report finished
-    downloads.
+    """Shows how far the downloads are, or a warning after a failure; hidden otherwise.
+
+    Banners report downloads that ended.
 
     Args:
         windows: The side windows, among them the models window.

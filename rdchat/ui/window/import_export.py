@@ -1,4 +1,4 @@
-"""Carries out the File menu's exports, imports and backups in sheets: questions, progress, reports and errors."""
+"""The sheets of the File menu's exports, imports, backups and restores: questions, progress, reports and errors."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -295,7 +295,7 @@ class MainWindow(QMainWindow):
         conversation.welcome.add_offer(offer)
         self.header.model.folder_requested.connect(commands.choose_model)
         conversation.project.edit_requested.connect(commands.edit_project)
-        self.sidebar.project_requested.connect(commands.edit_project)
+        self.sidebar.row_actions.edit_project = commands.edit_project
         conversation.sight.vision_requested.connect(windows.get_vision)
         self.panel.time.ledger.clicked.connect(self.actions_.ledger.trigger)
         self.panel.training.clicked.connect(self.windows.show_training)
