@@ -1,7 +1,10 @@
-"""The scripts of the project, and stand-ins for programs that they start, for tests of them."""
+"""The scripts and statements of the project, and stand-ins for programs that scripts start, for tests of them."""
 
+import ast
 import importlib.util
 import shutil
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -23,3 +26,19 @@ def write_program(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!{shutil.which('bash') or '/bin/bash'}\n{text}\n")
     path.chmod(0o755)
+
+
+@cache
+def module_tree(path: Path) -> ast.Module:
+    """Parse a file of the project, once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements with those inside them, at any depth."""
+    for each in body:
+        yield each
+        for name in ("body", "orelse", "finalbody"):
+            yield from statements(getattr(each, name, ()))
+        for branch in (*getattr(each, "handlers", ()), *getattr(each, "cases", ())):
+            yield from statements(branch.body)

@@ -38,5 +38,6 @@ def test_the_architecture_names_what_exists() -> None:
     members = re.findall(r"`([A-Z]\w+)\.(\w+)`", page)
     names = [*re.findall(r"`([A-Z][a-z]\w+)[.`]", page), *re.findall(r"`(\w+)` in `", page)]
     assert [name for name in places if not any(f"/{name}" in f"/{module}" for module in MODULES)] == []
-    assert [name for name in names if not re.search(rf"\b(?:class|def) {name}\b|^{name}\b", source, re.M)] == []
-    assert [name for _, name in members if not re.search(rf"\bdef {name}\b|\b{name}\b(?::|\()", source)] == []
+    defined = set(re.findall(r"\b(?:class|def) (\w+)|^(\w+)", source, re.M))
+    assert set(names) - {name for pair in defined for name in pair} == set()
+    assert {name for _, name in members} - set(re.findall(r"\b(\w+)(?::|\()", source)) == set()

@@ -3,11 +3,12 @@
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-_PACKAGE = Path(__file__).parents[2] / "rdchat"
+from tests.project.scripts import ROOT, module_tree, statements
+
+_PACKAGE = ROOT / "rdchat"
 # Qt calls these by their names.
 _QT = {"paintEvent", "sizeHint", "keyPressEvent", "event", "showEvent", "closeEvent", "resizeEvent", "eventFilter"}
 _SHARED = 5  # a name in so many classes is hard to search
@@ -29,16 +30,16 @@ def assigns_several(node: ast.AST) -> bool:
     return sorted(map(ast.unparse, target.elts)) != sorted(map(ast.unparse, value.elts))
 
 
-def package_nodes() -> Iterator[tuple[str, ast.AST]]:
-    """Yield each node of the package with its module."""
+def package_statements() -> Iterator[tuple[str, ast.stmt]]:
+    """Yield each statement of the package with its module."""
     for path in _PACKAGE.rglob("*.py"):
-        yield from ((str(path.relative_to(_PACKAGE)), node) for node in ast.walk(ast.parse(path.read_text())))
+        yield from ((str(path.relative_to(_PACKAGE)), each) for each in statements(module_tree(path).body))
 
 
 def classes_by_method() -> dict[str, set[tuple[str, str]]]:
     """Return the classes (their module and name) that define each public method of the package."""
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for module, node in package_nodes():
+    for module, node in package_statements():
         for member in node.body if isinstance(node, ast.ClassDef) else []:
             if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and not member.name.startswith("_"):
                 found[member.name].add((module, node.name))
@@ -62,7 +63,7 @@ def test_swaps_and_unpacked_values_are_no_parallel_assignments(statement: str, s
 
 
 def test_each_statement_assigns_one_name() -> None:
-    found = [(module, ast.unparse(node)) for module, node in package_nodes() if assigns_several(node)]
+    found = [(module, ast.unparse(node)) for module, node in package_statements() if assigns_several(node)]
     assert not found, "Write one assignment a line."
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.project.scripts import ROOT
+from tests.project.scripts import ROOT, module_tree, statements
 
 
-def imported(source: str) -> Iterator[str]:
+def imported(module: ast.Module) -> Iterator[str]:
     """Yield the dotted names of all that a module imports, at any depth; relative ones without their dots."""
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(module.body):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -43,7 +43,7 @@ def of_a_test_module(name: str) -> bool:
     ],
 )
 def test_the_rules_see_every_kind_of_import(source: str, tests: bool, test_module: bool) -> None:
-    names = list(imported(source))
+    names = list(imported(ast.parse(source)))
     assert (any(map(of_tests, names)), any(map(of_a_test_module, names))) == (tests, test_module)
 
 
@@ -64,7 +64,7 @@ def test_rooms_with_a_door_are_entered_by_it() -> None:
         name = f"rdchat.{door.replace('/', '.')}"
         offered = {
             node.module
-            for node in ast.parse((room / "__init__.py").read_text(encoding="utf-8")).body
+            for node in module_tree(room / "__init__.py").body
             if isinstance(node, ast.ImportFrom) and node.module
         }
         assert len(offered) > 1, name
@@ -80,4 +80,4 @@ def imports_of(*folders: str) -> Iterator[tuple[Path, str]]:
     """Yield each file of some folders with the names that it imports."""
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            yield from ((path, name) for name in imported(path.read_text(encoding="utf-8")))
+            yield from ((path, name) for name in imported(module_tree(path)))
