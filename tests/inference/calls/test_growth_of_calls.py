@@ -59,7 +59,9 @@ def _check_calls(parse: Parse | None, marks: tuple[str, str], texts: list[Text],
         assert_grows_no_faster(whole, text, longest)
 
 
-@pytest.mark.parametrize("family", _FORMS)
+@pytest.mark.parametrize(
+    "family", ["json_tools", *(pytest.param(each, marks=pytest.mark.slow) for each in _FORMS if each != "json_tools")]
+)
 def test_reading_calls_grows_with_the_text(family: str) -> None:
     parse, marks = _parser(family)
     openings = _FORMS[family]
