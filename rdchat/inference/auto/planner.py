@@ -5,7 +5,7 @@ time would bring otherwise: `tokens - rate * ms`, where `rate` is the best ratio
 that can always draft. Maximising this maximises the ratio of the sums (Dinkelbach 1967). Prompt lookup can draft only
 now and then, and is chosen where it beats the rest; where it is alone, its own ratio counts.
 
-Learns how many drafted tokens the target accepts from each drafter, from reply to reply. No MLX here.
+How many drafted tokens the target accepts is estimated for each drafter, and learnt from reply to reply. No MLX here.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,9 +2,8 @@
 
 A machine's speed drifts with heat and other load, so times are compared only within a turn: one prompt in one trial,
 each cell once, starting with another cell in each turn. Before the first turn the model is in memory, and every cell
-has written a few tokens.
-
-Finds where two replies differ, and how close the scores of the two tokens were there.
+has written a few tokens. Where a reply differs from plain decoding, the runner measures how close the scores of the two
+tokens were there.
 """
 
 import math

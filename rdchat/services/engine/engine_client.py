@@ -1,6 +1,6 @@
-"""The engine and its one model as the main thread sees them; events are delivered 30 times a second.
+"""The engine and its one model as the main thread sees them: requests go to its thread, and events come back.
 
-Measures the time without a request to the engine.
+Events are delivered 30 times a second. After a time without requests the engine rests, and then unloads the model.
 """
 
 import logging

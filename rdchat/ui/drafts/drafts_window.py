@@ -1,6 +1,6 @@
-"""The window of one reply: its tokens, the details of one token, and the draft tree of its round.
+"""The window of one reply: its tokens as running text, the details of one token, and the draft tree of its round.
 
-The tokens of a reply as running text, underlined by drafter, with the current round tinted.
+Each token is underlined in the style of its drafter, and the tokens of the current round are tinted.
 """
 
 import re

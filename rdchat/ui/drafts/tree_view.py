@@ -1,6 +1,6 @@
-"""The prefix tree of one round, drawn from left to right: the root at the left, each further token a column on.
+"""The draft tree of one round, drawn from left to right: the root at the left, each further token a column on.
 
-Texts about tokens, rounds and trees, and the styles in which each drafter's tokens are drawn.
+Also what the window of drafts shares with it: texts about tokens, rounds and trees, and each drafter's style.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""The section of how replies are drafted: the mode, the drafter, advanced settings, and why a mode cannot run.
+"""The speed panel's section of draft settings: the mode, the drafter, sizes, and why a mode cannot run.
 
-Its fields: the wheel scrolls the panel past them, and they fit its width.
+The wheel scrolls the panel past its fields and does not change them. `add_models` also fills other menus of models.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""The figures of a reply and its model: the definition of each, and the form of its value in all windows.
+"""The figures of a reply and its model, by section: how the value of each is written in all windows.
 
-The charts of the speed panel: bars for whole numbers, the speed over time, and the parts of a reply's time.
+Also the charts that stand between them in the speed panel: bars, the speed over time, and the parts of a reply's time.
 """
 
 from collections.abc import Callable, Mapping, Sequence

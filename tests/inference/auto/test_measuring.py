@@ -13,7 +13,6 @@ from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.auto import measuring
 from rdchat.inference.auto.cost_model import NEAR
 from rdchat.inference.auto.measuring import (
-    NEAR_ROWS,
     Measured,
     Measurement,
     measure_beams,
@@ -76,8 +75,7 @@ def mixture() -> tuple[LoadedModel, list[mx.array]]:
 
 def calls(model: LoadedModel, kind: DraftKind) -> list[Measurement]:
     model = replace(model, try_out=lambda: Capability(kind))
-    rows = [count for count in NEAR_ROWS if count % 4 == 0]
-    return [measure_calls(model, depths, rows, OtherPrograms()) for depths in ([NEAR], [1024])]
+    return [measure_calls(model, depths, (4, 16), OtherPrograms()) for depths in ([NEAR], [1024])]
 
 
 MEASUREMENTS: dict[str, Callable[[LoadedModel], list[Measurement]]] = {
@@ -101,8 +99,7 @@ def test_calls_use_the_experts_of_a_text(name: str) -> None:
 
 def test_a_text_without_tokens_of_the_model_is_measured_too() -> None:
     model = replace(mixture()[0], tokenizer=SpecialTokenizer())
-    (measured, _) = map(finished, calls(model, DraftKind.TREE))
-    assert (4, NEAR) in measured.costs
+    assert (4, NEAR) in finished(calls(model, DraftKind.TREE)[0]).costs
 
 
 KEY = (1, 128)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,9 +33,7 @@ from rdchat.inference.api import (
     Statistics,
     TokenEvent,
 )
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import (
-    FINAL,
     BenchEnd,
     Command,
     EngineEvent,
@@ -51,56 +48,16 @@ from rdchat.services.engine.engine_request import (
     UnloadModel,
 )
 from rdchat.services.engine.engine_worker import take_merged
+from tests.services.engine.conftest import Client, asked
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window, pause_midway
 
-MakeClient = Callable[..., EngineClient]
 _PLAIN = BenchCell(DraftSettings(Mode.OFF))
 
 
-def ask(request_id: int = 0) -> GenerationRequest:
-    return GenerationRequest((ChatMessage(Role.USER, "Hi"),), request_id=request_id)
-
-
-class Client:
-    """Submits commands; `log` has the events of all in the order in which they were made or delivered."""
-
-    def __init__(self, client: EngineClient, qtbot: QtBot) -> None:
-        self._client = client
-        self._qtbot = qtbot
-        self.log: list[tuple[str, EngineEvent]] = []
-        self.threads: dict[str, set[int]] = {}
-        self.requests: dict[str, EngineRequest] = {}
-
-    def submit(self, name: str, command: Command, *, direct: bool = True) -> None:
-        def take(event: EngineEvent) -> None:
-            self.log.append((name, event))
-            self.threads.setdefault(name, set()).add(threading.get_ident())
-
-        self.requests[name] = self._client.submit(command, take, direct=direct)
-
-    def end(self, name: str) -> EngineEvent:
-        """Wait for a request's last event."""
-        self._qtbot.waitUntil(lambda: bool(self._ends(name)), timeout=60_000)
-        (end,) = self._ends(name)
-        return end
-
-    def _ends(self, name: str) -> list[EngineEvent]:
-        return [event for who, event in tuple(self.log) if who == name and isinstance(event, FINAL)]
-
-    def text(self, name: str) -> str:
-        told = [event for who, event in tuple(self.log) if who == name and isinstance(event, ReplyProgress)]
-        return "".join(token.text for event in told for token in event.tokens)
-
-    def writes(self, name: str, text: str) -> None:
-        """Wait until a request has written a text."""
-        self._qtbot.waitUntil(lambda: self.text(name) == text, timeout=60_000)
-
-
 @pytest.fixture
-def client(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> Client:
-    client = Client(make_client(), qtbot)
-    client.submit("load", LoadModel("tiny", Dtype.AUTO), direct=False)
+def client(client: Client) -> Client:
+    client.load_model("tiny")
     client.end("load")
     return client
 
@@ -108,28 +65,27 @@ def client(qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine) -> Cli
 def begin_reply(client: Client, engine: ScriptedEngine) -> None:
     """Let the server's reply write its first token, and hold it there."""
     engine.gate.shut()
-    client.submit("server", ask(1))
+    client.submit("server", asked(1), direct=True)
     engine.gate.allow(3)  # two chunks of the prompt, and a token
-    client.writes("server", "Hello")
+    client.qtbot.waitUntil(lambda: client.text("server") == "Hello")
 
 
 def test_events_come_on_the_engine_thread_for_a_request_of_any_thread(client: Client, engine: ScriptedEngine) -> None:
-    caller = threading.Thread(target=lambda: client.submit("server", ask(1)))
+    caller = threading.Thread(target=lambda: client.submit("server", asked(1), direct=True))
     caller.start()
     end = client.end("server")
     caller.join()
     assert isinstance(end, ReplyEnd)
     assert client.text("server") == end.text == "Hello, you!"
     assert client.threads["server"] == engine.threads
-    tokens = [e for _, e in client.log if isinstance(e, ReplyProgress)]
-    assert [len(event.tokens) for event in tokens] == [1] * 4, "none is merged with another"
+    assert [len(event.tokens) for event in client.of(ReplyProgress)] == [1] * 4, "none is merged with another"
 
 
 def test_a_later_reply_goes_first_and_the_servers_goes_on_after_it(client: Client, engine: ScriptedEngine) -> None:
     """The server's queue begins another reply only where the first one should wait for it."""
     begin_reply(client, engine)
-    client.submit("window", ask(3), direct=False)
-    client.submit("server 2", ask(2))
+    client.submit("window", asked(3))
+    client.submit("server 2", asked(2), direct=True)
     engine.gate.open()
     for name in ("server", "window", "server 2"):
         end = client.end(name)
@@ -141,8 +97,8 @@ def test_a_later_reply_goes_first_and_the_servers_goes_on_after_it(client: Clien
 
 def test_a_benchmark_goes_first_too_and_facts_are_told_meanwhile(client: Client, engine: ScriptedEngine) -> None:
     begin_reply(client, engine)
-    client.submit("facts", LimitPrefixCaches(5000), direct=False)
-    client.submit("bench", BenchPlan((_PLAIN,), (Prompt("a", "Hi"),)), direct=False)
+    client.submit("facts", LimitPrefixCaches(5000))
+    client.submit("bench", BenchPlan((_PLAIN,), (Prompt("a", "Hi"),)))
     engine.gate.allow(2)  # a token, and the end of the benchmark, which has no runs
     assert client.end("facts") == PrefixCacheFacts(1, 1000, 5000)
     assert isinstance(client.end("bench"), BenchEnd)
@@ -156,8 +112,8 @@ def test_changing_the_model_ends_the_servers_replies_with_a_sentence(
     client: Client, engine: ScriptedEngine, command: Command
 ) -> None:
     begin_reply(client, engine)
-    client.submit("server 2", ask(2))
-    client.submit("change", command, direct=False)
+    client.submit("server 2", asked(2), direct=True)
+    client.submit("change", command)
     assert isinstance(client.end("change"), ModelInfo | Unloaded)
     for name in ("server", "server 2"):
         failure = client.end(name)
@@ -171,7 +127,7 @@ def test_benchmark_in_another_precision_ends_the_servers_replies_with_a_sentence
 ) -> None:
     begin_reply(client, engine)
     cell = BenchCell(DraftSettings(Mode.OFF), dtype=Dtype.FOUR_BIT)
-    client.submit("bench", BenchPlan((cell,), (Prompt("a", "Hi"),)), direct=False)
+    client.submit("bench", BenchPlan((cell,), (Prompt("a", "Hi"),)))
     failure = client.end("server")
     assert isinstance(failure, Failure)
     assert "another precision" in failure.message
@@ -183,15 +139,15 @@ def test_the_server_stops_its_own_reply_and_loading_for_it_stops_nothing(
     client: Client, engine: ScriptedEngine
 ) -> None:
     begin_reply(client, engine)
-    client.submit("load 2", LoadModel("other", Dtype.AUTO))
+    client.submit("load 2", LoadModel("other", Dtype.AUTO), direct=True)
     client.requests["server"].cancel()
     end = client.end("server")
     assert isinstance(end, ReplyEnd)
     assert (end.text, end.finish_reason) == ("Hello", FinishReason.CANCELLED)
     assert isinstance(client.end("load 2"), ModelInfo)
     engine.gate.shut()
-    client.submit("window", ask(3), direct=False)
-    client.submit("load 3", LoadModel("third", Dtype.AUTO))
+    client.submit("window", asked(3))
+    client.submit("load 3", LoadModel("third", Dtype.AUTO), direct=True)
     engine.gate.open()
     assert isinstance(client.end("window"), ReplyEnd)
     assert client.text("window") == "Hello, you!"
@@ -200,7 +156,7 @@ def test_the_server_stops_its_own_reply_and_loading_for_it_stops_nothing(
 
 def test_a_load_that_is_stopped_still_has_its_last_event(client: Client, engine: ScriptedEngine) -> None:
     begin_reply(client, engine)
-    client.submit("load 2", LoadModel("other", Dtype.AUTO))
+    client.submit("load 2", LoadModel("other", Dtype.AUTO), direct=True)
     client.requests["load 2"].cancel()
     engine.gate.open()
     assert isinstance(client.end("load 2"), Failure)
@@ -218,8 +174,8 @@ def test_a_server_that_takes_no_events_ends_its_reply_alone(
         if isinstance(event, ReplyProgress):
             raise RuntimeError("its loop is closed")
 
-    client._client.submit(ask(1), refuse, direct=True)
-    client.submit("window", ask(2), direct=False)
+    client.client.submit(asked(1), refuse, direct=True)
+    client.submit("window", asked(2))
     assert isinstance(client.end("window"), ReplyEnd)
     assert sum(isinstance(event, ReplyProgress) for event in taken) == 1
     assert "The server did not take an event" in caplog.text
@@ -227,11 +183,11 @@ def test_a_server_that_takes_no_events_ends_its_reply_alone(
 
 def test_quitting_ends_a_reply_with_a_sentence(client: Client, engine: ScriptedEngine) -> None:
     begin_reply(client, engine)
-    assert client._client.shutdown()
+    assert client.client.shutdown()
     failure = client.end("server")
     assert isinstance(failure, Failure)
     assert failure.message == "rdchat is closing."
-    client.submit("late", ask(2))
+    client.submit("late", asked(2), direct=True)
     assert isinstance(client.end("late"), Failure)
 
 

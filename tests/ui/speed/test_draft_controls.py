@@ -116,19 +116,26 @@ def test_another_models_settings_are_shown_without_changing_them(chat: Chat, con
         assert chat.controller.drafting.settings == settings
 
 
-def test_a_model_that_cannot_draft_is_not_told_to_wait(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
-    _offer(chat, *(ModeOption(mode, False, "tiny cannot check drafts.") for mode in (Mode.DRAFTER, Mode.LOOKUP)))
+@pytest.mark.parametrize(
+    ("options", "problem", "color"),
+    [
+        ((ModeOption(Mode.DRAFTER, False, "None."),), "None. Until then drafting is off.", "warning"),
+        (
+            tuple(ModeOption(mode, False, "tiny cannot check drafts.") for mode in (Mode.DRAFTER, Mode.LOOKUP)),
+            "tiny cannot check drafts. This model cannot draft.",
+            "warning",
+        ),
+        ((ModeOption(Mode.DRAFTER, True, "tiny verifies a single path."),), "tiny verifies a single path.", "muted"),
+    ],
+)
+def test_why_a_mode_cannot_run_or_has_a_limit(
+    qtbot: QtBot, chat: Chat, controls: DraftControls, options: tuple[ModeOption, ...], problem: str, color: str
+) -> None:
+    _offer(chat, *options)
     chat.start()
     _choose(controls, Mode.DRAFTER)
-    qtbot.waitUntil(lambda: controls.problem.text() == "tiny cannot check drafts. This model cannot draft.")
-
-
-def test_why_there_is_no_drafter(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
-    _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter for tiny."))
-    chat.start()
-    _choose(controls, Mode.DRAFTER)
-    told = "There is no drafter for tiny. Until then drafting is off."
-    qtbot.waitUntil(lambda: controls.problem.text() == told)
+    qtbot.waitUntil(lambda: controls.problem.text() == problem)
+    assert controls.problem._color == color
 
 
 def test_sizes_of_a_mode_that_is_not_to_be_had_are_not_shown(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
@@ -169,14 +176,6 @@ def _wait_for_answers(qtbot: QtBot, chat: Chat) -> None:
     """Wait until nothing that was asked before can be answered by what is offered next."""
     with qtbot.waitSignal(chat.controller.drafting.changed):
         chat.controller.drafting.refresh_options()
-
-
-def test_a_limit_of_a_mode_that_runs_is_told_calmly(qtbot: QtBot, chat: Chat, controls: DraftControls) -> None:
-    _offer(chat, ModeOption(Mode.LOOKUP, True, "tiny verifies a single path."))
-    chat.start()
-    _choose(controls, Mode.LOOKUP)
-    qtbot.waitUntil(lambda: controls.problem.text() == "tiny verifies a single path.")
-    assert controls.problem._color == "muted"
 
 
 @pytest.mark.parametrize("trees", [True, False])
@@ -272,6 +271,8 @@ def test_the_draft_settings_are_reached_by_key(chat: Chat, window: MainWindow) -
     assert not window.panel.drafting.mode.isVisible()
     window.actions_.draft_settings.trigger()
     assert window.panel.drafting.mode.hasFocus()
+    window.actions_.panel.trigger()
+    assert window.conversation.composer.field.hasFocus(), "the panel is hidden"
 
 
 def test_a_folder_whose_name_is_cut_is_told_whole(chat: Chat, controls: DraftControls) -> None:
@@ -284,14 +285,6 @@ def test_a_folder_whose_name_is_cut_is_told_whole(chat: Chat, controls: DraftCon
     assert folder in QToolTip.text()
     assert "rdchat train-drafter" in QToolTip.text()
     QToolTip.hideText()
-
-
-def test_the_keyboard_goes_back_to_the_message_when_the_panel_is_hidden(chat: Chat, window: MainWindow) -> None:
-    chat.start()
-    window.activateWindow()
-    window.actions_.draft_settings.trigger()
-    window.actions_.panel.trigger()
-    assert window.conversation.composer.field.hasFocus()
 
 
 FITS = ModelCard("org/eagle", "org/eagle", "Hugging Face", kind=HeadKind.EAGLE3)

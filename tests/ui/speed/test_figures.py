@@ -26,6 +26,12 @@ def test_a_few_tokens_left_to_read_have_no_speed() -> None:
     assert speed(FigureSource(replace(read, cached_prompt_tokens=99))) == NONE
 
 
+def test_few_drafted_tokens_are_no_share() -> None:
+    """A single step showed 100 %."""
+    shares = [FIGURES["Acceptance"](FigureSource(Statistics(drafted=drafted, accepted=2))) for drafted in (2, 19, 20)]
+    assert shares == [NONE, NONE, "10\N{NARROW NO-BREAK SPACE}%"]
+
+
 def test_every_kind_has_its_text() -> None:
     """These tables are data, which no type checker reads."""
     assert {REPLY, *Spent} | {stage.row for stage in Stage} == STAGES.keys()

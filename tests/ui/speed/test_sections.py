@@ -86,15 +86,6 @@ def test_a_ratio_has_the_digits_that_its_error_allows(times: float, error: float
     assert (min(ends) > 1) == (low > 1) or abs(low - 1) < 0.006, "it says no loss where there is a gain"
 
 
-@pytest.mark.parametrize(
-    ("times", "low", "high", "text"),
-    [(2.04, 1.58, 2.88, "1.6 to 2.9x"), (2.0, 1.7, 2.3, "about 2x"), (2.04, 2.0, 2.08, "2.04x"),
-     (1.2, 1.03, 1.4, "1.03 to 1.4x"), (0.5, 0.4, 0.65, "0.40 to 0.65x")],
-)  # fmt: skip
-def test_ratios_in_words(times: float, low: float, high: float, text: str) -> None:
-    assert formatting.speedup(times, low, high) == text
-
-
 def test_the_same_reply_in_other_circumstances() -> None:
     lost = AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here.", 0.8)
     plain = Statistics(generated_tokens=60, decode_ms=3000, target_calls=59, choice=lost, others_share=0.0)
@@ -153,19 +144,17 @@ def test_it_is_there_while_the_server_runs(section: ServerSection, chat: Chat) -
     assert (section.client.text(), section.doing.text()) == ("No requests", "3 requests answered")
     assert section.speed.value.text() == formatting.NONE
     assert not section.stop.isVisible()
-    tell(chat.controller.server, ServerFacts(ADDRESS, RUNNING))
-    tell(chat.controller.server, ServerFacts(ADDRESS, answered=4))
-    assert (section.client.text(), section.doing.text()) == ("agent/1", "4 requests answered")
-    assert section.speed.value.text() == "38.2"
-    tell(chat.controller.server, ServerFacts(""))
-    assert not section.isVisible()
-
-
-def test_who_is_answered_and_how_many_wait(section: ServerSection, chat: Chat) -> None:
     tell(chat.controller.server, ServerFacts(ADDRESS, RUNNING, (NEXT, NEXT)))
     assert (section.client.text(), section.doing.text()) == ("agent/1", "Writing  ·  412 tokens")
     figures = (section.speed, section.accepted, section.waiting)
     assert [row.value.text() for row in figures] == ["38.2", formatting.percent(0.64), "2"]
+    tell(chat.controller.server, ServerFacts(ADDRESS, answered=4))
+    assert (section.client.text(), section.doing.text()) == ("agent/1", "4 requests answered")
+    assert section.speed.value.text() == "38.2"
+    tell(chat.controller.server, ServerFacts(ADDRESS, NEXT))
+    assert section.client.text() == "A program without a name"
+    tell(chat.controller.server, ServerFacts(""))
+    assert not section.isVisible()
 
 
 def test_stop_ends_the_request(section: ServerSection, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +172,3 @@ def test_a_reply_in_the_window_holds_a_client_s_up(section: ServerSection, chat:
     chat.qtbot.waitUntil(lambda: section.doing.text() == "Waits until your reply ends  ·  412 tokens")
     chat.engine.gate.open()
     chat.qtbot.waitUntil(lambda: section.doing.text() == "Writing  ·  412 tokens")
-
-
-def test_a_program_may_have_no_name(section: ServerSection, chat: Chat) -> None:
-    tell(chat.controller.server, ServerFacts(ADDRESS, NEXT))
-    assert section.client.text() == "A program without a name"

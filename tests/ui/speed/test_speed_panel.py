@@ -21,7 +21,6 @@ from rdchat.inference.api import (
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training_control import TrainingControl, TrainingState
 from rdchat.ui.models.training_page import short_text
-from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import ENDS, STAGES, Theme, formatting
 from rdchat.ui.window.main_window import MainWindow
@@ -109,7 +108,8 @@ def test_prefill_shows_its_progress(chat: Chat, panel: SpeedPanel) -> None:
 
 
 def test_figures_of_a_reply(panel: SpeedPanel, show: Show) -> None:
-    show(_STATISTICS)
+    show(replace(_STATISTICS, speeds=(20.0, 30.0)))
+    assert panel.speed.sparkline.speeds == (20.0, 30.0)
     assert _value(panel, "Reading speed") == "200 tokens/s"
     assert _value(panel, "Time to first token") == "520 ms"
     assert _value(panel, "Tokens written") == "101"
@@ -175,14 +175,6 @@ def test_the_context_has_its_limit_once_the_model_is_there(chat: Chat, panel: Sp
     assert _value(panel, "Context") == "512 tokens"
     chat.wait_for(EngineState.IDLE)
     assert _value(panel, "Context") == "512 of 2,048"
-
-
-def test_every_figure_has_its_definition(panel: SpeedPanel) -> None:
-    rows = panel.findChildren(FigureRow)
-    assert len(rows) >= 10
-    for row in rows:
-        assert row.toolTip().removesuffix("</p>").endswith(".")
-        assert row.value.accessibleName().endswith(f": {formatting.NONE}")
 
 
 def test_drafting_figures_stand_beside_the_plain_baseline(panel: SpeedPanel, show: Show) -> None:
@@ -386,20 +378,6 @@ def test_the_ratio_waits_until_there_is_enough_to_compare(panel: SpeedPanel, sho
     assert panel.speed.plain.value.text() == formatting.NONE
 
 
-@pytest.mark.parametrize(
-    ("drafted", "said"), [(2, formatting.NONE), (19, formatting.NONE), (20, "10\N{NARROW NO-BREAK SPACE}%")]
-)
-def test_few_drafted_tokens_are_no_share(panel: SpeedPanel, show: Show, drafted: int, said: str) -> None:
-    """A single step showed 100 %."""
-    show(replace(_DRAFTED, drafted=drafted, accepted=2))
-    assert panel.speed.acceptance.value.text() == said
-
-
-def test_the_speed_over_time_is_there_when_a_chat_is_opened_again(panel: SpeedPanel, show: Show) -> None:
-    show(replace(_STATISTICS, speeds=(20.0, 30.0)))
-    assert panel.speed.sparkline.speeds == (20.0, 30.0)
-
-
 def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel) -> None:
     """The figures at the right jumped by its width."""
     chat.start()
@@ -414,8 +392,8 @@ def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel
 
 def test_before_the_first_reply_there_are_no_dashes(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    assert not panel.speed.figures.isVisible()
-    assert not panel.time.isVisible()
+    for part in (panel.speed.figures, panel.speed.reason, panel.time):
+        assert not part.isVisible()
     chat.say("Hi")
     assert panel.speed.figures.isVisible()
     assert panel.time.isVisible()
@@ -512,13 +490,6 @@ def test_a_reply_that_is_written_anew_begins_without_figures(chat: Chat, panel: 
     assert _value(panel, "Tokens written") == formatting.NONE
 
 
-def test_one_of_a_thing_is_not_several(panel: SpeedPanel, show: Show) -> None:
-    one = replace(_STATISTICS, rounds=1, drafted_lengths=(0, 1), accepted_lengths=(1,))
-    show(one)
-    assert panel.drafts.lengths.bars != ()
-    assert panel.drafts.lengths.bars[0].description.startswith("0 kept: 1 of 1 step, ")
-
-
 _DRAFTED = replace(
     _STATISTICS,
     rounds=40,
@@ -544,8 +515,10 @@ _DRAFTED = replace(
             (34.8, 0.1, "warning"),
             (34.8, 0.2, "text"),
             (32.4, 0.2, "text"),  # 0.81 stood in amber beside a baseline whose ± reached below the speed
+            (20.0, 0.38, None),  # while other programs were busy, 0.33x of a speed that was measured before
+            (20.0, 1.9, None),
         ],
-        4,
+        5,
     ),
 )
 def test_within_its_error_the_ratio_is_about_the_same_speed(
@@ -553,17 +526,9 @@ def test_within_its_error_the_ratio_is_about_the_same_speed(
 ) -> None:
     show(replace(_DRAFTED, plain_step_ms=plain_step_ms, plain_error=error))
     assert panel.speed.ratio.isVisible() == (color is not None)
-    assert panel.speed.alike.isVisible() == (color is None)
+    assert panel.speed.alike.isVisible() == (plain_step_ms == 40.4)
+    assert (panel.speed.plain.value.text() == formatting.NONE) == (plain_step_ms == 20.0)
     assert color is None or panel.speed.ratio._color == color
-
-
-@pytest.mark.parametrize("error", [0.38, 1.9])
-def test_nothing_is_compared_with_a_baseline_that_no_longer_holds(panel: SpeedPanel, show: Show, error: float) -> None:
-    """While other programs were busy, a reply showed 0.33x of a speed that was measured before."""
-    show(replace(_DRAFTED, plain_step_ms=20.0, plain_error=error))
-    assert panel.speed.plain.value.text() == formatting.NONE
-    assert not panel.speed.ratio.isVisible()
-    assert not panel.speed.alike.isVisible()
 
 
 def test_rounds_that_gained_no_token_are_no_gain_in_speed(panel: SpeedPanel, show: Show) -> None:
@@ -684,18 +649,6 @@ def test_a_slow_reply_is_blamed_only_on_an_idle_computer(
         show(statistics)
         assert (panel.speed.reason.text(), panel.speed.ratio._color) == (said, color)
     training.save_and_end()
-
-
-def test_the_verdict_is_the_first_line_of_its_block_and_not_the_smallest(chat: Chat, panel: SpeedPanel) -> None:
-    """It was the fourth, in small grey letters."""
-    chat.start()
-    assert not panel.speed.reason.isVisible(), "there is no reply"
-    chat.say("Hello")
-    panel._note_message(replace(chat.controller.chat.path[-1], statistics=_DRAFTED))
-    parts = [panel.speed.owner, panel.speed.decode, panel.speed.plain, panel.speed.sparkline]
-    assert all(panel.speed.reason.y() < part.mapTo(panel.speed, part.rect().topLeft()).y() for part in parts)
-    assert panel.speed.reason.font().bold() or panel.speed.reason.font().weight() > panel.speed.owner.font().weight()
-    assert panel.speed.reason.font().pointSizeF() > panel.speed.owner.font().pointSizeF()
 
 
 def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> None:
