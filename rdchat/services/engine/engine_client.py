@@ -59,44 +59,6 @@ _DEAD = Failure("The engine has stopped working.", "Quit rdchat and open it agai
 _RECENT_MODELS = 8
 
 
-class IdleTimers(QObject):
-    """Emits `rest_due` and `sleep_due`, each once, when there was no request for long enough.
-
-    Attributes:
-        minutes: Until `sleep_due`; 0 is never, None is 15 on battery or if memory is short, and otherwise never.
-    """
-
-    rest_due = Signal()
-    sleep_due = Signal()
-
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self.minutes: int | None = None
-        self._rest = QTimer(self, singleShot=True)
-        self._sleep = QTimer(self, singleShot=True)
-        self._rest.timeout.connect(self.rest_due)
-        self._sleep.timeout.connect(self._end)
-
-    def start_counting(self) -> None:
-        """Count from now on."""
-        minutes = _USUAL_MINUTES if self.minutes is None else self.minutes
-        self._rest.start(_REST_AFTER_MS)
-        self._sleep.start(minutes * _MINUTE_MS) if minutes else self._sleep.stop()
-
-    def stop_counting(self) -> None:
-        """Stop counting."""
-        self._rest.stop()
-        self._sleep.stop()
-
-    @Slot()
-    def _end(self) -> None:
-        short = machine.available_bytes() < _SHORT * machine.total_bytes()
-        if self.minutes is not None or short or machine.on_battery():
-            self.sleep_due.emit()
-        else:
-            self._sleep.start()
-
-
 class EngineClient(QObject):
     """Owns the app's one engine thread. Lives on the main thread; only `shutdown` waits.
 
@@ -139,9 +101,13 @@ class EngineClient(QObject):
         self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
         self._thread = self._start_thread()
         self._requested.connect(self._accept)
-        self._idle = IdleTimers(self)
-        self._idle.rest_due.connect(lambda: self._worker.chore_requested.emit(lambda engine: engine.rest()))
-        self._idle.sleep_due.connect(self._fall_asleep)
+        # Both count the time without a request.
+        self._rest = QTimer(self, singleShot=True)
+        self._rest.timeout.connect(lambda: self._worker.chore_requested.emit(lambda engine: engine.rest()))
+        self._sleep = QTimer(self, singleShot=True)
+        self._sleep.timeout.connect(self._fall_asleep)
+        # Minutes until the model is unloaded; see `sleep_after`.
+        self._minutes: int | None = None
         self.asleep = False
 
     def _start_thread(self) -> QThread:
@@ -197,7 +163,7 @@ class EngineClient(QObject):
                 self._cancel([each for each in self._open if each.direct], _PRECISION_CHANGED)
         self._open.append(request)
         self.request_accepted.emit()
-        self._idle.stop_counting()
+        self._stop_idle()
         self._set_asleep(False)
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
@@ -212,9 +178,12 @@ class EngineClient(QObject):
             self._worker.idle_requested.emit()
 
     def sleep_after(self, minutes: int | None) -> None:
-        """Unload the model after so many minutes without a request; see `IdleTimers.minutes`."""
-        if minutes != self._idle.minutes:
-            self._idle.minutes = minutes
+        """Unload the model after so many minutes without a request.
+
+        0 is never. None is 15 minutes on battery or if memory is short, and otherwise never.
+        """
+        if minutes != self._minutes:
+            self._minutes = minutes
             self._start_idle()
 
     def wake(self) -> None:
@@ -227,10 +196,20 @@ class EngineClient(QObject):
     def _start_idle(self) -> None:
         """Count the time without a request from now on."""
         if not (self._open or self._closing or self.asleep):
-            self._idle.start_counting()
+            minutes = _USUAL_MINUTES if self._minutes is None else self._minutes
+            self._rest.start(_REST_AFTER_MS)
+            self._sleep.start(minutes * _MINUTE_MS) if minutes else self._sleep.stop()
+
+    def _stop_idle(self) -> None:
+        self._rest.stop()
+        self._sleep.stop()
 
     @Slot()
     def _fall_asleep(self) -> None:
+        short = machine.available_bytes() < _SHORT * machine.total_bytes()
+        if self._minutes is None and not (short or machine.on_battery()):
+            self._sleep.start()
+            return
         self._worker.chore_requested.emit(lambda engine: engine.sleep())
         self._set_asleep(True)
 
@@ -268,7 +247,7 @@ class EngineClient(QObject):
             self._cancel(self._open, _CLOSING)
             self._inbox.append(None)
             self._submitted.emit()
-        self._idle.stop_counting()
+        self._stop_idle()
         ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:
             _LOG.error("The engine thread did not end within %.0f s", timeout_s)
