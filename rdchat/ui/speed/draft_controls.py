@@ -353,7 +353,7 @@ class DraftControls(Section):
         for box in (self.mode, self.always):
             box.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
-        missing = option is not None and not option.available
+        missing = self._drafting.problem(settings.mode)
         # An option is about the drafter that is chosen.
         own = None if settings.drafter else self._drafting.option(Mode.DRAFTER)
         self.drafter.name_none(_own_drafter(own))
@@ -375,7 +375,7 @@ class DraftControls(Section):
     def _show_text(self, mode: Mode, option: ModeOption | None) -> None:
         self._explain()
         self.facts.show_text(_facts(option) if mode.uses("drafter") else "")
-        problem, serious = self._problem(option)
+        problem, serious = self._problem(mode, option)
         self.problem.show_text(problem, "warning" if serious else "muted")
         applies = self._drafting.applies
         self.applies.show_text(f"Applies {applies}." if applies else "")
@@ -411,15 +411,15 @@ class DraftControls(Section):
         self.explanation.setText(_REMOTE if self._drafting.is_remote else own)
         set_tip(self.explanation, self._more if auto else "")
 
-    def _problem(self, option: ModeOption | None) -> tuple[str, bool]:
+    def _problem(self, mode: Mode, option: ModeOption | None) -> tuple[str, bool]:
         """Return a note about the mode, and whether the mode cannot run."""
-        if self._drafting.checking and (option is None or not option.available):
+        problem = self._drafting.problem(mode)
+        if self._drafting.checking and (option is None or problem):
             return "Checking whether this works here…", False
-        if option is not None and not option.available:
+        if problem:
             # Prompt lookup needs nothing but a model that can check drafts.
-            lookup = self._drafting.option(Mode.LOOKUP)
-            never = lookup is not None and not lookup.available
-            return f"{option.reason} {'This model cannot draft.' if never else 'Until then drafting is off.'}", True
+            never = self._drafting.problem(Mode.LOOKUP)
+            return f"{problem} {'This model cannot draft.' if never else 'Until then drafting is off.'}", True
         if self._drafting.last_problem:
             return self._drafting.last_problem, True
         return (option.reason if option else ""), False

@@ -14,6 +14,7 @@ from rdchat.inference.auto.planner import (
     AcceptanceEstimates,
     Choice,
     DraftEstimate,
+    Drafts,
     Plan,
     Planner,
     Source,
@@ -37,6 +38,12 @@ def name_of(value: Chip | float | str) -> str:
     return value.name if isinstance(value, Chip) else str(value)
 
 
+def best(planner: Planner, *drafts: Drafts) -> Choice:
+    choice = planner.best_draft(128, drafts)
+    assert choice is not None
+    return choice
+
+
 def chain(path: Floats) -> LookupTree:
     """Return a chain from prompt lookup that is accepted up to each token with these chances."""
     places = range(len(path))
@@ -47,9 +54,7 @@ def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, 
     """Return the best of a recurrent drafter's drafts, and of prompt lookup's path where there is one."""
     costs = chip.costs()
     tables = [source(costs, values, trees).drafts(MAX_ROWS)]
-    choice = Planner(costs).best_draft(128, tables if path is None else [*tables, lookup_drafts(chain(path))])
-    assert choice is not None
-    return choice
+    return best(Planner(costs), *(tables if path is None else [*tables, lookup_drafts(chain(path))]))
 
 
 def chain_source(costs: CostModel, chance: float = 0.84, unread: int = 0) -> Source:
@@ -72,8 +77,7 @@ def test_it_finds_the_best_of_all_plans(chip: Chip, first: float) -> None:
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float) -> None:
     path = np.cumprod(np.full(MAX_ROWS - 1, chance))
-    choice = Planner(chip.costs()).best_draft(128, [lookup_drafts(chain(path))])
-    assert choice is not None
+    choice = best(Planner(chip.costs()), lookup_drafts(chain(path)))
     calls = chip.calls_of()
     sizes = [(nodes, rows) for nodes in range(2, MAX_ROWS + 1) for rows in range(nodes, 33)]
     fastest = max((1 + path[: nodes - 1].sum()) / calls[rows] for nodes, rows in sizes)
@@ -113,11 +117,9 @@ def test_it_follows_a_text_that_becomes_hard_and_easy_again() -> None:
 
 def test_rows_are_padded_up_to_a_cheaper_number_where_that_can_be() -> None:
     path = np.cumprod(np.full(11, 0.9))
-    choice = Planner(CPU.costs()).best_draft(128, [lookup_drafts(chain(path))])
-    assert choice is not None
+    choice = best(Planner(CPU.costs()), lookup_drafts(chain(path)))
     assert (choice.plan.nodes, choice.plan.rows) == (12, 16)
-    unpadded = Planner(CPU.costs(), padding=False).best_draft(128, [lookup_drafts(chain(path))])
-    assert unpadded is not None
+    unpadded = best(Planner(CPU.costs(), padding=False), lookup_drafts(chain(path)))
     assert unpadded.plan.rows == unpadded.plan.nodes
 
 
@@ -166,8 +168,7 @@ def test_where_rows_cannot_be_padded_a_chain_has_no_more_than_it_is_long() -> No
     for n, length in enumerate(LENGTHS):
         reached = 0.6 ** np.arange(1, MAX_ROWS)
         values[n, 2:] = np.cumsum(np.where(np.arange(1, MAX_ROWS) < length, reached, 0.0))
-    choice = Planner(costs, padding=False).best_draft(128, [source(costs, values, trees=False).drafts(MAX_ROWS)])
-    assert choice is not None
+    choice = best(Planner(costs, padding=False), source(costs, values, trees=False).drafts(MAX_ROWS))
     assert choice.plan.rows == choice.plan.nodes <= choice.plan.length
 
 
@@ -187,9 +188,7 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
     costs = M2_ULTRA.costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): 2.0, (16, 0): 20.0})
     planner = Planner(costs)
-    soon, late = (planner.best_draft(128, [chain_source(costs, unread=late).drafts(MAX_ROWS)]) for late in (0, 4000))
-    assert soon is not None
-    assert late is not None
+    soon, late = (best(planner, chain_source(costs, unread=unread).drafts(MAX_ROWS)) for unread in (0, 4000))
     assert soon.plan.mode is Mode.SPECULATIVE
     assert soon.gain > 0 > late.gain
 
@@ -201,17 +200,14 @@ PAIR = {1: 1.02, 2: 1.28, 3: 1.6, 4: 1.9, 8: 2.01, 12: 3.2, 16: 1.64, 32: 2.45}
 def pair_choice(estimate: DraftEstimate, unread: int = 0) -> Choice:
     costs = Chip("pair", PAIR).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3, (16, 0): 1.64 * STEP_MS / 3})
-    choice = Planner(costs).best_draft(128, [draft_model_source(estimate, costs, lambda: unread).drafts(16)])
-    assert choice is not None
-    return choice
+    return best(Planner(costs), draft_model_source(estimate, costs, lambda: unread).drafts(16))
 
 
 @pytest.mark.parametrize(("calls", "nodes"), [({1: 1, 3: 1.2, 16: 1.8}, 4), ({1: 1, 3: 1.2, 16: 1.25}, MAX_ROWS)])
 def test_a_draft_model_gets_runner_ups_where_their_rows_cost_little(calls: dict[int, float], nodes: int) -> None:
     costs = Chip("made up", calls).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
-    choice = Planner(costs).best_draft(128, [chain_source(costs).drafts(2)])
-    assert choice is not None
+    choice = best(Planner(costs), chain_source(costs).drafts(2))
     assert choice.plan.nodes == nodes
 
 
@@ -236,8 +232,7 @@ def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chan
     for by_row in (True, False):
         costs = CostModel(by_row)
         costs.learn_plain(128, STEP_MS)
-        choice = Planner(costs).best_draft(128, [lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance))))])
-        assert choice is not None
+        choice = best(Planner(costs), lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance)))))
         rows[by_row] = choice.plan.rows
     assert 2 <= rows[True] <= 3 <= rows[False]
 

@@ -146,6 +146,9 @@ def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(
     assert finished.details.token.text() == "␣one"
     assert finished.details.rows["Drafted by"].value.text() == "Drafter head"
     assert finished.details.rows["Position"].value.text() == "1 of the draft"
+    told = [row.value.accessibleName() for row in finished.details.alternatives]
+    assert told[0] == "✓ ␣one: 61\N{NARROW NO-BREAK SPACE}%"
+    assert told[1].startswith("x: ")
     point_at(finished, first + 1)
     assert finished.details.token.text() == "␣c1"
     assert finished.details.rows["Drafted by"].value.text() == "Not drafted"
@@ -159,12 +162,6 @@ def test_a_click_moves_the_cursor(finished: DraftsWindow) -> None:
     QTest.mouseClick(finished.tokens.viewport(), Qt.MouseButton.LeftButton, pos=point_at(finished, 9))
     assert finished.tokens.current == 9
     assert finished.tokens.accessibleDescription().startswith("Token 10 of")
-
-
-def test_alternatives_are_told_to_screen_readers(finished: DraftsWindow) -> None:
-    told = [row.value.accessibleName() for row in finished.details.alternatives]
-    assert told[0] == "✓ ␣one: 61\N{NARROW NO-BREAK SPACE}%"
-    assert told[1].startswith("x: ")
 
 
 def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(

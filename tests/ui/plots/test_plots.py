@@ -80,7 +80,7 @@ def test_colours_tell_slower_from_faster_and_values_can_be_read_on_them(theme: T
             assert (lighter + 0.05) / (darker + 0.05) >= 4.5
 
 
-def test_bars_end_at_their_medians() -> None:
+def test_bars_end_at_their_medians_and_say_their_quartiles() -> None:
     drawing = of(BARS)
     bars = areas(drawing, "faster", "slower")
     assert [color for _, _, color in bars] == ["faster", "slower", "faster"]
@@ -89,19 +89,13 @@ def test_bars_end_at_their_medians() -> None:
     assert widths == pytest.approx([1.5 / 2 * widths[2], 0.5 / 2 * widths[2], widths[2]])
     room = drawing.width - (left + widths[2])
     assert room == pytest.approx(drawing.width_of("2.00x", bold=True) + 12), "the fastest one fills the width"
-
-
-def test_a_bar_says_its_quartiles() -> None:
-    drawing = of(BARS)
-    first = drawing.marks[0].text
-    assert (
-        first
-        == "Prompt lookup, 4 tokens, float32: 1.50x plain decoding. Half of the 12 values are between 1.40 and 1.75."
-    )
+    name = "Prompt lookup, 4 tokens, float32"
+    quartiles = "Half of the 12 values are between 1.40 and 1.75."
+    assert drawing.marks[0].text == f"{name}: 1.50x plain decoding. {quartiles}"
     assert all(words in drawing.descriptions[0] for words in ("Drafter, 4 beams of 5 tokens", "float16", "2.00x"))
 
 
-def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed() -> None:
+def test_the_map_colours_its_values_frames_the_best_one_and_says_what_was_not_measured() -> None:
     drawing = of(MAP)
     assert MAP.best == (4, 5)
     grounds = [speed_color(LIGHT, speed, 1.6) for speed in MAP.values.values()]
@@ -109,10 +103,6 @@ def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed() -> None:
     (frame,) = [box for box, color in drawing.frames if color == "text"]
     best = drawing.marks[3].box
     assert best.contains(frame)
-
-
-def test_the_map_says_its_values_and_what_was_not_measured() -> None:
-    drawing = of(MAP)
     assert [mark.text for mark in drawing.marks] == [
         "1 beam of 3 tokens: 0.80x.",
         "1 beam of 5 tokens: 1.10x.",
