@@ -7,15 +7,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from pytestqt.qtbot import QtBot
 
-from rdchat.chat.attachments.attached_file import image_file
-from rdchat.chat.conversation import MessageStatus, Project
+from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from tests.chat.changes import changes, state
 from tests.chat.conftest import StartProcess
-from tests.chat.storage.project_texts import NAMES, files_named, text_file
-from tests.inference.vision.pictures import encoded, photo
+from tests.chat.storage.project_texts import NAMES, files_named
 from tests.processes import kill_begun, moments
 
 KILLS = int(os.environ.get("KILLS", "3"))
@@ -76,7 +73,7 @@ for number in range(10_000):
     text += f"{number} "
     store.save_text(reply.id, text)
     print(number, flush=True)
-    pause.wait(0.1)
+    pause.wait(0.02)
 """
 
 
@@ -96,7 +93,8 @@ def test_a_killed_app_leaves_an_interrupted_reply_with_all_that_was_saved(
         (chat,) = store.conversations()
         prompt, reply = store.messages(chat.id)
         assert prompt.text == "Count."
-        assert reply.status is MessageStatus.INTERRUPTED
+        assert (reply.status, reply.finish_reason) == (MessageStatus.INTERRUPTED, None)
+        assert store.conversations("8") == [chat]
         assert reply.text.split()[: saved + 1] == [str(number) for number in range(saved + 1)]
         again = store.reopen_message(reply.id)
         assert (again.status, again.text) == (MessageStatus.STREAMING, reply.text)
@@ -117,7 +115,7 @@ for number in range(10**6):
 """
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_kill_while_files_are_stored_leaves_those_of_before_or_after(
     tmp_path: Path, start_process: StartProcess, kills: int
 ) -> None:
@@ -137,22 +135,3 @@ def test_a_kill_while_files_are_stored_leaves_those_of_before_or_after(
             stored = {text for (text,) in store.rows("SELECT text FROM file_texts")}
             assert stored == {text for _, text in files_named(names)}
     assert seen - {""} <= set(NAMES)
-
-
-def test_nothing_of_removed_files_stays_on_disk(qtbot: QtBot, tmp_path: Path) -> None:
-    """Neither in the database nor in its log, which once kept them until rdchat quit, nor as a picture."""
-    picture = image_file(encoded(photo(), "PNG"), "fox.png")
-    words = text_file("okapi.txt", "zebra quokka " * 5000)
-    with closing(ConversationStore(tmp_path / "chats.db")) as store:
-        folder = store.organiser.create_folder("Work")
-        store.organiser.set_project(folder.id, Project("Wombats."), [picture, words])
-        path = store.image_path(picture[0])
-        assert path.exists()
-
-        def found() -> list[str]:
-            content = b"".join(each.read_bytes() for each in tmp_path.glob("chats.db*") if each.is_file())
-            return [word for word in ("zebra", "okapi", "Wombats") if word.encode() in content]
-
-        assert found() == ["zebra", "okapi", "Wombats"]
-        store.organiser.set_project(folder.id, Project(), [])
-        qtbot.waitUntil(lambda: not found() and not path.exists())

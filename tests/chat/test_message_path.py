@@ -1,7 +1,9 @@
 """Long paths read messages only when needed, and equal a list of all messages."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +17,6 @@ from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
 from tests.chat.traces import STATISTICS
-from tests.grids import share
 from tests.stores import cut_of, finish_message, written_by_hand
 
 COUNT = 300
@@ -34,8 +35,10 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return ids
 
 
-def long_chat(store: ConversationStore) -> list[Message]:
-    """Store a chat, and return its messages, each read by itself: statistics, an alternative, a file, an empty one."""
+@pytest.fixture(scope="module")
+def stored_chat(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Message]]:
+    """A closed store, and the messages of its chat: with statistics, an alternative, a file, and an empty one."""
+    store = ConversationStore(tmp_path_factory.mktemp("long") / "chats.db")
     chat = store.create_conversation()
     parent = None
     for number in range(1, COUNT + 1):
@@ -48,13 +51,28 @@ def long_chat(store: ConversationStore) -> list[Message]:
     other = store.add_message(chat.id, 19, Role.ASSISTANT, "another")
     finish_message(store, other.id, "another", MessageStatus.COMPLETE, statistics=STATISTICS)
     store.select_sibling(20, 0)
-    return [store.message(number) for number in range(1, COUNT + 1)]
+    messages = [store.message(number) for number in range(1, COUNT + 1)]
+    store.close()
+    return store.path, messages
 
 
-def test_opening_reads_the_end_alone_and_what_is_asked_for_then(open_store: OpenStore, read: list[int]) -> None:
-    store = open_store()
-    messages = long_chat(store)
-    read.clear()
+@pytest.fixture
+def messages(stored_chat: tuple[Path, list[Message]], database: Path) -> list[Message]:
+    """The messages of the chat that `open_store` finds."""
+    path, messages = stored_chat
+    database.parent.mkdir()
+    shutil.copyfile(path, database)
+    return messages
+
+
+@pytest.fixture
+def store(messages: list[Message], open_store: OpenStore) -> ConversationStore:
+    return open_store()
+
+
+def test_opening_reads_the_end_alone_and_what_is_asked_for_then(
+    store: ConversationStore, messages: list[Message], read: list[int]
+) -> None:
     path = store.messages(1)
     assert len(path) == COUNT
     assert list(path.ids) == [message.id for message in messages]
@@ -71,17 +89,13 @@ def test_opening_reads_the_end_alone_and_what_is_asked_for_then(open_store: Open
     assert len(read) == len(set(read)) == COUNT
 
 
-@pytest.mark.parametrize("part", share([slice(None), slice(40, 90), slice(-1), slice(120, None)], 2))
-def test_parts_and_both_directions_are_those_of_a_list(open_store: OpenStore, part: slice) -> None:
-    store = open_store()
-    messages = long_chat(store)
-    assert list(store.messages(1)[part]) == messages[part]
-    assert list(reversed(store.messages(1)[part])) == messages[part][::-1]
+def test_parts_and_both_directions_are_those_of_a_list(store: ConversationStore, messages: list[Message]) -> None:
+    for part in (slice(None), slice(40, 90), slice(-1), slice(120, None)):
+        assert list(store.messages(1)[part]) == messages[part]
+        assert list(reversed(store.messages(1)[part])) == messages[part][::-1]
 
 
-def test_the_last_cut_counts_wherever_it_is(open_store: OpenStore, read: list[int]) -> None:
-    store = open_store()
-    long_chat(store)
+def test_the_last_cut_counts_wherever_it_is(store: ConversationStore, read: list[int]) -> None:
     store.set_context_cut(10, ContextCut("early"))
     store.set_context_cut(90, ContextCut("late"))
     read.clear()
@@ -97,10 +111,7 @@ def test_the_last_cut_counts_wherever_it_is(open_store: OpenStore, read: list[in
     assert len(from_cut(path)) == COUNT
 
 
-def test_the_last_reply_is_one_that_ended_on_the_path(open_store: OpenStore, read: list[int]) -> None:
-    store = open_store()
-    long_chat(store)
-    read.clear()
+def test_the_last_reply_is_one_that_ended_on_the_path(store: ConversationStore) -> None:
     path = store.messages(1)
     newest = next(each for each in reversed(path) if each.role is Role.ASSISTANT)
     assert path.last_reply == newest
@@ -110,9 +121,7 @@ def test_the_last_reply_is_one_that_ended_on_the_path(open_store: OpenStore, rea
     assert MessagePath([], None).last_reply is None
 
 
-def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) -> None:
-    store = open_store()
-    messages = long_chat(store)
+def test_copies_change_apart_and_keep_what_is_not_stored(store: ConversationStore, messages: list[Message]) -> None:
     path = store.messages(1)
     copy = path[:]
     copy.put(replace(copy[40], text="written on"))
@@ -123,9 +132,7 @@ def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) 
     assert not copy.has_any(MessagePath())
 
 
-def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStore) -> None:
-    store = open_store()
-    messages = long_chat(store)
+def test_a_message_that_is_gone_is_told_and_the_others_stay(store: ConversationStore, messages: list[Message]) -> None:
     path = store.messages(1)
     with written_by_hand(store) as connection:
         connection.execute("PRAGMA defer_foreign_keys = ON")
@@ -136,8 +143,7 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
     assert path.read_messages(51, 60) == messages[51:60]
 
 
-def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
-    store = open_store()
+def test_places_are_those_of_a_list_of_ids(store: ConversationStore) -> None:
     path = MessagePath([9, 4, 7], None)
     assert [path.index_of(each) for each in (9, 4, 7, 5)] == [0, 1, 2, None]
     message = store.add_message(store.create_conversation().id, None, Role.USER, "more")
@@ -150,8 +156,7 @@ def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
         path[4]
 
 
-def test_a_long_chat_is_read_by_its_runs(open_store: OpenStore) -> None:
-    store = open_store()
+def test_a_long_chat_is_read_by_its_runs(store: ConversationStore) -> None:
     chat = store.create_conversation().id
     other = store.create_conversation().id
     parent = None

@@ -1,36 +1,25 @@
 """Notes in the store, and what is read as one."""
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import Event
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
-from rdchat.chat.conversation import NEW_CHAT, SUMMARY_NOTE, ContextCut, Drafting, MessageStatus, Project
+from rdchat.chat.conversation import NEW_CHAT, SUMMARY_NOTE, Drafting, MessageStatus, Project
 from rdchat.chat.notes import LONGEST_NOTE, Note, asked_notes, notes_from_model, notes_text
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import FinishReason, Role
-
-SECRET = "The password of the boat is anchovy"
+from rdchat.inference.api import Role
+from tests.stores import finish_message
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ConversationStore]:
     with closing(ConversationStore(tmp_path / "chats.db", clock=lambda: 1_764_000_000.0)) as store:
         yield store
-
-
-def erase(store: ConversationStore) -> None:
-    """Erase what is deleted for good, and wait until the log is empty, too."""
-    ended = Event()
-    store.organiser.erase(lambda _: ended.set())
-    assert ended.wait(60)
 
 
 def texts(store: ConversationStore) -> list[str]:
@@ -60,7 +49,7 @@ def test_a_deleted_chat_keeps_its_notes_and_they_are_marked(store: ConversationS
     assert store.organiser.notes()[0].chat == "the chat “Soup”"
     store.delete_conversation(chat.id)
     store.organiser.schedule_erase([chat.id])
-    erase(store)
+    store.organiser.erase().result()
     assert [(note.text, note.chat_id) for note in store.organiser.notes()] == [("I use tabs", None)]
 
 
@@ -74,54 +63,23 @@ def test_a_projects_notes_go_with_it_for_good(store: ConversationStore) -> None:
     assert texts(store) == ["Of all"]
 
 
-@pytest.mark.parametrize("way", ["delete", "change", "folder"])
-def test_what_is_deleted_is_overwritten(tmp_path: Path, way: str) -> None:
-    path = tmp_path / "chats.db"
-    with closing(ConversationStore(path)) as store:
-        folder = store.organiser.create_folder("Work")
-        store.organiser.keep_note(Note(SECRET, folder.id, None))
-        (note,) = store.organiser.notes()
-        if way == "delete":
-            store.organiser.change_note(note.id, "")
-        elif way == "change":
-            store.organiser.change_note(note.id, "No boat")
-        else:
-            store.organiser.delete_folder(folder.id)
-            store.organiser.erase_folder(folder.id)
-        erase(store)
-        for file in tmp_path.rglob("*"):
-            assert not file.is_file() or SECRET.encode() not in file.read_bytes()
-
-
-@pytest.mark.parametrize("other", [None, ContextCut("Another one")])
-def test_a_summary_that_is_changed_or_removed_is_overwritten(tmp_path: Path, other: ContextCut | None) -> None:
-    with closing(ConversationStore(tmp_path / "chats.db")) as store:
-        message = store.add_message(store.create_conversation("Soup").id, None, Role.USER, "Hi")
-        store.set_context_cut(message.id, ContextCut(SECRET))
-        store.set_context_cut(message.id, other)
-        deadline = time.monotonic() + 60
-        while any(SECRET.encode() in file.read_bytes() for file in tmp_path.glob("chats.db*")):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["one", "two", "three"]), st.booleans()), max_size=12))
-@settings(max_examples=20, deadline=None)
-def test_no_note_is_lost_or_doubled(steps: list[tuple[str, str, bool]]) -> None:
+@settings(max_examples=20)
+def test_no_note_is_lost_or_doubled(store: ConversationStore, steps: list[tuple[str, str, bool]]) -> None:
     """Whatever is kept and deleted: each note that was kept and not deleted is there once, the newest last."""
-    with TemporaryDirectory() as folder, closing(ConversationStore(Path(folder) / "chats.db")) as store:
-        folders = {name: store.organiser.create_folder(name).id for name in "ab"}
-        expected = list[tuple[int, str]]()
-        for name, text, deletes in steps:
-            key = (folders[name], text)
-            if not deletes:
-                store.organiser.keep_note(Note(text, folders[name], None))
-                expected += [key] if key not in expected else []
-            elif key in expected:
-                note = next(each for each in store.organiser.notes() if (each.folder_id, each.text) == key)
-                store.organiser.change_note(note.id, "")
-                expected.remove(key)
-        assert [(note.folder_id, note.text) for note in store.organiser.notes()] == expected
+    store.execute("DELETE FROM notes")
+    folders = {name: store.organiser.create_folder(name).id for name in "ab"}
+    expected = list[tuple[int, str]]()
+    for name, text, deletes in steps:
+        key = (folders[name], text)
+        if not deletes:
+            store.organiser.keep_note(Note(text, folders[name], None))
+            expected += [key] if key not in expected else []
+        elif key in expected:
+            note = next(each for each in store.organiser.notes() if (each.folder_id, each.text) == key)
+            store.organiser.change_note(note.id, "")
+            expected.remove(key)
+    assert [(note.folder_id, note.text) for note in store.organiser.notes()] == expected
 
 
 def test_text_of_others_in_a_chat_is_known(store: ConversationStore) -> None:
@@ -130,9 +88,7 @@ def test_text_of_others_in_a_chat_is_known(store: ConversationStore) -> None:
 
     def add_reply(drafting: Drafting | None) -> None:
         reply = store.add_message(chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-        ended = {"text": "Hello", "status": MessageStatus.COMPLETE, "finish_reason": FinishReason.EOS}
-        store.finish_message(type(reply)(**{**{name: getattr(reply, name) for name in type(reply).__slots__}, **ended,
-                                            "drafting": drafting}))  # fmt: skip
+        finish_message(store, reply.id, "Hello", MessageStatus.COMPLETE, drafting=drafting)
 
     source = lambda chat, folder=None: store.organiser.note_source(chat.id, folder)  # noqa: E731
     assert source(chat) == ""

@@ -1,18 +1,21 @@
 """Pins, folders, the archive, the Trash and copies, in the store."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from threading import Event
 
 import pytest
 
-from rdchat.chat.conversation import MessageStatus
+from rdchat.chat.attachments.attached_file import image_file
+from rdchat.chat.conversation import ContextCut, MessageStatus, Project
+from rdchat.chat.notes import Note
 from rdchat.chat.storage import TRASH_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
 from tests.chat.conftest import OpenStore
+from tests.chat.storage.project_texts import text_file
 from tests.clocks import ManualClock
 from tests.stores import connect_by_hand
 
@@ -180,20 +183,59 @@ def test_a_chat_deleted_for_good_is_gone_at_once_and_erased_step_by_step(databas
     store.close()
 
 
-def test_a_text_that_was_erased_is_in_no_file_while_the_app_runs(database: Path) -> None:
-    store = ConversationStore(database)
-    chat = store.create_conversation("long")
-    store.add_message(chat.id, None, Role.USER, "erased-for-good " * 500)
-    store.create_conversation("stays")
-    store.delete_conversation(chat.id)
-    files = lambda: b"".join(each.read_bytes() for each in database.parent.iterdir())  # noqa: E731
-    assert b"erased-for-good" in files()
-    store.organiser.schedule_erase([chat.id])
-    ended = Event()
-    store.organiser.erase(lambda _outcome: ended.set())
-    assert ended.wait(60)
-    assert b"erased-for-good" not in files()
-    store.close()
+SECRET = "The password of the boat is anchovy"
+
+
+def erase_secret(store: ConversationStore, kind: str) -> Iterator[None]:
+    """Write a text, then erase it."""
+    organiser = store.organiser
+    folder = organiser.create_folder("Work").id
+    chat = store.create_conversation("Soup").id
+    question = store.add_message(chat, None, Role.USER, "Hi").id
+    match kind:
+        case "chat":
+            store.add_message(chat, question, Role.USER, SECRET)
+            yield
+            store.delete_conversation(chat)
+            organiser.schedule_erase([chat])
+        case "summary" | "other summary":
+            store.set_context_cut(question, ContextCut(SECRET))
+            yield
+            store.set_context_cut(question, ContextCut("Another one") if kind == "other summary" else None)
+            return
+        case "project":
+            picture = image_file(b"\x89PNG" + SECRET.encode(), SECRET)
+            organiser.set_project(folder, Project(SECRET), [picture, text_file(SECRET, SECRET)])
+            assert store.image_path(picture[0]).exists()
+            yield
+            organiser.set_project(folder, Project(), [])
+            return
+        case _:
+            organiser.keep_note(Note(SECRET, folder, None))
+            yield
+            if kind == "folder":
+                organiser.delete_folder(folder)
+                organiser.erase_folder(folder)
+            else:
+                organiser.change_note(organiser.notes()[0].id, "No boat" if kind == "other note" else "")
+    organiser.erase()
+
+
+@pytest.mark.parametrize("kind", ["chat", "summary", "other summary", "project", "note", "other note", "folder"])
+def test_what_is_erased_is_in_no_file_while_the_app_runs(store: ConversationStore, kind: str) -> None:
+    """The log once kept it until rdchat quit."""
+
+    def is_there() -> bool:
+        return any(SECRET.encode() in each.read_bytes() for each in store.path.parent.rglob("*") if each.is_file())
+
+    erasing = erase_secret(store, kind)
+    next(erasing)
+    assert is_there()
+    next(erasing, None)
+    deadline = time.monotonic() + 60
+    while is_there():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _filled(store: ConversationStore) -> int:

@@ -46,11 +46,6 @@ def test_deleted_chats_do_not_count_and_can_still_be_restored(path: Path) -> Non
     assert path.read_bytes() == before
 
 
-def test_without_stored_chats(path: Path) -> None:
-    with pytest.raises(StorageError, match="no questions in stored chats"):
-        first_questions(path)
-
-
 def test_another_programs_file(path: Path) -> None:
     path.write_text("no database, but long enough to look like one " * 30)
     with pytest.raises(StorageError, match="cannot be read"):

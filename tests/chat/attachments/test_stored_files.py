@@ -1,7 +1,6 @@
 """Storing files of messages: each text once, as long as a message has it; lists do not read it."""
 
 import base64
-import json
 import stat
 from collections.abc import Sequence
 from contextlib import closing
@@ -76,17 +75,19 @@ def test_what_is_in_a_file_cannot_end_it(store: ConversationStore) -> None:
 
 
 def test_a_text_is_stored_once_and_goes_with_the_last_message_that_has_it(store: ConversationStore) -> None:
-    first = ask(store, some_file())
-    second = ask(store, some_file("copy.pdf"), some_file("b.txt", "other"))
+    first = ask(store, some_file(), image_file(PHOTO, "a.png"))
+    second = ask(store, some_file("copy.pdf"), some_file("b.txt", "other"), image_file(PHOTO, "b.png"))
     files = [(file, store.file_text(file)) for file in second.files]
     edited = store.add_message(second.conversation_id, None, Role.USER, "And pears?", files=files)
     assert edited.files == second.files
-    assert texts_in(store.path) == sorted([TEXT, "other"])
+    assert texts_in(store.path) == sorted(["", TEXT, "other"])
     erase_all(store, [second.conversation_id])
-    assert texts_in(store.path) == [TEXT]
-    assert store.file_text(store.message(first.id).files[0]) == TEXT
+    assert texts_in(store.path) == ["", TEXT]
+    text, photo = store.message(first.id).files
+    assert store.file_text(text) == TEXT
+    assert told(store, [photo]) == [("a.png", PHOTO)]
     erase_all(store, [first.conversation_id])
-    assert texts_in(store.path) == []
+    assert texts_in(store.path) == images_in(store.path) == []
 
 
 @pytest.mark.parametrize("words", ["prices", "2024", "Pric", "prices 2024.pdf"])
@@ -203,7 +204,7 @@ def files_of(images: Sequence[bytes]) -> list[tuple[AttachedFile, str]]:
     return [image_file(data, f"photo {number}.png", "A note.", 3, 2) for number, data in enumerate(images)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(IMAGES)
 def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list[bytes]) -> None:
     with TemporaryDirectory() as name:
@@ -234,15 +235,6 @@ def test_copies_undone_deletions_exports_and_backups_keep_the_bytes(images: list
         carry_out(database.parent, database, Path(name) / "none.json")
         with closing(ConversationStore(database)) as store:
             assert told(store, store.message(asked.id).files) == expected
-
-
-def test_an_image_goes_with_the_last_message_that_has_it(store: ConversationStore) -> None:
-    first = ask(store, image_file(PHOTO, "a.png"))
-    second = ask(store, image_file(PHOTO, "b.png"))
-    erase_all(store, [first.conversation_id])
-    assert told(store, store.message(second.id).files) == [("b.png", PHOTO)]
-    erase_all(store, [second.conversation_id])
-    assert images_in(store.path) == []
 
 
 def test_the_copy_for_the_engine_is_private_and_ends_with_the_store(open_store: OpenStore) -> None:
@@ -295,16 +287,3 @@ def test_a_size_that_is_found_later_is_stored(store: ConversationStore) -> None:
     store.set_image_size(asked.files[0], 30, 20).result()
     (file,) = store.message(asked.id).files
     assert (file.width, file.height) == (30, 20)
-
-
-@pytest.mark.parametrize("text", ["%", "iVBORw0KGgo", "é"])
-def test_an_image_that_is_no_base64_is_counted_and_its_message_stays(
-    store: ConversationStore, tmp_path: Path, text: str
-) -> None:
-    file = {"name": "a.png", "kind": FileKind.IMAGE, "text": text}
-    messages = [{"parent": None, "role": "user", "text": "Look.", "files": [file]}]
-    path = tmp_path / "chats.json"
-    path.write_text(json.dumps({"format": "rdchat chats", "version": 1, "chats": [{"messages": messages}]}))
-    report = imported(store, path)
-    (left_out,) = report.without
-    assert (len(report.chats), left_out.parts) == (1, "1 damaged file")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MadeWith
+from rdchat.chat.conversation import ContextCut, MadeWith, MessageStatus
 from rdchat.chat.reply_tokens import first_questions
 from rdchat.chat.storage import SearchQuery, SearchReader, erasing_messages
 from rdchat.chat.store import ConversationStore
@@ -177,9 +177,11 @@ def test_a_branch_ends_with_its_message_whatever_was_shown_last(tree: Tree) -> N
 def test_what_a_reply_was_made_with_is_kept(store: ConversationStore) -> None:
     chat = store.create_conversation("A")
     made_with = MadeWith(SamplingParams(temperature=1.5), "Rhyme.", once=True)
-    reply = store.add_message(chat.id, None, MODEL, "Hi", made_with=made_with, edited=True)
+    failed = {"status": MessageStatus.FAILED, "error": "Not enough memory."}
+    reply = store.add_message(chat.id, None, MODEL, "Hi", made_with=made_with, edited=True, **failed)
     assert (store.message(reply.id).made_with, store.message(reply.id).edited) == (made_with, True)
-    assert store.reopen_message(reply.id).made_with == made_with
+    opened = store.reopen_message(reply.id)
+    assert (opened.made_with, opened.status, opened.error) == (made_with, MessageStatus.STREAMING, "")
     assert store.reopen_message(reply.id, MadeWith()).made_with == MadeWith()
 
 

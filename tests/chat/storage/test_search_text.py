@@ -94,7 +94,7 @@ some_messages = given(
 )
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @some_messages
 @example(["使用", "API", "接口"], "", "NFC")
 @example(["회의록"], "", "NFD")
@@ -121,8 +121,8 @@ def test_a_thousand_messages_are_found_by_each_of_their_words(
 def test_every_letter_and_figure_is_the_same_in_each_normal_form() -> None:
     for sign in map(chr, range(sys.maxunicode + 1)):
         if unicodedata.category(sign)[0] in "LN":
-            words = index_text(sign)
-            assert {index_text(unicodedata.normalize(form, sign)) for form in FORMS} == {words}, hex(ord(sign))
+            others = {unicodedata.normalize(form, sign) for form in FORMS} - {sign}
+            assert all(index_text(other) == index_text(sign) for other in others), hex(ord(sign))
 
 
 @pytest.mark.parametrize(

@@ -118,17 +118,6 @@ def test_odd_letters_are_kept_as_far_as_they_can_be_stored(
     assert store.messages(conversation.id)[0].text == "a?bc \u202e עברית 👩‍👩‍👧 \U0010ffff"
 
 
-@pytest.mark.slow
-def test_thousands_of_messages_in_a_row_are_one_chat(store: ConversationStore, import_json: ImportJson):
-    nodes = [
-        chatgpt_node(str(n), str(n - 1) if n else None, "user" if n % 2 == 0 else "assistant", f"m{n}")
-        for n in range(1_500)
-    ]
-    report = import_json("conversations.json", [chatgpt_chat(*nodes)])
-    assert report.messages == 1_500
-    assert len(store.messages(report.chats[0])) == 1_500
-
-
 def test_a_line_of_jan_that_is_cut_off_costs_that_message(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):

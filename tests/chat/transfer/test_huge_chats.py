@@ -112,11 +112,14 @@ def test_a_file_in_another_encoding_is_read(
 
 
 @pytest.mark.parametrize("kept", share([0.2, 0.6, 0.98], 3))
-@pytest.mark.parametrize("kind", ["json", "zip", "gzip"])
+@pytest.mark.parametrize("kind", ["json", "zip", "gzip", "ours"])
 def test_a_file_that_is_cut_off_takes_nothing_of_it(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, kind: str, kept: float
 ):
     whole = b"[" + b",".join(good(f"{number}") for number in range(200)) + b"]"
+    if kind == "ours":
+        chat = {"title": "T", "messages": [{"role": "user", "text": "a " * 50}]}
+        whole = json.dumps({"format": "rdchat chats", "version": 1, "chats": [chat] * 200}).encode()
     path = tmp_path / "conversations.json"
     if kind == "zip":
         path = write_zip(tmp_path / "export.zip", [whole])
@@ -126,7 +129,7 @@ def test_a_file_that_is_cut_off_takes_nothing_of_it(
     (report,) = import_files(path).files
     assert report.problem
     assert "unexpected" not in report.problem
-    assert not store.conversations()
+    assert store.rows("SELECT count(*) FROM conversations") == [(0,)]
 
 
 @pytest.mark.parametrize("size", [0, 10, 1 << 20, 0xFFFFFFF0])

@@ -1,7 +1,6 @@
 """The law of imports: each text stands in the chat or is counted, and what is damaged hides no other message."""
 
 import base64
-import copy
 import json
 from collections import Counter
 from typing import Any
@@ -288,21 +287,15 @@ def test_what_is_beyond_the_limits_is_left_out_and_counted(fields: dict[str, Any
 @pytest.mark.parametrize("program", READERS)
 def test_no_text_of_any_format_is_longer_than_one_made_here(program: str) -> None:
     """Each text becomes a very long one: it is left out, and every other message stays."""
-    # Readers take what they read out of the data.
     chat = FULL[program]
-    base = READERS[program](json.loads(json.dumps(FULL[program])))
-    texts = {message.text for message in base.messages if len(message.text.split()) > 1}
+    texts = {message.text for message in read(program, chat).messages if len(message.text.split()) > 1}
     for path in places(chat):
-        changed = json.loads(json.dumps(chat))
-        inner = changed
-        for key in path[:-1]:
-            inner = inner[key]
-        if not isinstance(inner[path[-1]], str) or " " not in inner[path[-1]]:
+        text = at(chat, path)
+        if not isinstance(text, str) or " " not in text:
             continue
-        inner[path[-1]] = "long words " * 200_000
-        read = READERS[program](changed)
-        assert_within_limits(read)
-        assert len(texts - {message.text for message in read.messages}) <= 2
+        now = READERS[program](changed(chat, path, "long words " * 200_000))
+        assert_within_limits(now)
+        assert len(texts - {message.text for message in now.messages}) <= 2
 
 
 def test_bytes_of_an_image_never_stand_for_a_text(store: ConversationStore, import_json: ImportJson) -> None:
@@ -322,15 +315,6 @@ _STRANGE: tuple[Any, ...] = (
 _SHARE = 5
 
 
-def _with(chat: Any, path: tuple[Any, ...], value: Any) -> Any:
-    changed = copy.deepcopy(chat)
-    inner = changed
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
-    return changed
-
-
 @pytest.mark.parametrize("program", READERS)
 def test_a_reader_takes_a_chat_or_says_what_is_damaged(program: str):
     chat = FULL[program]
@@ -339,7 +323,7 @@ def test_a_reader_takes_a_chat_or_says_what_is_damaged(program: str):
         # Each value meets fields of each kind; all values in all fields would take minutes.
         for strange in _STRANGE[number % _SHARE :: _SHARE]:
             try:
-                outcomes.add(type(READERS[program](_with(chat, path, strange))))
+                outcomes.add(type(READERS[program](changed(chat, path, strange))))
             except DamagedChatError:
                 outcomes.add(DamagedChatError)
     assert outcomes == {FullChat, DamagedChatError}
@@ -353,7 +337,7 @@ def test_no_value_of_one_chat_keeps_another_from_being_stored(
     good = dict(chat) | ({"title": "Good"} if program == "ChatGPT" else {"name": "Good"})
     paths = list(places(chat))
     name = "conversations.json" if program == "ChatGPT" else "{}.conversation.json"
-    strange = [_with(chat, path, _STRANGE[number % len(_STRANGE)]) for number, path in enumerate(paths)]
+    strange = [changed(chat, path, _STRANGE[number % len(_STRANGE)]) for number, path in enumerate(paths)]
     if program == "ChatGPT":
         files = [write_json(name, json.loads(json.dumps([*strange, good])))]
     else:

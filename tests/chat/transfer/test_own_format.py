@@ -322,18 +322,6 @@ def test_a_file_of_many_chats_is_read_one_chat_at_a_time(tmp_path: Path, start_p
     assert took < 30 << 20, "of a file of 100 MB"
 
 
-@pytest.mark.parametrize("left", [0.1, 0.5, 0.97, -5, -3, -2])
-def test_a_large_file_that_is_cut_off_brings_nothing(
-    store: ConversationStore, many_chats: Path, import_files: ImportFiles, left: float
-):
-    whole = many_chats.read_bytes()
-    many_chats.write_bytes(whole[: int(left * len(whole)) if left > 0 else int(left)])
-    (report,) = import_files(many_chats).files
-    assert "damaged or incomplete" in report.problem
-    assert not store.conversations()
-    assert not store.rows("SELECT id FROM conversations WHERE unlisted > 0")
-
-
 def test_json_of_ours_is_read_however_it_is_laid_out(many_chats: Path, import_files: ImportFiles):
     data = json.loads(many_chats.read_text())
     for indent in (None, 1):
@@ -356,17 +344,6 @@ def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(
     path.write_text(f"{head}{chat.replace('A', 'D')},\n" + "0,\n" * 5 + "0\n]}\n")
     assert "more than 3 of its chats cannot be imported" in import_files(path).files[0].problem
     assert not [chat for chat in store.conversations() if chat.title == "D"]
-
-
-def test_an_import_is_taken_back_as_a_chat_is_deleted(
-    store: ConversationStore, full_chat: int, import_files: ImportFiles, tmp_path: Path
-):
-    export(store, tmp_path / "chats.json")
-    store.rename_conversation(full_chat, "Mine")
-    report = import_files(tmp_path / "chats.json")
-    store.delete_conversations(report.chats, lambda _done: None).result()
-    assert [each.title for each in store.conversations()] == ["Mine"]
-    assert store.restore_conversation(report.chats[0]).title == "All: <there> is"
 
 
 def test_what_is_packed_is_held_against_its_checksum(

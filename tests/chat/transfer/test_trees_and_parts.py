@@ -30,6 +30,7 @@ from tests.chat.transfer.samples import (
     chatgpt_node,
     jan_line,
     jan_text,
+    lm_studio_chat,
 )
 
 
@@ -273,3 +274,98 @@ def test_a_file_is_told_by_its_first_whole_chat_and_may_have_a_single_one(
     assert [each.title for each in report.not_taken] == ["Chat 1", "Odd"]
     assert import_json("one.json", good | {"name": "Alone"}).messages == 1
     assert import_json("two.json", librechat_chat(LIBRECHAT)).files[0].source == "LibreChat"
+
+
+@pytest.mark.parametrize(
+    ("marked", "text"),
+    [
+        ('by \ue200entity\ue202["book","Dune","novel"]\ue201.', "by Dune."),
+        ('by \ue200entity\ue202["Dune"]\ue201.', "by Dune."),
+        ("see \ue200url\ue202the page\ue202https://example.org/a\ue201!", "see [the page](https://example.org/a)!"),
+        ("see \ue200url\ue202the page\ue202turn0search1\ue201!", "see the page!"),
+        ("more: \ue200navlist\ue202Further news\ue202turn0news1,turn0news2\ue201", "more: Further news"),
+        ('it \ue200finance\ue202{"ticker": "AAPL", "market": "US"}\ue201 rose', "it AAPL rose"),
+        ("\ue203A claim\ue204 stands.\ue206", "A claim stands."),
+        ("known \ue200cite\ue202turn0search0\ue202turn1view2\ue201, and", "known, and"),
+        ("known\ue200filecite\ue202turn0file3\ue202L1-L9\ue201", "known"),
+        ("cut \ue200cite\ue202turn0sea", "cut"),
+    ],
+)
+def test_the_words_in_marks_of_chatgpt_stay(marked: str, text: str):
+    chat = chatgpt_chat(chatgpt_node("q", None, "user", "Q"), chatgpt_node("a", "q", "assistant", marked))
+    assert shown(read("ChatGPT", chat)) == ["Q", text]
+
+
+@pytest.mark.parametrize(
+    ("function", "call", "text"),
+    [
+        ("create_textdoc", {"name": "ode", "type": "document", "content": "Dear Sam"}, "**ode**\n\nDear Sam\n\nDone."),
+        ("create_textdoc", {"name": "a", "type": "code/python", "content": "x = 1"},
+         "**a**\n\n````python\nx = 1\n````\n\nDone."),
+        ("update_textdoc", {"updates": [{"pattern": ".*", "replacement": "New"}]}, "**Canvas**\n\nNew\n\nDone."),
+        ("update_textdoc", {"updates": [{"pattern": "a", "replacement": "b"}]}, "Done."),
+        ("comment_textdoc", {"comments": [{"pattern": "a", "comment": "b"}]}, "Done."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_canvas_of_chatgpt_is_kept_or_counted(function: str, call: dict[str, object], text: str, as_text: bool):
+    code = json.dumps(call)
+    content = {"content_type": "text", "parts": [code]} if as_text else {"content_type": "code", "text": code}
+    nodes = (
+        chatgpt_node("q", None, "user", "Q"),
+        chatgpt_node("c", "q", "assistant", content=content, recipient=f"canmore.{function}"),
+        chatgpt_node("t", "c", "tool", "Successfully created"),
+        chatgpt_node("a", "t", "assistant", "Done."),
+    )
+    chat = read("ChatGPT", chatgpt_chat(*nodes))
+    assert shown(chat) == ["Q", text]
+    assert ("canvas" in " ".join(counted(chat))) == (text == "Done.")
+
+
+def test_a_research_report_of_chatgpt_is_kept():
+    report = {"report_message": {"content": {"content_type": "text", "parts": ["# Findings"]}}}
+    metadata = {"chatgpt_sdk": {"widget_state": json.dumps(report)}}
+    chat = chatgpt_chat(
+        chatgpt_node("q", None, "user", "Q"), chatgpt_node("t", "q", "tool", "started", metadata=metadata)
+    )
+    assert shown(read("ChatGPT", chat)) == ["Q", "# Findings"]
+
+
+def test_only_a_system_message_before_the_first_question_is_the_prompt():
+    nodes = (
+        chatgpt_node("s", None, "system", "Be brief."),
+        chatgpt_node("q", "s", "user", "Q"),
+        chatgpt_node("s2", "q", "system", "You are in voice mode."),
+        chatgpt_node("odd", "s2", "assistant", content={"content_type": "sonic_webpage", "url": "x"}),
+        chatgpt_node("a", "odd", "assistant", "A"),
+    )
+    chat = read("ChatGPT", chatgpt_chat(*nodes))
+    assert (shown(chat), chat.conversation.system_prompt) == (["Q", "A"], "Be brief.")
+    assert counted(chat) == {"other message": 1, "system message": 1}
+
+
+def test_calls_and_system_messages_of_lm_studio_are_named():
+    data = lm_studio_chat()
+    data["perChatPredictionConfig"]["fields"] = []
+    system = {"type": "singleStep", "role": "system", "content": [{"type": "text", "text": "Be terse."}]}
+    data["messages"].insert(0, {"versions": [system], "currentlySelected": 0})
+    data["messages"].append({"versions": [system | {"content": "Later"}], "currentlySelected": 0})
+    calls = [{"type": kind, "callId": 1, "content": "[]"} for kind in ("toolCallRequest", "toolCallResult")]
+    data["messages"][2]["versions"][0]["steps"].append({"type": "contentBlock", "content": calls})
+    del data["messages"][1]["versions"][0]["content"][1]
+    chat = read("LM Studio", data)
+    assert (len(shown(chat)), chat.conversation.system_prompt) == (3, "Be terse.")
+    assert counted(chat) == {"tool call": 1, "tool result": 1, "system message": 1}
+
+
+def test_calls_in_the_metadata_of_jan_are_named():
+    calls = [{"tool": {"id": "1"}, "response": {"content": []}}, {"tool": {"id": "2"}, "response": None}]
+    lines = [
+        jan_line("m0", "user", jan_text("Q")),
+        jan_line("m1", "assistant", jan_text("A")) | {"metadata": {"tool_calls": calls}},
+        jan_line("m2", "system", jan_text("Later")),
+        jan_line("m3", "narrator", jan_text("?")),
+    ]
+    chat = read("Jan", {"lines": lines})
+    assert shown(chat) == ["Q", "A"]
+    assert counted(chat) == {"tool call": 2, "tool result": 1, "system message": 1, "damaged message": 1}
