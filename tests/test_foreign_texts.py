@@ -52,6 +52,7 @@ from tests.chat.transfer.samples import (
     jan_text,
     lm_studio_chat,
 )
+from tests.grids import share
 from tests.growth import SHAPES, Text, assert_grows_no_faster, nested, repeated
 
 VALUES = ChatValues("", SamplingParams(), None, None, None, None, LongChats.ASK)
@@ -383,6 +384,6 @@ MANY = {
 """Readers of many parts, whose number grows with the text."""
 
 
-@pytest.mark.parametrize("reader", MANY)
+@pytest.mark.parametrize("reader", share(MANY, 2))
 def test_many_parts_take_no_longer_than_their_number(reader: str) -> None:
     assert_grows_no_faster(MANY[reader], repeated("ab "), longest=200_000)

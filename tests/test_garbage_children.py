@@ -136,7 +136,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
 ) -> None:
     """The model's template was blamed, and the model to be fetched again."""
     put_in_place(monkeypatch, "half a message and silence")
-    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
+    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 1.5 if number == signal.SIGSTOP else 60.0)
     process = TokenizerProcess()
     sent = []
 

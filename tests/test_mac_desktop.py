@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 
 from rdchat import host, mac_desktop
-from rdchat.mac_desktop import KEYS, HotKey, Pair
+from rdchat.mac_desktop import HotKey, Pair
 from tests.carbon import EXISTS, Carbon
 
 
@@ -195,13 +195,6 @@ def test_a_shortcut_is_registered(carbon: Carbon, hot_key: HotKey, keys: str, co
     _, _, name, target, options, made = carbon.RegisterEventHotKey.calls[0]
     assert (name.first, target.value, options.value) == (int.from_bytes(b"rdch"), 0x7FFF_0000_1234, 0)
     assert isinstance(made._obj, ctypes.c_void_p)
-
-
-def test_the_codes_are_those_of_an_ansi_keyboard() -> None:
-    assert len(KEYS) == 26 + 10 + 20 + 1 == len(set(KEYS.values()))
-    assert {key: KEYS[key] for key in ("A", "Z", "Q", "6", "5", "9", "7", "M", "F1", "F20")} == {
-        "A": 0x00, "Z": 0x06, "Q": 0x0C, "6": 0x16, "5": 0x17, "9": 0x19, "7": 0x1A, "M": 0x2E, "F1": 0x7A, "F20": 0x5A,
-    }  # fmt: skip
 
 
 def test_another_shortcut_replaces_it_and_none_removes_it(carbon: Carbon, hot_key: HotKey) -> None:

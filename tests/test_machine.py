@@ -139,27 +139,17 @@ def test_the_tightest_group_decides(tmp_path: Path, version: int, mount: str) ->
     assert len(rooms) == 2
 
 
-def test_in_a_container_the_group_is_at_the_root(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("group", "limit", "rooms"),
+    [("/", "max", []), ("/", str(50 * MIB), [0]), ("/system/docker-123", str(500 * MIB), [430 * MIB])],
+)
+def test_the_group_at_the_root_of_a_container_counts(tmp_path: Path, group: str, limit: str, rooms: list[int]) -> None:
     """The kernel names the path outside, of which the container sees only the last folder."""
     own = tmp_path / "own"
-    own.write_text("0::/system/docker-123\n")
-    write_group(tmp_path / "groups", str(500 * MIB), 2)
-    assert machine.room_in_control_groups(own, tmp_path / "groups") == [430 * MIB]
-
-
-def test_no_limit_is_none(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.write_text("0::/\n")
-    write_group(tmp_path / "groups", "max", 2)
-    assert machine.room_in_control_groups(own, tmp_path / "groups") == []
+    own.write_text(f"0::{group}\n")
+    write_group(tmp_path / "groups", limit, 2)
+    assert machine.room_in_control_groups(own, tmp_path / "groups") == rooms
     assert machine.room_in_control_groups(tmp_path / "no such file", tmp_path / "groups") == []
-
-
-def test_an_overfull_group_has_no_room(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.write_text("0::/\n")
-    write_group(tmp_path / "groups", str(50 * MIB), 2)
-    assert machine.room_in_control_groups(own, tmp_path / "groups") == [0]
 
 
 def test_a_real_group_limits_what_is_free() -> None:

@@ -34,11 +34,6 @@ JSON_FIELDS = {
     "model", "model_path", "dtype", "drafter", "drafter_kind", "mode", "requested_mode", "mode_reason", "seed",
     "sampling", "text", "token_ids", "finish_reason", "stats", "verification",
 }  # fmt: skip
-STATS_FIELDS = {
-    "prompt_tokens", "cached_prompt_tokens", "generated_tokens", "prefill_ms", "ttft_ms", "decode_ms", "decode_tps",
-    "rounds", "drafted", "accepted", "target_calls", "verified_nodes", "host_syncs", "acceptance_rate",
-    "tokens_per_target_call", "peak_memory_bytes", "ledger",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -163,6 +158,7 @@ def test_a_drafter_that_is_wrong_is_reported_by_the_first_answer(
     check_refused(capsys, ["ask", "hi", "--model", str(small_model), "--draft-model", "/nowhere"], "/nowhere", 1)
 
 
+@pytest.mark.slow
 def test_preparation_begins_when_the_command_has_ended(small_model: Path, untried: list[str]) -> None:
     """Until then, the command holds the model in memory."""
     child = preparation.prepare_later(str(small_model), "auto", DraftSettings())
@@ -216,13 +212,6 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_1(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_closed_standard_error_sends_nothing_elsewhere() -> None:
-    command = f'"{sys.executable}" -m rdchat ask hi --prompt-file also 2>&-'
-    done = subprocess.run(command, shell=True, capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (2, b"")
-
-
-@pytest.mark.slow
 def test_ctrl_c_while_the_prompt_is_read_gives_the_object_under_json() -> None:
     command = [sys.executable, "-m", "rdchat", "ask", "--prompt-file", "-", "--json", "--seed", "7"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -261,7 +250,6 @@ def plain_report(default_model_folder: Path, tmp_path_factory: pytest.TempPathFa
 def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any], default_model_folder: Path) -> None:
     report = plain_report
     assert report.keys() == JSON_FIELDS
-    assert report["stats"].keys() >= STATS_FIELDS
     assert Path(report["model_path"]).resolve() == default_model_folder.resolve()
     assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("off", "off", None)
     assert report["verification"] is None
@@ -276,8 +264,6 @@ def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any]
     assert stats["choice"] is None
     assert stats["decode_tps"] == pytest.approx(1000 * stats["target_calls"] / stats["decode_ms"])
     assert stats["peak_memory_bytes"] > 300e6
-    wanted = {"name", "depth", "parent", "calls", "mean_ms", "total_ms", "percent_of_parent"}
-    assert wanted == stats["ledger"][0].keys()
     assert stats["ledger_exact"] is False
 
 
@@ -415,10 +401,8 @@ def test_prompt_longer_than_the_context_is_refused_with_figures(
     small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "long.txt").write_text("word " * 900)
-    assert main(["ask", "--prompt-file", str(tmp_path / "long.txt"), "--json", "--model", str(small_model)]) == 1
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "tokens; together with the reply, model takes 512" in shown.err
+    asked = ["ask", "--prompt-file", str(tmp_path / "long.txt"), "--json", "--model", str(small_model)]
+    check_refused(capsys, asked, "tokens; together with the reply, model takes 512", 1)
 
 
 @pytest.mark.slow

@@ -104,25 +104,6 @@ def test_a_file_stands_before_the_question(tmp_path: Path, capsys: pytest.Captur
     assert with_file["token_ids"] == same["token_ids"]
 
 
-@pytest.mark.slow
-def test_more_than_the_model_takes_is_refused_and_a_part_is_chosen(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pages = [f"Page {number} " + "tells of many other things and so on " * 60 for number in range(1, 31)]
-    pages[6] += " of apples"
-    (tmp_path / "book.pdf").write_bytes(pdf(pages))
-    ask = ["ask", "What about apples?", "--file", str(tmp_path / "book.pdf"), "--max-tokens", "1", "--json"]
-    assert main(ask) == 1
-    refused = capsys.readouterr()
-    assert refused.out == ""
-    assert "book.pdf is too long for the model: " in refused.err
-    assert "Choose pages with --pages 1-4, or the passages that match the question with --passages." in refused.err
-    assert main([*ask, "--pages", "2"]) == 0
-    assert "rdchat: using page 2 of 30 of book.pdf" in capsys.readouterr().err
-    assert main([*ask, "--passages"]) == 0
-    assert "rdchat: using passage " in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("options", "status", "words"),
     share(
@@ -134,6 +115,7 @@ def test_more_than_the_model_takes_is_refused_and_a_part_is_chosen(
             (["--file", "{folder}"], 1, "is a folder"),
             (["--file", "{folder}/none"], 1, "none cannot be read"),
             (["--file", ""], 1, "is a folder"),
+            (["--file", "a.pdf", "--pages", "1", "--passages"], 2, "not allowed with argument"),
         ],
         3,
     ),
@@ -145,14 +127,7 @@ def test_what_is_wrong_with_files_is_said_before_a_model_is_loaded(
     (tmp_path / "a.pdf").write_bytes(pdf(["One", "Two"]))
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     arguments = ["ask", "hi", *(each.format(folder=tmp_path) for each in options), "--model", "/nowhere"]
-    assert main(arguments) == status
-    assert words in capsys.readouterr().err
-
-
-def test_pages_and_passages_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["ask", "hi", "--file", "a.pdf", "--pages", "1", "--passages"])
-    assert "not allowed with argument" in capsys.readouterr().err
+    check_refused(capsys, arguments, words, status)
 
 
 ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
@@ -192,6 +167,7 @@ def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
     check_refused(capsys, [*ASK, "--image", image], f"{small_model.name} cannot see images. Choose another.", 1)
 
 
+@pytest.mark.slow
 def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -116,12 +116,12 @@ def test_macs_are_listed_as_a_host_file_of_mlx(added_mac: None, capsys: pytest.C
     assert json.loads(paths.settings_path().read_text())["hosts"][0] == STUDIO
 
 
-def test_another_address_replaces_the_first(added_mac: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_address_replaces_the_first_and_a_mac_is_removed(
+    added_mac: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["cluster", "add", "studio.local", "--address", "169.254.1.2"])
+    capsys.readouterr()
     assert stored_settings().hosts == (Host("studio.local", ("169.254.1.2",)),)
-
-
-def test_a_mac_is_removed(added_mac: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed_json(capsys, "cluster", "remove", "studio.local") == {"ssh": "studio.local"}
     assert not stored_settings().hosts
     check_refused(capsys, ["cluster", "remove", "studio.local"], "no studio.local in the list", 2)
@@ -146,15 +146,6 @@ def test_a_check_reports_each_mac(
     main(["cluster", "remove", "attic.local"])
     capsys.readouterr()
     assert printed_json(capsys, "cluster", "check") == [{"ssh": "studio.local"} | FACTS]
-
-
-def test_the_list_is_not_changed_under_an_open_window(capsys: pytest.CaptureFixture[str]) -> None:
-    make_folder(paths.data_dir())
-    lock = FileLock(paths.data_dir() / "instance.lock", "the settings", "")
-    try:
-        check_refused(capsys, ["cluster", "add", "b", "--address", "10.0.0.2"], "Models in its window", 1)
-    finally:
-        lock.release()
 
 
 @pytest.mark.parametrize(("hosts", "words"), [

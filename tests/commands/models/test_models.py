@@ -2,10 +2,8 @@
 
 import io
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,13 +23,6 @@ from tests.inference.drafting.checkpoints.drafter_folders import saved_random_dr
 from tests.inference.fakes import tiny_llama
 
 
-def rdchat(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rdchat", *arguments]
-    return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
 def put_into_hub_cache(folder: Path, hub: Path, name: str) -> None:
     """Lay a model out as the hub's own tools do: `refs` names a commit, `snapshots` holds its files."""
     repository = hub / f"models--{name.replace('/', '--')}"
@@ -48,40 +39,53 @@ def model(small_model: Path) -> Path:
     return shutil.copytree(small_model, paths.models_dir() / "tiny-12345678")
 
 
-def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(default_model: Path) -> None:
-    done = rdchat("models", "install-default")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{default_model}\n", "")
+def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(
+    default_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models", "install-default"]) == 0
+    assert capsys.readouterr() == (f"{default_model}\n", "")
 
 
 @pytest.mark.slow
-def test_install_default_says_why_it_cannot() -> None:
-    done = rdchat("models", "install-default", RDCHAT_MODEL_WHEEL="/gone.whl")
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr.splitlines()[-1].endswith(
+def test_install_default_says_why_it_cannot(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RDCHAT_MODEL_WHEEL", "/gone.whl")
+    assert main(["models", "install-default"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].endswith(
         "/gone.whl cannot be read: No such file or directory. Check RDCHAT_MODEL_WHEEL."
     )
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home folder; the hub's cache is in it."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
+    return tmp_path / "home"
+
+
 @pytest.mark.slow
-def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, tmp_path: Path) -> None:
-    hub = tmp_path / "hub"
-    put_into_hub_cache(model, hub, "some-org/small-4bit")
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures" / "config.json").write_text('{"model_type": "painter"}')
-    put_into_hub_cache(tmp_path / "pictures", hub, "some-org/painter")
-    done = rdchat("models", "list", HF_HUB_CACHE=str(hub), HOME=str(tmp_path))
-    assert done.returncode == 0
-    rows = [line.split() for line in done.stdout.splitlines()]
+def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(
+    model: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_into_hub_cache(model, hub_cache(), "some-org/small-4bit")
+    (home / "pictures").mkdir()
+    (home / "pictures" / "config.json").write_text('{"model_type": "painter"}')
+    put_into_hub_cache(home / "pictures", hub_cache(), "some-org/painter")
+    assert main(["models", "list"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in rows] == [model.name, "some-org/small-4bit"]
     assert rows[0][1:] == ["llama", "1", "M", "parameters", "4-bit", "794", "KB", "rdchat"]
     assert rows[1][-2:] == ["Hugging", "Face"]
 
 
-def test_list_says_what_to_do_where_there_is_nothing(tmp_path: Path) -> None:
-    done = rdchat("models", "list", HF_HUB_CACHE=str(tmp_path / "hub"), HOME=str(tmp_path))
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "No models yet. `rdchat models install-default` downloads the default one.\n"
+def test_list_says_what_to_do_where_there_is_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "list"]) == 0
+    words = "No models yet. `rdchat models install-default` downloads the default one.\n"
+    assert capsys.readouterr() == ("", words)
     assert not paths.models_dir().exists()
 
 
@@ -111,25 +115,13 @@ def test_check_pair_tells_a_pair_from_strangers(
     status, out, _ = check_pair(capsys, model, other_model)
     assert status == 1
     assert re.match(rf"other cannot draft for {re.escape(model.name)}: \d+ of the 265 ids that both have", out)
-
-
-def test_check_pair_prints_one_json_object(model: Path, other_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = check_pair(capsys, model, other_model, "--json")
-    verdict = json.loads(out)
-    assert status == 1
-    assert (verdict["target"], verdict["draft"], verdict["compatible"]) == (model.name, "other", False)
-    assert verdict["differences"][0].endswith("of the 265 ids that both have are different tokens.")
-    same = json.loads(check_pair(capsys, model, model, "--json")[1])
+    same, other = (json.loads(check_pair(capsys, model, each, "--json")[1]) for each in (model, other_model))
     assert (same["compatible"], same["shared_tokens"], same["differences"]) == (True, 265, [])
+    assert (other["target"], other["draft"], other["compatible"]) == (model.name, "other", False)
+    assert other["differences"][0].endswith("of the 265 ids that both have are different tokens.")
 
 
 THEIRS = "mlx-community/Small"
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 @pytest.fixture

@@ -58,15 +58,6 @@ def test_deleting_a_model_says_how_to_delete_its_tower(capsys: pytest.CaptureFix
     assert main(["models", "delete", "tiny", "--yes"]) == 0
     said = capsys.readouterr().out
     assert said == f"tiny is in the Trash. Its vision stays; `rdchat models delete {tower.name}` deletes it.\n"
+    assert (system_trash / "tiny" / "config.json").exists()
     assert main(["models", "delete", tower.name, "--yes"]) == 0
     assert not tower.exists()
-
-
-def test_a_file_that_is_an_image_points_to_the_option_for_images(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
-    image = stored(tmp_path, photo())
-    check_refused(
-        capsys, [*ASK, "--file", str(image)], f"{image.name} is an image, not a text. Show it with --image.", 2
-    )
