@@ -71,11 +71,15 @@ class FormulaDrawer:
             waiting: Called every 20 ms; an exception from it ends the child and is raised.
         """
         try:
-            job = self.child.submit("draw", {"tex": tex, "display": display}, self._limits)
-            drawn = job.result(waiting)
+            job = self.child.submit("draw", {"tex": tex, "display": display}, self._limits, read=_formula_of)
+            formula: Formula | None = job.result(waiting)
         except RdchatError:
             return None
-        return Formula(**drawn) if drawn else None
+        return formula
+
+
+def _formula_of(drawn: Any) -> Formula | None:
+    return Formula(**drawn) if drawn else None
 
 
 # The child's own side
