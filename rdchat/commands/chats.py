@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +21,7 @@ from rdchat.chat.storage import (
 )
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backups import BackupFacts, Restored, back_up, carry_out, decide, finish
-from rdchat.chat.transfer.chat_import import ImportReport, Progress
+from rdchat.chat.transfer.chat_import import ImportReport
 from rdchat.chat.transfer.exporting import date_text, export_chats
 from rdchat.chat.transfer.transfer_process import TransferProcess
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, print_result, table
@@ -31,11 +31,6 @@ from rdchat.files.foreign_files import from_plain
 from rdchat.inference.api import LoadProgress
 from rdchat.wording import counted, size_text
 from rdchat.work.job import Job
-
-
-def progress_bar(line: ProgressLine) -> Callable[[Progress], None]:
-    """Return a function that shows progress in a line."""
-    return lambda progress: line.show_stage(LoadProgress(one_line(progress.text), progress.fraction))
 
 
 def add_import_chats(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +53,7 @@ def import_chats(args: argparse.Namespace) -> int:
         closing(ConversationStore(paths.database_path())) as store,
         closing(TransferProcess()) as process,
     ):
-        job = process.import_files(store, files, progress_bar(line))
+        job = process.import_files(store, files, line.show_stage)
         with ctrl_c_calls(job.cancel):
             report = job.result(lambda: None)
     counts = {"chats": len(report.chats), "messages": report.messages, "complete": report.is_complete}
@@ -104,8 +99,9 @@ def restore(args: argparse.Namespace) -> int:
     own_settings = own if "-before-restore-" in source.name and own.is_file() else None
     with FileLock(database.with_name(database.name + ".lock")):
         with ProgressLine() as line, closing(TransferProcess()) as process:
-            show = progress_bar(line)
-            job = process.run_task("prepare", BackupFacts(), show, source=source, data=data, settings=own_settings)
+            job = process.run_task(
+                "prepare", BackupFacts(), line.show_stage, source=source, data=data, settings=own_settings
+            )
             job.result(lambda: None)
         decide(data)
         former = asdict(carry_out(data, database, settings) or Restored())
@@ -198,8 +194,7 @@ def backup(args: argparse.Namespace) -> int:
 
 def _report_job(line: ProgressLine) -> Job[Any]:
     """Return a job whose progress is shown in a line."""
-    show = progress_bar(line)
-    return Job(lambda progress: show(Progress(**progress)))
+    return Job(lambda progress: line.show_stage(LoadProgress(**progress)))
 
 
 def _refuse_loss(path: Path, *, force: bool) -> None:

@@ -21,7 +21,7 @@ _IDLE_S = 10.0
 class Transfers:
     """Runs long tasks in a child process; the store stays usable meanwhile.
 
-    A task calls `on_progress` with each `Progress`, and `on_end` once with its result or an RdchatError; a
+    A task calls `on_progress` with each `LoadProgress`, and `on_end` once with its result or an RdchatError; a
     CancelledError means that the person stopped it. A restore is prepared first, which changes nothing, and then
     carried out at once, with no reply under way.
 

@@ -203,9 +203,7 @@ class Restored:
     settings: str = ""
 
 
-def prepare(
-    job: Job[Any], source: str, data: str, settings: str | None = None, *, silent: bool = False
-) -> dict[str, Any]:
+def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) -> dict[str, Any]:
     """Unpack, check and migrate a backup beside the store, which is not changed.
 
     Args:
@@ -213,7 +211,6 @@ def prepare(
         source: A backup, or a database of rdchat, such as one kept by a restore.
         data: The folder of the store.
         settings: Settings to restore with a database; a backup has its own.
-        silent: Whether the job reports something else.
 
     Returns:
         The `BackupFacts` as JSON.
@@ -224,7 +221,7 @@ def prepare(
     """
     path = Path(source)
     folder = Path(data) / PREPARED
-    progress = TaskProgress(job, silent=silent)
+    progress = TaskProgress(job)
     if is_special(path):
         raise _unusable("foreign", path)
     if not path.is_file():

@@ -5,7 +5,6 @@ for each of its images, then `{"file": ...}`, the file's `FileReport`. `ImportWr
 """
 
 import hashlib
-import math
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -153,32 +152,19 @@ class ExportReport:
     chats: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Progress of a long task.
-
-    Attributes:
-        text: The present step: `Reading conversations.json`.
-        fraction: Share done, from 0 to 1; None if unknown.
-    """
-
-    text: str
-    fraction: float | None = None
-
-
 class TaskProgress:
-    """Reports the progress of a job as JSON (`Progress`), and ends the work if the job is cancelled."""
+    """Reports the progress of a job as JSON (`LoadProgress`), and ends the work if the job is cancelled."""
 
-    def __init__(self, job: Job[Any], *, silent: bool = False) -> None:
+    def __init__(self, job: Job[Any]) -> None:
         self.job = job
-        self._reported_at = math.inf if silent else 0.0
+        self._reported_at = 0.0
 
-    def report(self, text: str, fraction: float) -> None:
+    def report(self, stage: str, fraction: float) -> None:
         """Report progress, at most 20 times a second; raise StopWork if the job was cancelled."""
         self.job.check_cancelled()
         if time.monotonic() - self._reported_at >= _REPORT_INTERVAL_S:
             self._reported_at = time.monotonic()
-            self.job.report_progress({"text": text, "fraction": fraction})
+            self.job.report_progress({"stage": stage, "fraction": fraction})
 
 
 def counted_parts(parts: Mapping[str, int]) -> str:

@@ -38,7 +38,6 @@ from rdchat.chat.transfer.chat_import import (
     ImportWriter,
     KnownChats,
     PartialChat,
-    Progress,
     SkippedChat,
     TaskProgress,
     chat_frame,
@@ -52,6 +51,7 @@ from rdchat.chat.transfer.message_trees import CLAUDE, DEEPSEEK, OPEN_WEBUI
 from rdchat.chat.transfer.source_files import SourceFile, UnreadableFileError, files_in, open_source, parsed
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.files.foreign_files import from_plain, opened
+from rdchat.inference.api import LoadProgress
 from rdchat.work.child_process import ChildError, ChildLimitError, ChildProcess, Limits
 from rdchat.work.job import Job
 from rdchat.work.served import FrameError, serve
@@ -207,8 +207,10 @@ def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
     """
     with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
         try:
-            # This copies the database and migrates the copy to this version.
-            prepare(progress.job, str(path), folder, silent=True)
+            # This copies the database and migrates the copy to this version; its own progress is not shown.
+            copying = Job[Any]()
+            progress.job.when_cancelled(copying.cancel)
+            prepare(copying, str(path), folder)
         except StorageFullError:
             raise
         except StorageError as error:
@@ -306,7 +308,7 @@ def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullCha
     return jan_chat(facts, jan_lines(messages.read_content()))
 
 
-type OnProgress = Callable[[Progress], object]
+type OnProgress = Callable[[LoadProgress], object]
 type OnEnd = Callable[[Any], object]
 
 STOP_S = 5.0
@@ -363,10 +365,10 @@ class TransferProcess:
         """Run a task. `take` gets the frames besides progress, `end` the answer or an error."""
 
         def on_progress(frame: Any) -> None:
-            if "text" not in frame and take is not None:
+            if "stage" not in frame and take is not None:
                 take(frame)
             elif not job.cancelled:
-                job.report_progress(Progress(str(frame["text"]), frame["fraction"]))
+                job.report_progress(LoadProgress(str(frame["stage"]), frame["fraction"]))
 
         request = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
         is_foreign = do in (import_files.__name__, prepare.__name__)

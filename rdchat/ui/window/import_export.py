@@ -10,10 +10,11 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QRadioButton, QWidget
 
 from rdchat.chat.transfer.backups import BackupFacts, Restored
-from rdchat.chat.transfer.chat_import import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.chat_import import ExportReport, ImportReport
 from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.transfer_process import OnEnd, OnProgress
 from rdchat.errors import RdchatError, StorageError
+from rdchat.inference.api import LoadProgress
 from rdchat.services.chat_controller import NOT_KEPT, ChatController
 from rdchat.services.transfers import Transfers
 from rdchat.ui.style import (
@@ -99,10 +100,10 @@ class ProgressSheet(Sheet):
         self._wait.stop()
         super().done(result)
 
-    def show_progress(self, progress: Progress) -> None:
+    def show_progress(self, progress: LoadProgress) -> None:
         """Show how far the work is."""
         if self.buttons[0].isEnabled():
-            self.detail.setText(f"{progress.text}…")
+            self.detail.setText(f"{progress.stage}…")
             show_share(self.bar, progress.fraction)
 
     def answer(self, act: Action) -> None:
