@@ -39,8 +39,7 @@ _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what ne
 # Those of a line share what takes seconds: packages that are imported, the real model.
 _ON_ONE_WORKER = (
     ("tests/server/interfaces/test_openai_client.py", "tests/server/interfaces/test_responses.py",
-     "tests/server/interfaces/test_anthropic_client.py", "tests/server/interfaces/test_other_programs.py",
-     "tests/cases/test_agents.py"),
+     "tests/server/interfaces/test_anthropic_client.py", "tests/server/interfaces/test_other_programs.py"),
     ("tests/e2e/test_answer_shapes.py", "tests/e2e/test_drafting.py", "tests/e2e/test_serving_engine.py"),
 )  # fmt: skip
 # Beginnings of the names of files with few tests, which take long.

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from rdchat.chat.conversation import Drafting, MessageStatus
+from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, decode, encode, packed_trace, plain_trace
 from rdchat.chat.storage import Database
 from rdchat.chat.store import ConversationStore
@@ -17,7 +17,6 @@ from rdchat.inference.decoding.draft import Draft
 from rdchat.inference.decoding.rounds import _drafters
 from rdchat.inference.verification.verifier import PackedTree
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
-from tests.stores import finish_message
 
 
 def plain_events(*texts: str) -> list[TokenEvent]:
@@ -205,14 +204,6 @@ def test_the_store_keeps_traces_until_the_chat_is_gone(store: ConversationStore,
     store.close()
     with closing(Database(database)) as reopened:
         assert reopened.rows("SELECT count(*) FROM message_traces") == [(0,)]
-
-
-def test_how_a_reply_was_drafted_is_kept_with_it(store: ConversationStore) -> None:
-    message_id = add_reply(store)
-    assert store.message(message_id).drafting is None
-    drafting = Drafting(Mode.LOOKUP, "There is no drafter.", "prompt lookup")
-    finish_message(store, message_id, "Hello", MessageStatus.COMPLETE, drafting=drafting)
-    assert store.message(message_id).drafting == drafting
 
 
 def emitted_names() -> list[str]:

@@ -2,6 +2,13 @@
 
 import pytest
 
+from tests.commands.running import Console
+
+
+@pytest.fixture
+def console(capsys: pytest.CaptureFixture[str]) -> Console:
+    return Console(capsys)
+
 
 @pytest.fixture(autouse=True)
 def _is_tried(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

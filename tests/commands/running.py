@@ -14,24 +14,33 @@ import pytest
 from rdchat.cli import main
 
 
-def printed_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    """Run a command that must succeed, with `--json`, and return the object that it prints."""
-    status = main([*arguments, "--json"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.err
-    report: dict[str, Any] = json.loads(shown.out)
-    return report
+class Console:
+    """Runs commands, and reads what they print."""
 
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
 
-def check_refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], words: str, status: int) -> None:
-    """Check that a command ends with a status and one line on standard error that has these words."""
-    try:
-        ended = main(list(arguments))
-    except SystemExit as error:  # argparse's own way out
-        ended = int(error.code or 0)
-    shown = capsys.readouterr()
-    assert (ended, shown.out, shown.err.count("\n")) == (status, "", 1), arguments
-    assert words in shown.err
+    def printed(self) -> Any:
+        """Return what was printed since the last call: `out` and `err`."""
+        return self._capsys.readouterr()
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        """Run a command that must succeed, with `--json`, and return the object that it prints."""
+        status = main([*arguments, "--json"])
+        shown = self.printed()
+        assert status == 0, shown.err
+        report: dict[str, Any] = json.loads(shown.out)
+        return report
+
+    def refuses(self, arguments: Sequence[str], words: str, status: int) -> None:
+        """Check that a command ends with a status and one line on standard error that has these words."""
+        try:
+            ended = main(list(arguments))
+        except SystemExit as error:  # argparse's own way out
+            ended = int(error.code or 0)
+        shown = self.printed()
+        assert (ended, shown.out, shown.err.count("\n")) == (status, "", 1), arguments
+        assert words in shown.err
 
 
 def paused_by_ctrl_c(*command: str, folder: Path, after: int) -> list[str]:

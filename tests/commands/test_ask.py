@@ -1,13 +1,12 @@
 """`rdchat ask` on the real default model: what it prints, where, and with which exit status."""
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from rdchat.inference.api import DraftSettings, Dtype
 from rdchat.inference.loading import load_model
 from rdchat.inference.models.default_conversion import convert
 from rdchat.inference.preparation import prepare
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.prompts.folders import with_template
 
@@ -76,12 +75,12 @@ JSON_FIELDS = {
     ],
 )
 def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], words: str, console: Console
 ) -> None:
-    check_refused(capsys, arguments, words, 2)
+    console.refuses(arguments, words, 2)
 
 
-def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, console: Console) -> None:
     (tmp_path / "empty.txt").write_text(" \n")
     (tmp_path / "latin1.txt").write_bytes(b"gr\xfc\xdfe")
     cases = {
@@ -93,7 +92,7 @@ def test_what_had_to_be_looked_at_is_one_line_and_exit_1(tmp_path: Path, capsys:
         "There is no model named nosuch. `rdchat models list` has the names.": ["ask", "hi", "--model", "nosuch"],
     }
     for words, arguments in cases.items():
-        check_refused(capsys, arguments, words, 1)
+        console.refuses(arguments, words, 1)
 
 
 EVERYWHERE = [[], ["ask"], ["bench"], ["doctor"], ["models"], ["models", "list"], ["models", "install-default"]]
@@ -128,34 +127,34 @@ def test_the_first_answer_of_the_automatic_mode_is_plain_and_drafting_is_prepare
     new_machine: list[str],
     later: list[DraftSettings],
     untried: list[str],
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     arguments = ("--model", str(small_model), "--max-tokens", "6", "--temperature", "0", "--seed", "1")
-    first = ask_json(capsys, "hi", *arguments)
+    first = console.json("ask", "hi", *arguments)
     assert (new_machine, untried) == (["off", "reply"], []), "the first answer waits for no trial of the model"
     assert (first["mode"], first["requested_mode"], first["verification"]) == ("off", "auto", None)
     assert "is prepared once on this computer" in first["mode_reason"]
     assert later == [DraftSettings()]
     prepare(str(small_model), Dtype.AUTO, later.pop())
     assert (new_machine[2:], untried) == (["lookup", "drafter"], ["trial"])
-    second = ask_json(capsys, "hi", *arguments)
+    second = console.json("ask", "hi", *arguments)
     assert (new_machine[4:], later, untried, second["verification"]) == (["reply"], [], ["trial"], "trees")
     assert (second["mode"], second["mode_reason"]) == ("auto", None)
     assert second["token_ids"] == first["token_ids"]
 
 
 def test_a_chosen_mode_is_compiled_before_the_answer(
-    small_model: Path, new_machine: list[str], capsys: pytest.CaptureFixture[str]
+    small_model: Path, new_machine: list[str], console: Console
 ) -> None:
-    report = ask_json(capsys, "hi", "--model", str(small_model), "--mode", "lookup", "--max-tokens", "6")
+    report = console.json("ask", "hi", "--model", str(small_model), "--mode", "lookup", "--max-tokens", "6")
     assert new_machine == ["lookup", "reply"]
     assert (report["mode"], report["mode_reason"]) == ("lookup", None)
 
 
 def test_a_drafter_that_is_wrong_is_reported_by_the_first_answer(
-    small_model: Path, new_machine: list[str], untried: list[str], capsys: pytest.CaptureFixture[str]
+    small_model: Path, new_machine: list[str], untried: list[str], console: Console
 ) -> None:
-    check_refused(capsys, ["ask", "hi", "--model", str(small_model), "--draft-model", "/nowhere"], "/nowhere", 1)
+    console.refuses(["ask", "hi", "--model", str(small_model), "--draft-model", "/nowhere"], "/nowhere", 1)
 
 
 @pytest.mark.slow
@@ -191,10 +190,10 @@ def test_the_lock_of_preparation_is_known_as_a_file_of_rdchat() -> None:
 @pytest.mark.parametrize(
     "arguments", [[*command, option] for command in EVERYWHERE for option in ("--version", "--help")]
 )
-def test_version_and_help_everywhere(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_help_everywhere(arguments: list[str], console: Console) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(arguments)
-    assert "rdchat" in capsys.readouterr().out
+    assert "rdchat" in console.printed().out
 
 
 @pytest.mark.slow
@@ -229,31 +228,13 @@ def test_ctrl_c_while_the_prompt_is_read_gives_the_object_under_json() -> None:
     assert (report["finish_reason"], report["seed"], report["model"]) == ("cancelled", 7, None)
 
 
-def ask_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    return printed_json(capsys, "ask", *arguments)
-
-
-@pytest.fixture(scope="module")
-def plain_report(default_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the default model, put where it is looked for, says without drafts."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
-        patch.setenv("RDCHAT_CACHE_DIR", str(tmp_path_factory.mktemp("plain")))
-        paths.models_dir().mkdir(parents=True)
-        paths.default_model_dir().symlink_to(default_model_folder, target_is_directory=True)
-        assert main(["ask", QUESTION, "--mode", "off", "--temperature", "0", "--max-tokens", "32", "--json"]) == 0
-    report: dict[str, Any] = json.loads(printed.getvalue())
-    return report
-
-
-@pytest.mark.slow
-@pytest.mark.across_rows
-def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any], default_model_folder: Path) -> None:
-    report = plain_report
+def test_json_has_every_field_and_its_figures_agree(small_model: Path, console: Console) -> None:
+    asked = (QUESTION, "--model", str(small_model), "--mode", "off", "--temperature", "0", "--max-tokens", "12")
+    report = console.json("ask", *asked)
     assert report.keys() == JSON_FIELDS
-    assert Path(report["model_path"]).resolve() == default_model_folder.resolve()
+    assert report["model_path"] == str(small_model)
     assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("off", "off", None)
     assert report["verification"] is None
-    assert "Rayleigh scattering" in report["text"]
     assert report["finish_reason"] == "length"
     stats = report["stats"]
     assert stats["generated_tokens"] == len(report["token_ids"])
@@ -263,22 +244,24 @@ def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any]
     assert stats["acceptance_rate"] is None
     assert stats["choice"] is None
     assert stats["decode_tps"] == pytest.approx(1000 * stats["target_calls"] / stats["decode_ms"])
-    assert stats["peak_memory_bytes"] > 300e6
+    assert stats["peak_memory_bytes"] > 0
     assert stats["ledger_exact"] is False
 
 
 @pytest.mark.slow
 @pytest.mark.across_rows
 def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
-    default_model: Path, plain_report: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    default_model: Path, console: Console
 ) -> None:
-    terminal = ("--mode", "drafter", "--profile", "--temperature", "0", "--max-tokens", "12")
-    report = ask_json(capsys, QUESTION, *terminal)
+    asked = (QUESTION, "--temperature", "0", "--max-tokens", "12")
+    plain = console.json("ask", *asked, "--mode", "off")
+    assert "sky" in plain["text"]
+    report = console.json("ask", *asked, "--mode", "drafter", "--profile")
     assert (report["mode"], report["mode_reason"], report["verification"]) == ("drafter", None, "trees")
     assert Path(report["drafter"]).name == "smollm2-135m-instruct"
     assert (Path(report["drafter"]) / "model.safetensors").is_file()
     assert report["stats"]["accepted"] > 0
-    assert report["token_ids"] == plain_report["token_ids"][:12]
+    assert report["token_ids"] == plain["token_ids"]
     assert report["stats"]["ledger_exact"] is True
     rows = {(row["parent"], row["name"]): row for row in report["stats"]["ledger"]}
     search = rows["round/draft", "beam search"]
@@ -291,23 +274,21 @@ def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
 
 @pytest.mark.slow
 @pytest.mark.across_rows
-def test_the_automatic_mode_is_the_default_and_says_the_same(
-    small_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_automatic_mode_is_the_default_and_says_the_same(small_model: Path, console: Console) -> None:
     question = ("hello hello hello", "--model", str(small_model), "--temperature", "0", "--max-tokens", "12")
-    report = ask_json(capsys, *question)
+    report = console.json("ask", *question)
     assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("auto", "auto", None)
     assert report["stats"]["choice"]["words"].endswith(".")
-    assert report["token_ids"] == ask_json(capsys, *question, "--mode", "off")["token_ids"]
+    assert report["token_ids"] == console.json("ask", *question, "--mode", "off")["token_ids"]
 
 
 @pytest.mark.slow
-def test_profile_shows_where_the_time_went(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_shows_where_the_time_went(small_model: Path, console: Console) -> None:
     question = ["hello", "--model", str(small_model), "--mode", "lookup", "--temperature", "0", "--max-tokens", "12"]
     assert main(["ask", *question]) == 0
-    plainly = capsys.readouterr().out
+    plainly = console.printed().out
     assert main(["ask", *question, "--profile"]) == 0
-    shown = capsys.readouterr()
+    shown = console.printed()
     assert shown.out == plainly
     header, *table = shown.err[shown.err.index("stage ") :].splitlines()
     assert header.split() == ["stage", "calls", "mean", "ms", "total", "ms", "%", "of", "parent"]
@@ -319,90 +300,84 @@ def test_profile_shows_where_the_time_went(small_model: Path, capsys: pytest.Cap
 
 @pytest.mark.slow
 @pytest.mark.across_rows
-def test_same_seed_same_text_and_no_seed_is_drawn_and_told(
-    small_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_same_seed_same_text_and_no_seed_is_drawn_and_told(small_model: Path, console: Console) -> None:
     question = ("hello", "--model", str(small_model), "--max-tokens", "24", "--temperature", "1.2")
-    drawn = ask_json(capsys, *question)
-    again = ask_json(capsys, *question, "--seed", str(drawn["seed"]))
-    other = ask_json(capsys, *question)
+    drawn = console.json("ask", *question)
+    again = console.json("ask", *question, "--seed", str(drawn["seed"]))
+    other = console.json("ask", *question)
     assert drawn["token_ids"] == again["token_ids"]
     assert drawn["seed"] != other["seed"]
     assert drawn["token_ids"] != other["token_ids"]
 
 
 @pytest.mark.slow
-def test_options_reach_the_engine(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_reach_the_engine(small_model: Path, console: Console) -> None:
     question = ("What?", "--model", str(small_model), "--max-tokens", "30")
-    greedy = ask_json(capsys, *question, "--temperature", "0")
+    greedy = console.json("ask", *question, "--temperature", "0")
     assert greedy["finish_reason"] == "length"
     assert len(greedy["token_ids"]) == 30
-    assert ask_json(capsys, *question, "--top-k", "1")["text"] == greedy["text"]
-    assert ask_json(capsys, *question, "--min-p", "1")["text"] == greedy["text"]
+    assert console.json("ask", *question, "--top-k", "1")["text"] == greedy["text"]
+    assert console.json("ask", *question, "--min-p", "1")["text"] == greedy["text"]
     stop = greedy["text"][9:11]
-    stopped = ask_json(capsys, *question, "--temperature", "0", "--stop", stop)
+    stopped = console.json("ask", *question, "--temperature", "0", "--stop", stop)
     assert stopped["finish_reason"] == "stop_string"
     assert stopped["text"] == greedy["text"].split(stop)[0]
-    pirate = ask_json(capsys, *question, "--temperature", "0", "--system", "Answer in one word.")
+    pirate = console.json("ask", *question, "--temperature", "0", "--system", "Answer in one word.")
     assert pirate["stats"]["prompt_tokens"] != greedy["stats"]["prompt_tokens"]
 
 
 @pytest.mark.slow
-def test_a_tiny_temperature_and_a_stop_string_at_once_are_answered(
-    small_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tiny_temperature_and_a_stop_string_at_once_are_answered(small_model: Path, console: Console) -> None:
     question = ("What?", "--model", str(small_model), "--max-tokens", "12")
-    greedy = ask_json(capsys, *question, "--temperature", "0")
-    assert ask_json(capsys, *question, "--temperature", "1e-40")["token_ids"] == greedy["token_ids"]
-    stopped = ask_json(capsys, *question, "--temperature", "0", "--stop", greedy["text"][:1])
+    greedy = console.json("ask", *question, "--temperature", "0")
+    assert console.json("ask", *question, "--temperature", "1e-40")["token_ids"] == greedy["token_ids"]
+    stopped = console.json("ask", *question, "--temperature", "0", "--stop", greedy["text"][:1])
     assert (stopped["text"], stopped["finish_reason"]) == ("", "stop_string")
     assert (stopped["stats"]["target_calls"], stopped["stats"]["tokens_per_target_call"]) == (0, None)
 
 
 @pytest.mark.slow
 def test_text_streams_to_standard_output_and_nothing_else_does(
-    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small_model: Path, tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "question.txt").write_text("What?")
     terminal = ["--model", str(small_model), "--temperature", "0", "--max-tokens", "12"]
     assert main(["ask", "--prompt-file", str(tmp_path / "question.txt"), *terminal]) == 0
-    from_file = capsys.readouterr()
+    from_file = console.printed()
     with (tmp_path / "question.txt").open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         assert main(["ask", "--prompt-file", "-", *terminal]) == 0
-    assert capsys.readouterr() == from_file
+    assert console.printed() == from_file
     assert len(from_file.out) > 4
     assert from_file.out.endswith("\n")
     assert from_file.err == ""
 
 
-def test_thinking_that_the_template_has_no_switch_for_is_refused(
-    small_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_thinking_that_the_template_has_no_switch_for_is_refused(small_model: Path, console: Console) -> None:
     assert main(["ask", "Hello", "--thinking", "on", "--model", str(small_model)]) in {1, 2}
-    shown = capsys.readouterr()
+    shown = console.printed()
     assert shown.out == ""
     assert "has no setting for thinking on" in shown.err
 
 
 @pytest.mark.slow
-def test_thinking_reaches_the_template(small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_thinking_reaches_the_template(small_model: Path, tmp_path: Path, console: Console) -> None:
     template = "{% if enable_thinking %}think {% endif %}{% for message in messages %}{{ message.content }}{% endfor %}"
     folder = with_template(small_model, tmp_path / "model", template)
     tokens = []
     for chosen in ("on", "off"):
         main(["ask", "Hello", "--thinking", chosen, "--json", "--max-tokens", "1", "--model", str(folder)])
-        tokens.append(json.loads(capsys.readouterr().out)["stats"]["prompt_tokens"])
+        tokens.append(json.loads(console.printed().out)["stats"]["prompt_tokens"])
     on, off = tokens
     assert on > off
 
 
 def test_prompt_longer_than_the_context_is_refused_with_figures(
-    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_model: Path, tmp_path: Path, console: Console
 ) -> None:
     (tmp_path / "long.txt").write_text("word " * 900)
     assert main(["ask", "--prompt-file", str(tmp_path / "long.txt"), "--json", "--model", str(small_model)]) == 1
-    shown = capsys.readouterr()
+    shown = console.printed()
     assert shown.out == ""
     assert "tokens; together with the reply, model takes 512" in shown.err
 

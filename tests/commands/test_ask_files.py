@@ -17,7 +17,7 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.inference.benchmark.runs_file import read_runs
 from tests.chat.attachments.documents import pdf
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 from tests.grids import share
 from tests.inference.vision.pictures import photo, stored
 from tests.inference.vision.seeing_models import seeing_folder
@@ -51,9 +51,9 @@ def told(
     )
 
 
-def test_what_fits_is_put_before_the_question(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fits_is_put_before_the_question(console: Console) -> None:
     assert told(NOTES) == '<file name="notes.txt">\none two three\n</file>\n\nWhat of apples?'
-    assert capsys.readouterr().err == ""
+    assert console.printed().err == ""
 
 
 def test_what_does_not_fit_is_not_cut() -> None:
@@ -69,18 +69,18 @@ def test_what_does_not_fit_is_not_cut() -> None:
     assert refused.value.hint == "Choose the passages that match the question with --passages."
 
 
-def test_pages_are_taken_and_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_are_taken_and_named(console: Console) -> None:
     assert '<file name="book.pdf" part="pages 1 to 2 of 30">\n[page 1]' in told(BOOK, NOTES, pages="1-2")
-    assert capsys.readouterr().err == "rdchat: using pages 1 to 2 of 30 of book.pdf\n"
+    assert console.printed().err == "rdchat: using pages 1 to 2 of 30 of book.pdf\n"
     with pytest.raises(PromptTooLongError, match="too long for the model"):
         told(BOOK, pages="1-20")
 
 
-def test_passages_are_taken_as_far_as_they_fit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_passages_are_taken_as_far_as_they_fit(console: Console) -> None:
     text = told(BOOK, NOTES, passages=True)
     assert 'part="passage 7 of 30"' in text
     assert '<file name="notes.txt">' in text, "all of what fits"
-    assert capsys.readouterr().err == "rdchat: using passage 7 of 30 of book.pdf\n"
+    assert console.printed().err == "rdchat: using passage 7 of 30 of book.pdf\n"
     assert len(told(BOOK, passages=True, prompt="What of filler?").split()) < 400
     assert 'part="passage 7 of 30"' in told(BOOK, passages=True, max_tokens=None), "the default length of a reply"
     with pytest.raises(PromptTooLongError, match="No passage of book"):
@@ -88,17 +88,17 @@ def test_passages_are_taken_as_far_as_they_fit(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_a_file_stands_before_the_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_stands_before_the_question(tmp_path: Path, console: Console) -> None:
     (tmp_path / "prices.csv").write_text("apples,3\npears,4\n")
     (tmp_path / "old.txt").write_bytes("Größe".encode("latin-1"))
     files = ["--file", str(tmp_path / "prices.csv"), "--file", str(tmp_path / "old.txt")]
     assert main(["ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1"]) == 0
-    told = capsys.readouterr()
+    told = console.printed()
     assert "rdchat: old.txt: It is not UTF-8. rdchat read it as Latin-1 (Windows-1252), which is a guess" in told.err
     plain = ["ask", '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\n<file name="old.txt">\nGröße\n</file>'
              "\n\nHow much?", "--max-tokens", "1", "--json", "--seed", "1"]  # fmt: skip
     assert main(plain) == 0
-    same = json.loads(capsys.readouterr().out)
+    same = json.loads(console.printed().out)
     with_file = json.loads(told.out)
     assert with_file["stats"]["prompt_tokens"] == same["stats"]["prompt_tokens"]
     assert with_file["token_ids"] == same["token_ids"]
@@ -121,24 +121,24 @@ def test_a_file_stands_before_the_question(tmp_path: Path, capsys: pytest.Captur
     ),
 )
 def test_what_is_wrong_with_files_is_said_before_a_model_is_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], status: int, words: str
+    tmp_path: Path, console: Console, options: list[str], status: int, words: str
 ) -> None:
     (tmp_path / "a.txt").write_text("Hi")
     (tmp_path / "a.pdf").write_bytes(pdf(["One", "Two"]))
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     arguments = ["ask", "hi", *(each.format(folder=tmp_path) for each in options), "--model", "/nowhere"]
-    check_refused(capsys, arguments, words, status)
+    console.refuses(arguments, words, status)
 
 
 ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
 
 
 @pytest.mark.parametrize("kind", ["smolvlm", "qwen3_vl"])
-def test_a_model_sees_the_images(capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str) -> None:
+def test_a_model_sees_the_images(console: Console, tmp_path: Path, kind: str) -> None:
     model = seeing_folder(tmp_path / "model", kind)
     image = str(stored(tmp_path, photo(40, 24)))
     sizes = [
-        printed_json(capsys, *ASK, "--model", str(model), *images)["stats"]["prompt_tokens"]
+        console.json(*ASK, "--model", str(model), *images)["stats"]["prompt_tokens"]
         for images in ((), ("--image", image), ("--image", image, "--image", image))
     ]
     assert sizes[0] < sizes[1] < sizes[2]
@@ -146,36 +146,34 @@ def test_a_model_sees_the_images(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 def test_refusals_come_before_the_model_is_loaded(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
     text = tmp_path / "text.png"
     text.write_text("no image")
-    check_refused(capsys, [*ASK, "--image", str(tmp_path / "none.png")], "none.png", 1)
-    check_refused(capsys, [*ASK, "--image", str(text)], "text.png is damaged, or no PNG", 1)
-    check_refused(capsys, [*ASK, *["--image", str(text)] * 21], "A question takes 20 images", 2)
-    check_refused(capsys, [*ASK, "--hosts", "a,b", "--image", str(text)], "several Macs run cannot see", 2)
+    console.refuses([*ASK, "--image", str(tmp_path / "none.png")], "none.png", 1)
+    console.refuses([*ASK, "--image", str(text)], "text.png is damaged, or no PNG", 1)
+    console.refuses([*ASK, *["--image", str(text)] * 21], "A question takes 20 images", 2)
+    console.refuses([*ASK, "--hosts", "a,b", "--image", str(text)], "several Macs run cannot see", 2)
 
 
 def test_a_model_that_does_not_see_is_told_before_it_is_loaded(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
+    console: Console, tmp_path: Path, small_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
     image = str(stored(tmp_path, photo()))
-    check_refused(capsys, [*ASK, "--model", str(small_model), "--image", image], "cannot see images", 1)
+    console.refuses([*ASK, "--model", str(small_model), "--image", image], "cannot see images", 1)
     monkeypatch.setattr(paths, "default_model_dir", lambda: small_model)
-    check_refused(capsys, [*ASK, "--image", image], f"{small_model.name} cannot see images. Choose another.", 1)
+    console.refuses([*ASK, "--image", image], f"{small_model.name} cannot see images. Choose another.", 1)
 
 
 @pytest.mark.slow
-def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(console: Console, tmp_path: Path) -> None:
     model = seeing_folder(tmp_path / "model", "qwen3_vl")
     image = str(stored(tmp_path, photo(40, 24)))
     results = tmp_path / "runs.jsonl"
     bench = ("bench", "--model", str(model), "--image", image, "--modes", "off,lookup", "--max-tokens", "12")
-    report = printed_json(capsys, *bench, "--trials", "2", "--per-group", "1", "--results", str(results))
+    report = console.json(*bench, "--trials", "2", "--per-group", "1", "--results", str(results))
     assert report["complete"]
     off, lookup = report["modes"]
     assert (off["mode"], lookup["mode"]) == ("off", "lookup")
@@ -188,4 +186,4 @@ def test_a_benchmark_shows_them_with_each_prompt_and_tells_the_time_of_seeing(
     assert all(len([entry for entry in run.statistics.ledger if entry.name == "tower"]) == 1 for run in runs.runs)
     assert "Seeing images took " in bench_table(runs)
     assert "vision tower" in bench_table(runs)
-    check_refused(capsys, [*bench, "--image", str(results)], "runs.jsonl is damaged, or no PNG", 1)
+    console.refuses([*bench, "--image", str(results)], "runs.jsonl is damaged, or no PNG", 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.cli import main
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 
 SCHEMA = {
     "type": "object",
@@ -28,10 +28,8 @@ SCHEMA = {
         ),
     ],
 )
-def test_wrong_options_are_refused(
-    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], words: str, status: int
-) -> None:
-    check_refused(capsys, ["ask", "hi", *options], words, status)
+def test_wrong_options_are_refused(console: Console, options: tuple[str, ...], words: str, status: int) -> None:
+    console.refuses(["ask", "hi", *options], words, status)
 
 
 @pytest.mark.parametrize(
@@ -42,29 +40,27 @@ def test_wrong_options_are_refused(
         ("", "is empty"),
     ],
 )
-def test_a_file_that_is_no_schema_is_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: str
-) -> None:
+def test_a_file_that_is_no_schema_is_refused(console: Console, tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "schema.json").write_text(text)
-    check_refused(capsys, ["ask", "hi", "--schema", str(tmp_path / "schema.json")], words, 2)
+    console.refuses(["ask", "hi", "--schema", str(tmp_path / "schema.json")], words, 2)
 
 
 @pytest.mark.slow
 def test_an_answer_fits_the_schema_and_one_that_is_cut_off_is_named(
-    default_model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    default_model: Path, console: Console, tmp_path: Path
 ) -> None:
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
     asked = ("ask", "Describe Lisbon.", "--schema", str(tmp_path / "schema.json"), "--temperature", "0")
-    report = printed_json(capsys, *asked, "--max-tokens", "48")
+    report = console.json(*asked, "--max-tokens", "48")
     assert report["finish_reason"] == "eos"
     assert json.loads(report["text"]).keys() == {"name", "big"}
     assert main([*asked, "--max-tokens", "4"]) == 0
-    assert "The answer was cut off, so it does not have the requested format." in capsys.readouterr().err
+    assert "The answer was cut off, so it does not have the requested format." in console.printed().err
 
 
 @pytest.mark.slow
-def test_an_expression_that_is_none_is_refused(default_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expression_that_is_none_is_refused(default_model: Path, console: Console) -> None:
     assert main(["ask", "hi", "--regex", "("]) == 1
-    shown = capsys.readouterr()
+    shown = console.printed()
     assert shown.out.strip() == ""
     assert "The regular expression cannot be used" in shown.err

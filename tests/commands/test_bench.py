@@ -31,7 +31,7 @@ from rdchat.inference.benchmark.result import FIGURES, BenchResult
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.loading import load_model
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 from tests.inference.benchmark.results import result, run, stored
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter
 from tests.services.bench_runs import PLAN, bench_run
@@ -64,14 +64,12 @@ from tests.services.bench_runs import PLAN, bench_run
     ],
 )
 def test_what_the_arguments_alone_show_to_be_wrong_is_one_line_and_exit_2(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], words: str, console: Console
 ) -> None:
-    check_refused(capsys, ["bench", *arguments], words, 2)
+    console.refuses(["bench", *arguments], words, 2)
 
 
-def test_files_that_are_wrong_are_told_before_the_model_loads(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_are_wrong_are_told_before_the_model_loads(tmp_path: Path, console: Console) -> None:
     (tmp_path / "broken.jsonl").write_text('{"prompt": "hi"}\n{"prompt":\n')
     (tmp_path / "empty.txt").write_text("\n")
     cases = {
@@ -87,16 +85,16 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
         "Choose a file that `rdchat bench --results` has written.": ["--from", str(tmp_path / "broken.jsonl")],
     }
     for words, arguments in cases.items():
-        check_refused(capsys, ["bench", *arguments], words, 1)
+        console.refuses(["bench", *arguments], words, 1)
 
 
-def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_shown_as_what_was_measured_is(tmp_path: Path, console: Console) -> None:
     path = stored(tmp_path / "runs.jsonl", result())
-    report = printed_json(capsys, "bench", "--from", str(path))
+    report = console.json("bench", "--from", str(path))
     assert [mode["mode"] for mode in report["modes"]] == ["off", "drafter", "lookup"]
     assert report["environment"]["model"] == "m"
     assert main(["bench", "--from", str(path)]) == 0
-    table = capsys.readouterr().out
+    table = console.printed().out
     assert "Drafter head, 2 beams of 3 tokens" in table
     assert "Prompt lookup, 3 tokens: not run. No, it cannot." in table
     assert "differs most in prompt 1, from token 2 on: '\"b,\\n' for 'a'; scores differ by 0.5." in table
@@ -128,9 +126,9 @@ def talkative(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _TalkativeEngine)
 
 
-def test_what_libraries_print_is_no_part_of_the_report(talkative: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_libraries_print_is_no_part_of_the_report(talkative: None, console: Console) -> None:
     assert main(["bench", "--modes", "lookup", "--json"]) == 0
-    shown = capsys.readouterr()
+    shown = console.printed()
     report = json.loads(shown.out)
     assert (report["modes"][0]["ratio_to_plain"]["median"], report["complete"]) == (1, True)
     assert "much memory" in shown.err
@@ -147,10 +145,10 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_disk_does_not_cost_the_report(
-    talkative: None, full_disk: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    talkative: None, full_disk: None, tmp_path: Path, console: Console
 ) -> None:
     assert main(["bench", "--modes", "lookup", "--json", "--csv", str(tmp_path / "runs.csv")]) == 1
-    shown = capsys.readouterr()
+    shown = console.printed()
     assert json.loads(shown.out)["modes"][0]["mode"] == "lookup"
     assert "runs.csv cannot be written: the disk is full." in shown.err.splitlines()[-1]
 
@@ -166,29 +164,29 @@ class _EngineOfOnePrecision(_TalkativeEngine):
 
 
 def test_what_was_measured_before_a_failure_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _EngineOfOnePrecision)
     runs = tmp_path / "runs.csv"
     arguments = ["bench", "--modes", "lookup", "--no-mlx-lm", "--json", "--csv", str(runs)]
     assert main([*arguments, "--dtype", "float32,4bit"]) == 1
-    shown = capsys.readouterr()
+    shown = console.printed()
     report = json.loads(shown.out)
     assert report["complete"] is False
     assert report["modes"][0]["decode_tps"]["n"] == 1
     assert "The model cannot be had in this precision. Pick another." in shown.err.splitlines()[-1]
     assert len(runs.read_text(encoding="utf-8").splitlines()) == 3
     assert main([*arguments, "--dtype", "4bit"]) == 1
-    assert capsys.readouterr().out == "", "nothing was measured"
+    assert console.printed().out == "", "nothing was measured"
 
 
 def test_of_two_failures_the_first_is_told(
-    full_disk: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    full_disk: None, tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _EngineOfOnePrecision)
     arguments = ["bench", "--modes", "lookup", "--dtype", "float32,4bit", "--csv", str(tmp_path / "runs.csv")]
     assert main(arguments) == 1
-    shown = capsys.readouterr()
+    shown = console.printed()
     assert "Prompt lookup, 4 tokens" in shown.out
     assert "cannot be had in this precision" in shown.err.splitlines()[-1]
 
@@ -221,23 +219,23 @@ def resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_an_interrupted_benchmark_resumes_after_its_last_whole_turn(
-    resumed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    resumed: list[str], tmp_path: Path, console: Console
 ) -> None:
     assert main(resumed) == 1
-    assert json.loads(capsys.readouterr().out)["complete"] is False
+    assert json.loads(console.printed().out)["complete"] is False
     content = (tmp_path / "runs.jsonl").read_text()
     assert len(content.splitlines()) == 2
     assert "hello" not in content
-    half = printed_json(capsys, "bench", "--from", resumed[-1])
+    half = console.json("bench", "--from", resumed[-1])
     assert (half["complete"], half["modes"][0]["decode_tps"]["n"]) == (False, 1)
     assert (tmp_path / "runs.jsonl").read_text() == content
     for _ in range(2):  # the second time nothing is left to do
-        report = printed_json(capsys, *resumed[:-5], *resumed[-4:])
+        report = console.json(*resumed[:-5], *resumed[-4:])
         assert report["complete"] is True
         (lookup,) = report["modes"]
         assert (lookup["decode_tps"]["n"], lookup["ratio_to_plain"]["median"]) == (2, 2)
         assert lookup["first_difference"]["plain"] == "a"
-        assert printed_json(capsys, "bench", "--from", resumed[-1]) == report
+        assert console.json("bench", "--from", resumed[-1]) == report
     assert [plan.finished for plan in _EngineThatFailsOnce.plans] == [
         set(),
         {(0, 0, 0)},
@@ -247,18 +245,18 @@ def test_an_interrupted_benchmark_resumes_after_its_last_whole_turn(
 
 @pytest.mark.parametrize("content", ["no JSON", '{"rdchat": "0"}\n'])
 def test_a_file_of_something_else_is_left_as_it_is(
-    content: str, resumed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str, resumed: list[str], tmp_path: Path, console: Console
 ) -> None:
     (tmp_path / "runs.jsonl").write_text(content)
     assert main(resumed) == 1
-    assert "has other content than runs of this benchmark" in capsys.readouterr().err
+    assert "has other content than runs of this benchmark" in console.printed().err
     assert (tmp_path / "runs.jsonl").read_text() == content
 
 
-def test_runs_of_other_settings_are_not_mixed(resumed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_other_settings_are_not_mixed(resumed: list[str], console: Console) -> None:
     assert main(resumed) == 1
     assert main([*resumed, "--seed", "1"]) == 1
-    assert "has other content than runs of this benchmark" in capsys.readouterr().err
+    assert "has other content than runs of this benchmark" in console.printed().err
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +268,7 @@ def drafter(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.mark.across_rows
 def test_json_has_every_mode_in_the_order_asked(
-    small_model: Path, drafter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_model: Path, drafter: Path, tmp_path: Path, console: Console
 ) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(
@@ -290,7 +288,7 @@ def test_json_has_every_mode_in_the_order_asked(
         "--drafter",
         str(drafter),
     )
-    report = printed_json(capsys, "bench", *arguments, "--results", str(tmp_path / "runs.jsonl"))
+    report = console.json("bench", *arguments, "--results", str(tmp_path / "runs.jsonl"))
     assert report["environment"].keys() == {
         "rdchat", "mlx", "mlx_lm", "device", "model", "dtype", "cores", "system",
     }  # fmt: skip
@@ -314,21 +312,19 @@ def test_json_has_every_mode_in_the_order_asked(
     assert recurrent["host_syncs_per_round"]["median"] >= 1
     assert (off["overhead"], off["acceptance_rate"]) == (None, None)
     assert off["tokens_per_target_call"]["median"] == 1
-    assert printed_json(capsys, "bench", "--from", str(tmp_path / "runs.jsonl")) == report
+    assert console.json("bench", "--from", str(tmp_path / "runs.jsonl")) == report
 
 
 @pytest.mark.slow
 @pytest.mark.across_rows
-def test_a_sweep_has_an_entry_for_each_cell(
-    small_model: Path, drafter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_has_an_entry_for_each_cell(small_model: Path, drafter: Path, tmp_path: Path, console: Console) -> None:
     (tmp_path / "prompt.txt").write_text("Count to nine.")
     quick = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "4")
     arguments = ("--modes", "lookup,drafter", "--beam-width", "1,2", "--draft-tokens", "2,4")
     other = shutil.copytree(drafter, tmp_path / "other")
     arguments += ("--model", str(small_model), "--drafter", f"{drafter},{other}")
     arguments += ("--lookup-branch", "off,on", "--no-mlx-lm", "--temperature", "0.7")
-    report = printed_json(capsys, "bench", *quick, *arguments)
+    report = console.json("bench", *quick, *arguments)
     names = ("beam_width", "lookup_branch", "draft_tokens")
     shapes = [tuple(mode.get(name) for name in names) for mode in report["modes"]]
     heads = [(width, branch, None) for branch in (False, True) for width in (1, 2)]
@@ -341,7 +337,7 @@ def test_a_sweep_has_an_entry_for_each_cell(
 @pytest.mark.slow
 @pytest.mark.across_rows
 def test_earlier_replies_of_a_file_are_drafted_from(
-    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    small_model: Path, tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: set[int] = set()
 
@@ -355,7 +351,7 @@ def test_earlier_replies_of_a_file_are_drafted_from(
     (tmp_path / "replies.jsonl").write_text('{"reply": "One, two, three."}\n{"reply": "Four."}\n')
     arguments = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "8", "--no-mlx-lm")
     arguments += ("--model", str(small_model), "--modes", "lookup", "--reply-store", str(tmp_path / "replies.jsonl"))
-    (lookup,) = printed_json(capsys, "bench", *arguments)["modes"]
+    (lookup,) = console.json("bench", *arguments)["modes"]
     assert lookup["identical_text"] is True
     tokens = [len(shared_tokenizers().encode_text(small_model, text)) for text in ("One, two, three.", "Four.")]
     assert used == {sum(tokens) + 2}, "the measured reply is not added"
@@ -406,9 +402,9 @@ def test_pictures_need_no_display(measured: Path) -> None:
 
 @pytest.mark.parametrize(("name", "status", "words"), [("bench.gif", 2, ".png or .pdf"), ("no/b.png", 1, "written")])
 def test_a_picture_that_cannot_be_is_refused_first(
-    measured: Path, capsys: pytest.CaptureFixture[str], name: str, status: int, words: str
+    measured: Path, console: Console, name: str, status: int, words: str
 ) -> None:
     assert main(["bench", "--from", str(measured), "--picture", str(measured.parent / name)]) == status
-    told = capsys.readouterr()
+    told = console.printed()
     assert words in told.err
     assert told.out == ""

@@ -11,7 +11,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api import Role
 from tests.chat.transfer.samples import chatgpt_with_everything
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 from tests.processes import python_process
 from tests.services.conftest import *  # noqa: F403  its fixtures, which make an app without a window
 
@@ -38,41 +38,39 @@ def titles() -> list[str]:
         return [each.title for each in store.conversations()]
 
 
-def test_list_tells_ids_and_titles(capsys: pytest.CaptureFixture[str], chat: int):
-    (listed,) = printed_json(capsys, "chats", "list")["chats"]
+def test_list_tells_ids_and_titles(console: Console, chat: int):
+    (listed,) = console.json("chats", "list")["chats"]
     assert (listed["id"], listed["title"], listed["messages"]) == (chat, "Bread", 2)
     assert main(["chats", "list", "--search", "flour"]) == 0
-    assert "Bread  2 messages" in capsys.readouterr().out
-    assert printed_json(capsys, "chats", "list", "--search", "stone") == {"chats": []}
+    assert "Bread  2 messages" in console.printed().out
+    assert console.json("chats", "list", "--search", "stone") == {"chats": []}
 
 
-def test_list_of_nothing_is_empty_and_makes_nothing(capsys: pytest.CaptureFixture[str]):
-    assert printed_json(capsys, "chats", "list") == {"chats": []}
+def test_list_of_nothing_is_empty_and_makes_nothing(console: Console):
+    assert console.json("chats", "list") == {"chats": []}
     assert not paths.database_path().exists()
 
 
 @pytest.mark.slow
-def test_export_and_import_give_the_chat_back(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
+def test_export_and_import_give_the_chat_back(console: Console, chat: int, tmp_path: Path):
     assert main(["chats", "export", "--json", str(tmp_path / "all.json")]) == 0
     assert main(["chats", "export", "--markdown", str(tmp_path / "bread.md"), "--chat", str(chat), "--details"]) == 0
     assert main(["chats", "export", "--markdown", str(tmp_path / "all")]) == 0
-    assert capsys.readouterr().out.splitlines() == [str(tmp_path / name) for name in ("all.json", "bread.md", "all")]
+    assert console.printed().out.splitlines() == [str(tmp_path / name) for name in ("all.json", "bread.md", "all")]
     assert "## tiny\n\nWith flour." in (tmp_path / "bread.md").read_text()
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["Bread.md"]
     with closing(ConversationStore(paths.database_path())) as store:
         store.delete_conversation(chat)
-    report = printed_json(capsys, "chats", "import", str(tmp_path / "all.json"))
+    report = console.json("chats", "import", str(tmp_path / "all.json"))
     assert (report["chats"], report["messages"], report["complete"]) == (1, 2, True)
     assert titles() == ["Bread"]
 
 
 @pytest.mark.slow
-def test_import_ends_with_1_where_something_was_not_taken(
-    capsys: pytest.CaptureFixture[str], rivers: Path, tmp_path: Path
-):
+def test_import_ends_with_1_where_something_was_not_taken(console: Console, rivers: Path, tmp_path: Path):
     (tmp_path / "bad.json").write_text("{")
     assert main(["chats", "import", str(rivers), str(tmp_path / "bad.json")]) == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = console.printed().out.splitlines()
     assert lines[0] == "Imported 1 chat with 4 messages."
     assert "Without 1 custom instruction, 1 image, 1 tool call, 1 tool result: Rivers" in lines
     assert (
@@ -82,40 +80,40 @@ def test_import_ends_with_1_where_something_was_not_taken(
 
 
 @pytest.mark.slow
-def test_refusals(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
-    check_refused(capsys, ["chats", "export", "--json", str(tmp_path / "a.json"), "--chat", "99"], "no chat 99", 1)
-    check_refused(capsys, ["chats", "export", "--json", str(tmp_path)], "is a folder", 2)
-    check_refused(capsys, ["chats", "backup", str(tmp_path)], "is a folder", 2)
-    check_refused(capsys, ["chats", "restore", str(tmp_path / "none.zip")], "cannot be read", 1)
+def test_refusals(console: Console, chat: int, tmp_path: Path):
+    console.refuses(["chats", "export", "--json", str(tmp_path / "a.json"), "--chat", "99"], "no chat 99", 1)
+    console.refuses(["chats", "export", "--json", str(tmp_path)], "is a folder", 2)
+    console.refuses(["chats", "backup", str(tmp_path)], "is a folder", 2)
+    console.refuses(["chats", "restore", str(tmp_path / "none.zip")], "cannot be read", 1)
     (tmp_path / "text.zip").write_text("text")
-    check_refused(capsys, ["chats", "restore", str(tmp_path / "text.zip")], "is damaged", 1)
+    console.refuses(["chats", "restore", str(tmp_path / "text.zip")], "is damaged", 1)
     assert titles() == ["Bread"]
 
 
 @pytest.mark.parametrize("command", [("backup",), ("export", "--json"), ("export", "--chat", "1", "--markdown")])
 def test_a_file_that_is_there_is_replaced_only_by_force_and_our_own_never(
-    capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path, command: tuple[str, ...]
+    console: Console, chat: int, tmp_path: Path, command: tuple[str, ...]
 ):
     notes = tmp_path / "notes.md"
     link = tmp_path / "link.db"
     notes.write_text("my own")
     link.symlink_to(paths.database_path())
-    check_refused(capsys, ["chats", *command, str(notes)], "already exists", 2)
+    console.refuses(["chats", *command, str(notes)], "already exists", 2)
     assert notes.read_text() == "my own"
     for own in (paths.database_path(), paths.settings_path(), link):
-        check_refused(capsys, ["chats", *command, str(own), "--force"], "rdchat itself uses", 2)
+        console.refuses(["chats", *command, str(own), "--force"], "rdchat itself uses", 2)
     assert main(["chats", *command, str(notes), "--force"]) == 0
     assert notes.read_bytes() != b"my own"
     assert titles() == ["Bread"]
 
 
 @pytest.mark.slow
-def test_backup_and_restore(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
-    facts = printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
+def test_backup_and_restore(console: Console, chat: int, tmp_path: Path):
+    facts = console.json("chats", "backup", str(tmp_path / "b.zip"))
     assert (facts["chats"], facts["messages"]) == (1, 2)
     with closing(ConversationStore(paths.database_path())) as store:
         store.rename_conversation(chat, "Cake")
-    kept = printed_json(capsys, "chats", "restore", str(tmp_path / "b.zip"))
+    kept = console.json("chats", "restore", str(tmp_path / "b.zip"))
     assert titles() == ["Bread"]
     assert main(["chats", "restore", kept["database"]]) == 0
     assert titles() == ["Cake"]
@@ -141,12 +139,12 @@ print(count)
 
 
 @pytest.mark.slow
-def test_nothing_is_restored_below_a_process_that_writes(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
-    printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
+def test_nothing_is_restored_below_a_process_that_writes(console: Console, chat: int, tmp_path: Path):
+    console.json("chats", "backup", str(tmp_path / "b.zip"))
     with python_process(_WRITES_ON, paths.database_path()) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "writing\n"
-        check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], "Quit rdchat first", 1)
+        console.refuses(["chats", "restore", str(tmp_path / "b.zip")], "Quit rdchat first", 1)
         written = int(writer.communicate("")[0])
     with closing(ConversationStore(paths.database_path())) as store:
         (mine,) = [each for each in store.conversations() if each.title == "Written meanwhile"]
@@ -155,13 +153,13 @@ def test_nothing_is_restored_below_a_process_that_writes(capsys: pytest.CaptureF
 
 
 def test_while_rdchat_is_open_import_and_restore_say_to_quit_it_and_the_rest_reads(
-    capsys: pytest.CaptureFixture[str], chat: int, rivers: Path, tmp_path: Path
+    console: Console, chat: int, rivers: Path, tmp_path: Path
 ):
     with closing(ConversationStore(paths.database_path())):
         assert main(["chats", "backup", str(tmp_path / "b.zip")]) == 0
-        capsys.readouterr()
-        check_refused(capsys, ["chats", "import", str(rivers)], "Quit rdchat first", 1)
-        check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], "Quit rdchat first", 1)
+        console.printed()
+        console.refuses(["chats", "import", str(rivers)], "Quit rdchat first", 1)
+        console.refuses(["chats", "restore", str(tmp_path / "b.zip")], "Quit rdchat first", 1)
         assert main(["chats", "export", "--json", str(tmp_path / "all.json")]) == 0
         assert main(["chats", "list"]) == 0
     assert titles() == ["Bread"]

@@ -11,7 +11,7 @@ import pytest
 from rdchat import cli, host, paths
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.models.default_conversion import convert
-from tests.commands.running import check_refused
+from tests.commands.running import Console
 from tests.grids import grid, share
 from tests.inference.gguf_samples import write_gguf
 from tests.time_limits import at_most
@@ -102,16 +102,16 @@ def test_only_the_home_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
         ["bench", "--drafter", "~nosuchuser/x"],
     ],
 )
-def test_arguments_in_the_home_of_nobody(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    check_refused(capsys, arguments, "there is no home folder ~nosuchuser.", 2)
+def test_arguments_in_the_home_of_nobody(arguments: list[str], console: Console) -> None:
+    console.refuses(arguments, "there is no home folder ~nosuchuser.", 2)
 
 
-def test_prompts_without_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_prompts_without_end(console: Console, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with at_most(60):
-        check_refused(capsys, ["ask", "--prompt-file", "/dev/zero"], "/dev/zero is longer than 64 MB.", 1)
-        check_refused(capsys, ["bench", "--prompts", "/dev/zero"], "is a device, not a file.", 1)
-        check_refused(capsys, ["bench", "--prompts", str(tmp_path / "pipe")], "is a named pipe, not a file.", 1)
+        console.refuses(["ask", "--prompt-file", "/dev/zero"], "/dev/zero is longer than 64 MB.", 1)
+        console.refuses(["bench", "--prompts", "/dev/zero"], "is a device, not a file.", 1)
+        console.refuses(["bench", "--prompts", str(tmp_path / "pipe")], "is a named pipe, not a file.", 1)
 
 
 @pytest.mark.slow
@@ -122,13 +122,13 @@ def test_a_prompt_in_a_named_pipe_is_read() -> None:
 
 
 @pytest.mark.parametrize("command", ["ask hi --model", "bench --model", "models check-pair x"])
-def test_a_pipe_in_a_model_folder(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_in_a_model_folder(command: str, tmp_path: Path, console: Console) -> None:
     convert(write_gguf(tmp_path / "x.gguf"), _made(tmp_path / "model"), lambda _: None)
     (tmp_path / "model" / "tokenizer.json").unlink()
     os.mkfifo(tmp_path / "model" / "tokenizer.json")
     arguments = [str(tmp_path / "model") if part == "x" else part for part in command.split()]
     with at_most(60):
-        check_refused(capsys, [*arguments, str(tmp_path / "model")], "tokenizer.json is a named pipe, not a file.", 1)
+        console.refuses([*arguments, str(tmp_path / "model")], "tokenizer.json is a named pipe, not a file.", 1)
 
 
 def _made(folder: Path) -> Path:
@@ -154,13 +154,13 @@ def test_doctor_names_a_damaged_drafter() -> None:
     ],
 )
 def test_what_files_bring_about_is_never_unexpected(
-    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     def fail(*_arguments: object) -> int:
         raise error
 
     monkeypatch.setattr(cli, "_run", fail)
-    check_refused(capsys, ["models", "list"], words, 1)
+    console.refuses(["models", "list"], words, 1)
 
 
 CODE = """

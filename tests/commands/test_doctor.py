@@ -12,7 +12,7 @@ import pytest
 
 from rdchat import __version__, host, paths
 from rdchat.commands import doctor
-from tests.commands.running import printed_json
+from tests.commands.running import Console
 
 REPORT: dict[str, Any] = {
     "version": __version__,
@@ -115,8 +115,8 @@ def test_json_holds_the_facts():
     assert {item["remedy"] for item in report["advice"]} >= {"rdchat models install-default"}
 
 
-def test_an_installed_model_is_found(default_model: Path, capsys: pytest.CaptureFixture[str]):
-    report = printed_json(capsys, "doctor")
+def test_an_installed_model_is_found(default_model: Path, console: Console):
+    report = console.json("doctor")
     assert report["model_path"] == str(default_model)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
-from tests.commands.running import printed_json
+from tests.commands.running import Console
 
 WRITTEN: dict[str, list[str]] = json.loads((Path(__file__).parent / "printed_keys.json").read_bytes())
 
@@ -25,22 +25,22 @@ def missing(name: str, report: object) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", ["off", "lookup", "auto"])
-def test_ask(mode: str, small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ask(mode: str, small_model: Path, console: Console) -> None:
     options = ("--model", str(small_model), "--max-tokens", "8", "--temperature", "0", "--mode", mode)
-    assert not missing(f"ask {mode}", printed_json(capsys, "ask", "a a a a", *options))
+    assert not missing(f"ask {mode}", console.json("ask", "a a a a", *options))
 
 
 @pytest.mark.slow
-def test_bench_and_its_file(small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_and_its_file(small_model: Path, tmp_path: Path, console: Console) -> None:
     prompts = tmp_path / "prompts.txt"
     runs = tmp_path / "runs.csv"
     prompts.write_text("a a a a\nb\n")
     options = ("--model", str(small_model), "--max-tokens", "8", "--temperature", "0", "--prompts", str(prompts))
-    report = printed_json(capsys, "bench", *options, "--modes", "off,lookup", "--trials", "1", "--csv", str(runs))
+    report = console.json("bench", *options, "--modes", "off,lookup", "--trials", "1", "--csv", str(runs))
     assert not missing("bench", report)
     header = runs.read_text().splitlines()[0].split(",")
     assert header[: len(WRITTEN["bench csv"])] == WRITTEN["bench csv"]
 
 
-def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not missing("doctor", printed_json(capsys, "doctor"))
+def test_doctor(console: Console) -> None:
+    assert not missing("doctor", console.json("doctor"))

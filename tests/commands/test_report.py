@@ -9,12 +9,13 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 
 from rdchat import cli, host, machine
+from tests.commands.running import Console
 from tests.services.conftest import AwakeLog
 
 
 @pytest.mark.slow
 def test_a_report_of_models_holds_no_names_and_no_paths(
-    qapp: QCoreApplication, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    qapp: QCoreApplication, small_model: Path, tmp_path: Path, console: Console
 ) -> None:
     model = shutil.copytree(small_model, tmp_path / "Aunt Mary's model")
     out = tmp_path / "report.zip"
@@ -27,7 +28,7 @@ def test_a_report_of_models_holds_no_names_and_no_paths(
     assert report["models"][0]["model"]["architecture"] == "llama"
     assert report["models"][1] == {"failure": "It did not load."}
     assert not any(word in text for word in (str(tmp_path), str(Path.home()), "Mary") for text in texts)
-    printed = capsys.readouterr().out
+    printed = console.printed().out
     assert "Left out: model 2: it did not load" in printed
     assert "Model 1: drafts that it verifies: trees; inputs tried: 3; rows of a tree's branches are off by " in printed
 
@@ -49,8 +50,6 @@ def test_the_machine_stays_awake_while_it_is_measured(
     assert facts["hot"] is True
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(tmp_path: Path, console: Console) -> None:
     assert cli.main(["report", "--out", str(tmp_path / "none" / "report.zip")]) == 1
-    assert "cannot be written" in capsys.readouterr().err
+    assert "cannot be written" in console.printed().err

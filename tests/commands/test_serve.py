@@ -6,35 +6,35 @@ from pathlib import Path
 import pytest
 
 from rdchat.cli import main
-from tests.commands.running import check_refused
+from tests.commands.running import Console
 
 
-def test_wrong_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_wrong_arguments(console: Console, tmp_path: Path) -> None:
     key = tmp_path / "key"
-    check_refused(capsys, ["serve", "--port", "70000", "--api-key-file", str(key)], "port 70000 is out of range", 2)
+    console.refuses(["serve", "--port", "70000", "--api-key-file", str(key)], "port 70000 is out of range", 2)
     key.chmod(0o644)
-    check_refused(capsys, ["serve", "--api-key-file", str(key)], "Other users of this machine can read", 2)
+    console.refuses(["serve", "--api-key-file", str(key)], "Other users of this machine can read", 2)
 
 
-def check_given_up(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+def check_given_up(console: Console, arguments: list[str], words: str) -> None:
     """Check that it says at once that it loads, and ends with one line that has these words."""
     assert main(arguments) == 1
-    shown = capsys.readouterr()
+    shown = console.printed()
     first, *_stages, last = shown.err.splitlines()
     assert (shown.out, first) == ("", "Loading the model…")
     assert words in last
 
 
 def test_a_model_that_is_not_there(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, qapp: object, monkeypatch: pytest.MonkeyPatch
+    console: Console, tmp_path: Path, qapp: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["serve", "--port", "0", "--model", str(tmp_path / "none"), "--api-key-file", str(tmp_path / "key")]
-    check_given_up(capsys, words, "none")
+    check_given_up(console, words, "none")
 
 
 @pytest.mark.slow
-def test_a_port_in_use(capsys: pytest.CaptureFixture[str], default_model: Path, tmp_path: Path, qapp: object) -> None:
+def test_a_port_in_use(console: Console, default_model: Path, tmp_path: Path, qapp: object) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         words = ["serve", "--port", port, "--api-key-file", str(tmp_path / "key")]
-        check_given_up(capsys, words, f"cannot listen on 127.0.0.1, port {port}")
+        check_given_up(console, words, f"cannot listen on 127.0.0.1, port {port}")

@@ -7,7 +7,7 @@ import pytest
 from rdchat.cli import main
 from rdchat.inference import loading
 from rdchat.inference.verification.device import MemoryRoom
-from tests.commands.running import check_refused
+from tests.commands.running import Console
 
 
 @pytest.fixture(autouse=True)
@@ -25,15 +25,15 @@ def test_it_is_refused(
     small_model: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("Hello\n")
     words = "choose a smaller model. --load-anyway tries it anyway."
-    check_refused(capsys, [*command, "--model", str(small_model)], words, 1)
+    console.refuses([*command, "--model", str(small_model)], words, 1)
 
 
-def test_it_is_done_where_the_person_says_so(small_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_done_where_the_person_says_so(small_model: Path, console: Console) -> None:
     arguments = ["ask", "hi", "--mode", "off", "--max-tokens", "2", "--model", str(small_model), "--load-anyway"]
     assert main(arguments) == 0
-    assert "of memory is free. It may be slow" in capsys.readouterr().err
+    assert "of memory is free. It may be slow" in console.printed().err

@@ -154,12 +154,6 @@ def test_a_second_process_is_told_so_until_the_first_dies(database: Path, start_
     ConversationStore(database).close()
 
 
-def test_a_store_is_held_once_within_a_process_too(store: ConversationStore, database: Path) -> None:
-    with pytest.raises(StorageLockedError):
-        ConversationStore(database)
-    store.create_conversation()
-
-
 def test_another_program_that_holds_the_file_is_named_when_opening(filled: Path, start_process: StartProcess) -> None:
     other = start_process(HOLD_AS_ANOTHER_PROGRAM, filled, "BEGIN EXCLUSIVE")
     assert other.stdin is not None

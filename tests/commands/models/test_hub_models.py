@@ -13,7 +13,7 @@ from rdchat.commands.models import card_of
 from rdchat.hub import snapshot_of
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from rdchat.services.models.file_actions import RemovalQuestion
-from tests.commands.running import check_refused, paused_by_ctrl_c, printed_json
+from tests.commands.running import Console, paused_by_ctrl_c
 from tests.hub.downloads.downloading import (
     NAME,
     cached,
@@ -41,23 +41,23 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
     hub: HubServer,
     model_files: dict[str, bytes],
     system_trash: Path,
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
-    found = printed_json(capsys, "models", "search", "small")["models"]
+    found = console.json("models", "search", "small")["models"]
     assert [model["repository"] for model in found] == [NAME]
-    told = printed_json(capsys, "models", "download", NAME)
+    told = console.json("models", "download", NAME)
     assert told["fetched_bytes"] == told["bytes"] == sum(map(len, model_files.values()))
     check_whole(Path(told["folder"]), model_files)
-    (listed,) = printed_json(capsys, "models", "list")["models"]
+    (listed,) = console.json("models", "list")["models"]
     assert (listed["name"], listed["family"], listed["complete"]) == (NAME, "llama", True)
-    assert printed_json(capsys, "models", "verify", NAME)["whole"]
+    assert console.json("models", "verify", NAME)["whole"]
 
     from rdchat.inference.loading import load_model
 
     assert load_model(NAME) is not None
 
-    assert printed_json(capsys, "models", "delete", NAME, "--yes") == {"model": NAME, "restorable": True}
-    assert printed_json(capsys, "models", "list")["models"] == []
+    assert console.json("models", "delete", NAME, "--yes") == {"model": NAME, "restorable": True}
+    assert console.json("models", "list")["models"] == []
     assert list(cached().folder.parent.iterdir()) == []
     assert [path.name for path in system_trash.iterdir()] == [cached().folder.name]
 
@@ -66,24 +66,24 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
 def test_without_a_hub_there_is_one_line(
     hub: HubServer,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    check_refused(capsys, ["models", "search", "x"], "127.0.0.1:9 cannot be reached", 1)
-    check_refused(capsys, ["models", "download", NAME], "127.0.0.1:9 cannot be reached", 1)
+    console.refuses(["models", "search", "x"], "127.0.0.1:9 cannot be reached", 1)
+    console.refuses(["models", "download", NAME], "127.0.0.1:9 cannot be reached", 1)
     check_nothing_installed()
-    check_refused(capsys, ["models", "download", "../evil"], "is not the name of a model", 1)
-    check_refused(capsys, ["models", "verify", NAME], "is not in the Hugging Face cache", 1)
-    check_refused(capsys, ["models", "delete", "gone"], "There is no model gone", 1)
-    check_refused(capsys, ["models", "search", "x", "--limit", "0"], "from 1 to 100", 2)
+    console.refuses(["models", "download", "../evil"], "is not the name of a model", 1)
+    console.refuses(["models", "verify", NAME], "is not in the Hugging Face cache", 1)
+    console.refuses(["models", "delete", "gone"], "There is no model gone", 1)
+    console.refuses(["models", "search", "x", "--limit", "0"], "from 1 to 100", 2)
     monkeypatch.setenv("HF_ENDPOINT", "nowhere")
-    check_refused(capsys, ["models", "search", "x"], "HF_ENDPOINT is not a web address: nowhere", 2)
+    console.refuses(["models", "search", "x"], "HF_ENDPOINT is not a web address: nowhere", 2)
 
 
 @pytest.mark.slow
 def test_ctrl_c_pauses_and_the_same_command_goes_on(
     hub: HubServer,
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -91,27 +91,27 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(
     *_, last = paused_by_ctrl_c("models", "download", NAME, folder=cached().work, after=50_000)
     assert last.startswith("Paused: ")
     assert last.endswith(f"downloaded. `rdchat models download {NAME}` resumes it.")
-    (listed,) = printed_json(capsys, "models", "list")["models"]
+    (listed,) = console.json("models", "list")["models"]
     assert (listed["name"], listed["complete"], listed["size"]) == (NAME, False, sum(map(len, files.values())))
     assert 0 < listed["here"] < listed["size"]
     part = largest_part()
     here = part.stat().st_size
     hub.holds_at = None
     assert main(["models", "download", NAME]) == 0
-    check_whole(Path(capsys.readouterr().out.strip()), files)
+    check_whole(Path(console.printed().out.strip()), files)
     assert hub.starts(files["model.safetensors"]) == [0, here]
 
 
 @pytest.mark.slow
 def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
-    model_files: dict[str, bytes], capsys: pytest.CaptureFixture[str]
+    model_files: dict[str, bytes], console: Console
 ) -> None:
-    folder = Path(printed_json(capsys, "models", "download", NAME)["folder"])
+    folder = Path(console.json("models", "download", NAME)["folder"])
     (folder / "model.safetensors").write_bytes(b"x")
-    (listed,) = printed_json(capsys, "models", "list")["models"]
+    (listed,) = console.json("models", "list")["models"]
     assert (listed["complete"], listed["family"]) == (False, "llama")
     assert main(["models", "verify", NAME]) == 1
-    out = capsys.readouterr().out
+    out = console.printed().out
     assert "model.safetensors: damaged" in out
     assert f"`rdchat models download {NAME} --revision {folder.name}` repairs it." in out
     assert main(["models", "download", NAME]) == 0
@@ -120,52 +120,50 @@ def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
 
 @pytest.mark.slow
 def test_a_deletion_is_asked_about(
-    model_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    model_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, console: Console
 ) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    printed_json(capsys, "models", "download", NAME)
+    console.json("models", "download", NAME)
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     assert main(["models", "delete", NAME]) == 1
-    assert "which other programs may use" in capsys.readouterr().err
+    assert "which other programs may use" in console.printed().err
     assert cached().folder.exists()
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["models", "delete", NAME]) == 2
-    assert "Add --yes" in capsys.readouterr().err
+    assert "Add --yes" in console.printed().err
     monkeypatch.setattr(sys, "stdin", Terminal("y\nn\n"))
     assert main(["models", "delete", NAME]) == 1
-    assert "cannot be moved to the Trash. It will be deleted for good." in capsys.readouterr().err
+    assert "cannot be moved to the Trash. It will be deleted for good." in console.printed().err
     assert cached().folder.exists()
     monkeypatch.setattr(sys, "stdin", Terminal("y\ny\n"))
     assert main(["models", "delete", NAME]) == 0
-    assert f"{NAME} is deleted." in capsys.readouterr().out
+    assert f"{NAME} is deleted." in console.printed().out
     assert not cached().folder.exists()
 
 
 @pytest.mark.slow
-def test_drafters_are_listed_and_deleted(
-    hub: HubServer, system_trash: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_drafters_are_listed_and_deleted(hub: HubServer, system_trash: Path, tmp_path: Path, console: Console) -> None:
     target = with_files(tiny_llama(), tmp_path / "target", "{}")
     own = saved_random_drafter(target, paths.drafters_dir() / "mine", 32)
     eagle = eagle3_folder(tmp_path / "eagle", target)
     hub.add("a/eagle", {path.name: path.read_bytes() for path in eagle.iterdir()})
-    cached = Path(printed_json(capsys, "models", "download", "a/eagle")["folder"])
-    listed = {model["name"]: model for model in printed_json(capsys, "models", "list")["models"]}
+    cached = Path(console.json("models", "download", "a/eagle")["folder"])
+    listed = {model["name"]: model for model in console.json("models", "list")["models"]}
     assert {name: (model["kind"], model["family"]) for name, model in listed.items()} == {
         "mine": ("drafter", "Recurrent"),
         "a/eagle": ("drafter", "EAGLE-3"),
     }
     assert main(["models", "list"]) == 0
-    assert "EAGLE-3 drafter" in capsys.readouterr().out
+    assert "EAGLE-3 drafter" in console.printed().out
     for name, folder in (("mine", own), ("a/eagle", cached)):
         assert resolve_drafter(name) == folder
         assert main(["models", "delete", name, "--yes"]) == 0
         assert not folder.exists()
-        capsys.readouterr()
-        assert name not in [model["name"] for model in printed_json(capsys, "models", "list")["models"]]
+        console.printed()
+        assert name not in [model["name"] for model in console.json("models", "list")["models"]]
     assert not list(paths.drafters_dir().iterdir())
     assert len(list(system_trash.iterdir())) == 2
 
@@ -184,7 +182,7 @@ def test_the_token_goes_into_the_keychain_unseen(
     hub: HubServer,
     keychain: dict[tuple[str, str], str],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("hf_right\n"))
     assert main(["models", "token"]) == 0
@@ -193,33 +191,33 @@ def test_the_token_goes_into_the_keychain_unseen(
     assert main(["models", "download", NAME]) == 0
     assert main(["models", "token", "--forget"]) == 0
     assert keychain == {}
-    shown = capsys.readouterr()
+    shown = console.printed()
     assert "hf_right" not in shown.out + shown.err
 
 
 def test_without_a_keychain_the_token_command_says_so(
     hub: HubServer,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("hf_right\n"))
-    check_refused(capsys, ["models", "token"], "no keychain for the token. Set HF_TOKEN", 1)
+    console.refuses(["models", "token"], "no keychain for the token. Set HF_TOKEN", 1)
 
 
 @pytest.mark.slow
 def test_another_revision_is_verified_and_deleted(
     hub: HubServer,
     model_files: dict[str, bytes],
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     hub.repositories[NAME].commits["a" * 40] = model_files | {"README.md": b"# Older"}
     hub.repositories[NAME].branches["older"] = "a" * 40
     for revision in ("main", "older"):
-        printed_json(capsys, "models", "download", NAME, "--revision", revision)
-    assert printed_json(capsys, "models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
+        console.json("models", "download", NAME, "--revision", revision)
+    assert console.json("models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
     assert main(["models", "delete", NAME, "--revision", "older", "--yes"]) == 0
-    assert "Files shared with version main are kept." in capsys.readouterr().err
-    assert printed_json(capsys, "models", "verify", NAME)["whole"]
+    assert "Files shared with version main are kept." in console.printed().err
+    assert console.json("models", "verify", NAME)["whole"]
 
 
 EAGLE = "maker/small-eagle3"
@@ -240,17 +238,17 @@ def test_a_suggested_model_is_downloaded_with_its_drafter(
     hub: HubServer,
     model_files: dict[str, bytes],
     eagle_files: dict[str, bytes],
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     hub.add(EAGLE, eagle_files)
-    told = printed_json(capsys, "models", "download", NAME)
+    told = console.json("models", "download", NAME)
     assert (told["repository"], told["drafter"]) == (NAME, EAGLE)
     check_whole(Path(told["folder"]), model_files)
     check_whole(snapshot_of(EAGLE), eagle_files)
-    listed = {model["name"]: model["kind"] for model in printed_json(capsys, "models", "list")["models"]}
+    listed = {model["name"]: model["kind"] for model in console.json("models", "list")["models"]}
     assert listed == {NAME: "model", EAGLE: "drafter"}
     requests = len(hub.requests)
-    assert printed_json(capsys, "models", "download", NAME)["drafter"] == EAGLE
+    assert console.json("models", "download", NAME)["drafter"] == EAGLE
     assert not [each for each in hub.requests[requests:] if EAGLE in each.path], "it is here"
 
     question = RemovalQuestion.for_model(card_of(argparse.Namespace(model=NAME, revision="main")))
@@ -262,10 +260,10 @@ def test_a_drafter_that_cannot_be_downloaded_does_not_lose_the_model(
     hub: HubServer,
     model_files: dict[str, bytes],
     eagle_files: dict[str, bytes],
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
 ) -> None:
     assert main(["models", "download", NAME]) == 0
-    out, err = capsys.readouterr()
+    out, err = console.printed()
     check_whole(Path(out.strip()), model_files)
     reason = f"{EAGLE} is private or no longer on Hugging Face."
     words = f"Its drafter could not be downloaded. {reason}"
@@ -274,16 +272,16 @@ def test_a_drafter_that_cannot_be_downloaded_does_not_lose_the_model(
     hub.add(EAGLE, eagle_files)
     assert main(["models", "download", NAME, "--no-drafter"]) == 0
     assert snapshot_of(EAGLE) is None
-    capsys.readouterr()
-    assert printed_json(capsys, "models", "download", NAME, "--no-drafter")["drafter"] == ""
+    console.printed()
+    assert console.json("models", "download", NAME, "--no-drafter")["drafter"] == ""
     assert main(["models", "download", EAGLE]) == 0
     assert snapshot_of(EAGLE) is not None
 
 
-def test_the_list_for_newcomers_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    models = printed_json(capsys, "models", "suggested")["models"]
+def test_the_list_for_newcomers_is_printed(console: Console) -> None:
+    models = console.json("models", "suggested")["models"]
     assert {"repository", "licence", "weights_gb", "drafter", "memory_gb", "chosen"} <= models[0].keys()
     assert main(["models", "suggested"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = console.printed().out.splitlines()
     assert len(lines) == len(models)
     assert all(model["repository"] in line for model, line in zip(models, lines, strict=True))

@@ -16,7 +16,7 @@ from rdchat.hub.cache_layout import hub_cache
 from rdchat.inference.api import Capability, DraftKind
 from rdchat.inference.models.model_files import locate_model
 from rdchat.inference.models.model_locations import stamp_of, store_capability
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 from tests.hub.downloads.downloading import NAME, download, put_model
 from tests.hub.hub_server import HubServer
 from tests.inference.drafting.checkpoints.drafter_folders import saved_random_drafter, with_files
@@ -39,20 +39,16 @@ def model(small_model: Path) -> Path:
     return shutil.copytree(small_model, paths.models_dir() / "tiny-12345678")
 
 
-def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(
-    default_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(default_model: Path, console: Console) -> None:
     assert main(["models", "install-default"]) == 0
-    assert capsys.readouterr() == (f"{default_model}\n", "")
+    assert console.printed() == (f"{default_model}\n", "")
 
 
 @pytest.mark.slow
-def test_install_default_says_why_it_cannot(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_install_default_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch, console: Console) -> None:
     monkeypatch.setenv("RDCHAT_MODEL_WHEEL", "/gone.whl")
     assert main(["models", "install-default"]) == 1
-    out, err = capsys.readouterr()
+    out, err = console.printed()
     assert out == ""
     assert err.splitlines()[-1].endswith(
         "/gone.whl cannot be read: No such file or directory. Check RDCHAT_MODEL_WHEEL."
@@ -68,24 +64,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(
-    model: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_shows_own_models_and_the_hub_cache_but_nothing_else(model: Path, home: Path, console: Console) -> None:
     put_into_hub_cache(model, hub_cache(), "some-org/small-4bit")
     (home / "pictures").mkdir()
     (home / "pictures" / "config.json").write_text('{"model_type": "painter"}')
     put_into_hub_cache(home / "pictures", hub_cache(), "some-org/painter")
     assert main(["models", "list"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = [line.split() for line in console.printed().out.splitlines()]
     assert [row[0] for row in rows] == [model.name, "some-org/small-4bit"]
     assert rows[0][1:] == ["llama", "1", "M", "parameters", "4-bit", "794", "KB", "rdchat"]
     assert rows[1][-2:] == ["Hugging", "Face"]
 
 
-def test_list_says_what_to_do_where_there_is_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_says_what_to_do_where_there_is_nothing(home: Path, console: Console) -> None:
     assert main(["models", "list"]) == 0
     words = "No models yet. `rdchat models install-default` downloads the default one.\n"
-    assert capsys.readouterr() == ("", words)
+    assert console.printed() == ("", words)
     assert not paths.models_dir().exists()
 
 
@@ -100,22 +94,20 @@ def other_model(model: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def check_pair(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def check_pair(console: Console, *arguments: object) -> tuple[int, str, str]:
     """Return exit status, standard output and standard error."""
     status = main(["models", "check-pair", *map(str, arguments)])
-    shown = capsys.readouterr()
+    shown = console.printed()
     return status, shown.out, shown.err
 
 
-def test_check_pair_tells_a_pair_from_strangers(
-    model: Path, other_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_pair_tells_a_pair_from_strangers(model: Path, other_model: Path, console: Console) -> None:
     told = f"{model.name} can draft for {model.name}: both have the same 265 tokens.\n"
-    assert check_pair(capsys, model, model) == (0, told, "")
-    status, out, _ = check_pair(capsys, model, other_model)
+    assert check_pair(console, model, model) == (0, told, "")
+    status, out, _ = check_pair(console, model, other_model)
     assert status == 1
     assert re.match(rf"other cannot draft for {re.escape(model.name)}: \d+ of the 265 ids that both have", out)
-    same, other = (json.loads(check_pair(capsys, model, each, "--json")[1]) for each in (model, other_model))
+    same, other = (json.loads(check_pair(console, model, each, "--json")[1]) for each in (model, other_model))
     assert (same["compatible"], same["shared_tokens"], same["differences"]) == (True, 265, [])
     assert (other["target"], other["draft"], other["compatible"]) == (model.name, "other", False)
     assert other["differences"][0].endswith("of the 265 ids that both have are different tokens.")
@@ -125,7 +117,7 @@ THEIRS = "mlx-community/Small"
 
 
 @pytest.fixture
-def listed(hub: HubServer, home: Path, small_model: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Path]:
+def listed(hub: HubServer, home: Path, small_model: Path, console: Console) -> dict[str, Path]:
     """Where each model of the list lies, by its printed name; there is one of each kind."""
     files = put_model(hub, small_model)
     hub.repositories[NAME].commits["a" * 40] = files | {"README.md": b"# Older"}
@@ -145,31 +137,29 @@ def listed(hub: HubServer, home: Path, small_model: Path, capsys: pytest.Capture
     shutil.copytree(small_model, home / "models" / "mine")
     paths.settings_path().parent.mkdir(parents=True, exist_ok=True)
     paths.settings_path().write_text(json.dumps({"models_folder": str(home / "models")}))
-    capsys.readouterr()
-    models = printed_json(capsys, "models", "list")["models"]
+    console.printed()
+    models = console.json("models", "list")["models"]
     assert all(model["complete"] for model in models)
     return {model["name"]: Path(model["path"]) for model in models}
 
 
-def test_every_listed_name_is_taken_everywhere(
-    listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_listed_name_is_taken_everywhere(listed: dict[str, Path], home: Path, console: Console) -> None:
     deleted = {NAME, f"{NAME}@older", "tiny", "converted-12345678"}
     mine = str(home / "models" / "mine")
     assert set(listed) == deleted | {THEIRS, mine}
     for name, path in listed.items():
         assert locate_model(name) == path
         if name == "converted-12345678":
-            check_refused(capsys, ["models", "verify", name], "was converted on this computer", 1)
+            console.refuses(["models", "verify", name], "was converted on this computer", 1)
         elif name == mine:
-            check_refused(capsys, ["models", "verify", name], "does not know which model on Hugging Face", 1)
+            console.refuses(["models", "verify", name], "does not know which model on Hugging Face", 1)
         elif name == "tiny":
             assert main(["models", "verify", name]) == 1, "copies, of which the hub knows nothing"
-            assert "tiny is damaged or incomplete" in capsys.readouterr().out
+            assert "tiny is damaged or incomplete" in console.printed().out
         else:
-            assert printed_json(capsys, "models", "verify", name)["whole"]
-    check_refused(capsys, ["models", "delete", THEIRS, "--yes"], "It belongs to LM Studio: delete it there", 1)
-    check_refused(capsys, ["models", "delete", mine, "--yes"], "your own models folder: delete it there", 1)
+            assert console.json("models", "verify", name)["whole"]
+    console.refuses(["models", "delete", THEIRS, "--yes"], "It belongs to LM Studio: delete it there", 1)
+    console.refuses(["models", "delete", mine, "--yes"], "your own models folder: delete it there", 1)
     for name in sorted(deleted):
         before = {path for path in listed.values() if path.exists()}
         assert main(["models", "delete", name, "--yes"]) == 0
@@ -178,14 +168,14 @@ def test_every_listed_name_is_taken_everywhere(
 
 @pytest.mark.slow
 def test_a_path_is_taken_as_a_shell_completes_it(
-    listed: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    listed: dict[str, Path], console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = listed["converted-12345678"]
     monkeypatch.chdir(own.parent)
     for name in (f"./{own.name}", f"{own}/"):
         monkeypatch.setattr(sys, "stdin", io.StringIO(""))
         assert main(["models", "delete", name]) == 2
-        assert f"{name}: rdchat converted it." in capsys.readouterr().err
+        assert f"{name}: rdchat converted it." in console.printed().err
         assert own.exists()
     assert main(["models", "delete", f"{own}/", "--yes"]) == 0
     assert not own.exists()
@@ -193,37 +183,35 @@ def test_a_path_is_taken_as_a_shell_completes_it(
 
 @pytest.mark.slow
 def test_a_name_of_two_models_is_refused_with_their_paths(
-    listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
+    listed: dict[str, Path], home: Path, console: Console
 ) -> None:
     other = shutil.copytree(listed[THEIRS], home / ".cache/lm-studio/models" / THEIRS)
     with pytest.raises(ModelError, match=f"There are 2 models named {THEIRS}") as caught:
         locate_model(THEIRS)
     assert str(other) in caught.value.message
-    check_refused(capsys, ["models", "delete", THEIRS, "--yes"], f"There are 2 models named {THEIRS}", 1)
-    assert printed_json(capsys, "models", "verify", str(listed[THEIRS]))["whole"]
-    check_refused(capsys, ["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
+    console.refuses(["models", "delete", THEIRS, "--yes"], f"There are 2 models named {THEIRS}", 1)
+    assert console.json("models", "verify", str(listed[THEIRS]))["whole"]
+    console.refuses(["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
 
 
 @pytest.mark.slow
-def test_a_damaged_folder_of_another_program_is_fetched_again_there(
-    listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_folder_of_another_program_is_fetched_again_there(listed: dict[str, Path], console: Console) -> None:
     """`rdchat models download` would fill the hub's cache, and mend nothing."""
     path = listed[THEIRS] / "model.safetensors"
     path.write_bytes(b"x" * path.stat().st_size)
     assert main(["models", "verify", THEIRS]) == 1
-    out = capsys.readouterr().out
+    out = console.printed().out
     assert f"{path.name}: damaged\n{THEIRS} is damaged or incomplete. Download it again in LM Studio.\n" in out
 
 
 def test_a_drafter_that_has_its_models_name_is_listed_by_its_path(
-    hub: HubServer, small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hub: HubServer, small_model: Path, tmp_path: Path, console: Console
 ) -> None:
     model = Path(shutil.copytree(small_model, paths.models_dir() / "same"))
     drafter = saved_random_drafter(
         with_files(tiny_llama(), tmp_path / "target", "{}"), paths.drafters_dir() / "same", 32
     )
-    names = [listed["name"] for listed in printed_json(capsys, "models", "list")["models"]]
+    names = [listed["name"] for listed in console.json("models", "list")["models"]]
     assert names == ["same", str(drafter)]
     assert main(["models", "delete", str(drafter), "--yes"]) == 0
     assert model.is_dir()
@@ -232,13 +220,11 @@ def test_a_drafter_that_has_its_models_name_is_listed_by_its_path(
     assert not model.exists()
 
 
-def test_the_list_says_what_a_model_verifies_once_it_was_tried(
-    listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_says_what_a_model_verifies_once_it_was_tried(listed: dict[str, Path], console: Console) -> None:
     folder = listed[NAME]
     store_capability(folder, stamp_of(folder), Capability(DraftKind.FED_AGAIN, "its layers keep state"))
-    models = printed_json(capsys, "models", "list")["models"]
+    models = console.json("models", "list")["models"]
     assert {model["verification"] for model in models if Path(model["path"]) == folder} == {"chains-fed-again"}
     assert any(model["verification"] is None for model in models)
     main(["models", "list"])
-    assert "verifies chains-fed-again" in capsys.readouterr().out
+    assert "verifies chains-fed-again" in console.printed().out

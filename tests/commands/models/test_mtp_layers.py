@@ -7,7 +7,7 @@ import pytest
 from rdchat.cli import main
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
 from rdchat.inference.models.safetensors_file import target_hash
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 from tests.hub.downloads.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import (
@@ -44,34 +44,32 @@ def test_the_layers_come_after_their_size_was_agreed_to(
     hub: HubServer,
     original: Original,
     target: Path,
-    capsys: pytest.CaptureFixture[str],
+    console: Console,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hub.repositories[TARGET].facts |= _QUANTIZED
     assert main(["models", "mtp", TARGET]) == 2
-    assert capsys.readouterr().err.splitlines() == [
+    assert console.printed().err.splitlines() == [
         f"MTP layers for {TARGET}: 1 MB to download from {ORIGINAL}. Only that part is kept.",
         "rdchat: There is no terminal to ask you. Add --yes.",
     ]
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdin.readline", lambda: "n\n", raising=False)
     assert main(["models", "mtp", TARGET]) == 1
-    capsys.readouterr()
-    report = printed_json(capsys, "models", "mtp", TARGET, "--yes")
+    console.printed()
+    report = console.json("models", "mtp", TARGET, "--yes")
     check_layers(Path(report["folder"]), original)
     assert (report["model"], report["repository"]) == (TARGET, ORIGINAL)
     assert bound_hash(Path(report["folder"])) == target_hash(target)
-    check_refused(capsys, ["models", "mtp", TARGET, "--yes"], "There is nothing to get", 1)
+    console.refuses(["models", "mtp", TARGET, "--yes"], "There is nothing to get", 1)
     assert main(["models", "delete", Path(report["folder"]).name, "--yes"]) == 0
 
 
 @pytest.mark.slow
-def test_an_unknown_original_is_asked_for(
-    hub: HubServer, original: Original, target: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_refused(capsys, ["models", "mtp", TARGET, "--yes"], "Name its original: --from ORG/NAME.", 1)
-    check_refused(capsys, ["models", "mtp", "gone", "--yes"], "There is no model gone", 1)
-    folder = printed_json(capsys, "models", "mtp", TARGET, "--yes", "--from", ORIGINAL)["folder"]
+def test_an_unknown_original_is_asked_for(hub: HubServer, original: Original, target: Path, console: Console) -> None:
+    console.refuses(["models", "mtp", TARGET, "--yes"], "Name its original: --from ORG/NAME.", 1)
+    console.refuses(["models", "mtp", "gone", "--yes"], "There is no model gone", 1)
+    folder = console.json("models", "mtp", TARGET, "--yes", "--from", ORIGINAL)["folder"]
     check_layers(Path(folder), original)
 
 
@@ -86,9 +84,9 @@ def test_a_pause_names_the_command_that_goes_on(
 
 
 @pytest.mark.slow
-def test_layers_that_cannot_be_used_are_named(hub: HubServer, target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_that_cannot_be_used_are_named(hub: HubServer, target: Path, console: Console) -> None:
     original = Original()
     original.shards[SHARDS[1]] = stored({**SECOND, "mtp.norm.weight": ("BF16", (9,))}, 2)
     original.put(hub)
     assert main(["models", "mtp", TARGET, "--yes", "--from", ORIGINAL]) == 1
-    assert "mtp.norm.weight has the shape (9,) instead of (8,)" in capsys.readouterr().err.splitlines()[-1]
+    assert "mtp.norm.weight has the shape (9,) instead of (8,)" in console.printed().err.splitlines()[-1]

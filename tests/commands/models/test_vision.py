@@ -8,7 +8,7 @@ from rdchat import paths
 from rdchat.cli import main
 from rdchat.commands import ask
 from rdchat.inference.models.safetensors_file import target_hash
-from tests.commands.running import check_refused, printed_json
+from tests.commands.running import Console
 from tests.hub.hub_server import HubServer
 from tests.inference.vision.pictures import photo, stored
 from tests.inference.vision.seeing_models import ORIGINAL, put_original, seeing_folder, without_tower
@@ -18,7 +18,7 @@ ASK = ("ask", "what?", "--max-tokens", "3", "--mode", "off", "--seed", "1")
 
 @pytest.mark.slow
 def test_a_copy_sees_after_its_size_was_agreed_to(
-    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, tmp_path: Path, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_original(hub, tmp_path / "original", "qwen3_vl")
     copy = without_tower(seeing_folder(paths.models_dir() / "tiny", "qwen3_vl"))
@@ -26,37 +26,36 @@ def test_a_copy_sees_after_its_size_was_agreed_to(
     image = str(stored(tmp_path, photo(40, 24)))
     with monkeypatch.context() as patch:
         patch.setattr(ask, "load_chosen", lambda *_: pytest.fail("loaded"))
-        check_refused(
-            capsys,
+        console.refuses(
             [*ASK, "--model", "tiny", "--image", image],
             "tiny cannot see images. This copy has no vision. Get that of its original: `rdchat models vision tiny`.",
             1,
         )
     assert main(["models", "vision", "tiny"]) == 2
-    assert capsys.readouterr().err.splitlines() == [
+    assert console.printed().err.splitlines() == [
         f"This copy has no vision. Its original has: 545 KB to download from {ORIGINAL}. Only that part is kept.",
         "rdchat: There is no terminal to ask you. Add --yes.",
     ]
-    report = printed_json(capsys, "models", "vision", "tiny", "--yes")
+    report = console.json("models", "vision", "tiny", "--yes")
     assert (report["model"], report["repository"]) == ("tiny", ORIGINAL)
     assert Path(report["folder"]).parent == paths.towers_dir()
-    asked = [printed_json(capsys, *ASK, "--model", "tiny", *more) for more in ((), ("--image", image))]
+    asked = [console.json(*ASK, "--model", "tiny", *more) for more in ((), ("--image", image))]
     assert asked[0]["stats"]["prompt_tokens"] < asked[1]["stats"]["prompt_tokens"]
-    check_refused(capsys, ["models", "vision", "tiny", "--yes"], "There is nothing to get", 1)
+    console.refuses(["models", "vision", "tiny", "--yes"], "There is nothing to get", 1)
     name = Path(report["folder"]).name
-    listed = {each["name"]: each for each in printed_json(capsys, "models", "list")["models"]}
+    listed = {each["name"]: each for each in console.json("models", "list")["models"]}
     assert (listed[name]["kind"], listed[name]["complete"], listed["tiny"]["kind"]) == ("vision", True, "model")
-    assert printed_json(capsys, "models", "delete", name, "--yes")["model"] == name
-    check_refused(capsys, [*ASK, "--model", "tiny", "--image", image], "This copy has no vision.", 1)
+    assert console.json("models", "delete", name, "--yes")["model"] == name
+    console.refuses([*ASK, "--model", "tiny", "--image", image], "This copy has no vision.", 1)
 
 
-def test_deleting_a_model_says_how_to_delete_its_tower(capsys: pytest.CaptureFixture[str], system_trash: Path) -> None:
+def test_deleting_a_model_says_how_to_delete_its_tower(console: Console, system_trash: Path) -> None:
     copy = without_tower(seeing_folder(paths.models_dir() / "tiny", "qwen3_vl"))
     tower = paths.towers_dir() / f"tiny-vision-{target_hash(copy)[:6]}"
     tower.mkdir(parents=True)
     (tower / "config.json").write_text("{}")
     assert main(["models", "delete", "tiny", "--yes"]) == 0
-    said = capsys.readouterr().out
+    said = console.printed().out
     assert said == f"tiny is in the Trash. Its vision stays; `rdchat models delete {tower.name}` deletes it.\n"
     assert (system_trash / "tiny" / "config.json").exists()
     assert main(["models", "delete", tower.name, "--yes"]) == 0
