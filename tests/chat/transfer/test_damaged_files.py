@@ -56,19 +56,6 @@ def test_a_file_that_cannot_be_read_is_told_in_a_sentence(
     assert not store.conversations()
 
 
-def changed(place: str, value: object) -> dict[str, Any]:
-    """Return a chat of ChatGPT with something wrong at a place such as `mapping.q.parent`."""
-    chat = json.loads(
-        json.dumps(chatgpt_chat(chatgpt_node("q", None, "user", "Q"), chatgpt_node("a", "q", "assistant", "A")))
-    )
-    *path, last = place.split(".")
-    inner = chat
-    for step in path:
-        inner = inner[step]
-    inner[last] = value
-    return chat
-
-
 def test_a_chat_of_which_every_message_is_damaged_is_refused(import_json: ImportJson):
     chat = chatgpt_chat(chatgpt_node("q", None, "user", "Q"))
     chat["mapping"]["q"]["message"]["author"] = 3
@@ -80,7 +67,8 @@ def test_a_chat_of_which_every_message_is_damaged_is_refused(import_json: Import
     "value", [1e300, -5, "never", float("nan"), 10**30, pytest.param(10**400, id="huge"), True, [], "2024-13-99"]
 )
 def test_a_date_that_no_calendar_has_is_unknown(store: ConversationStore, import_json: ImportJson, value: object):
-    chat = changed("create_time", value)
+    nodes = (chatgpt_node("q", None, "user", "Q"), chatgpt_node("a", "q", "assistant", "A"))
+    chat = chatgpt_chat(*nodes) | {"create_time": value}
     chat["mapping"]["q"]["message"]["create_time"] = value
     assert import_json("conversations.json", [chat]).is_complete
     (conversation,) = store.conversations()
