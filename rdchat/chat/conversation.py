@@ -30,6 +30,10 @@ _PAGE = 128
 """Messages that are read together."""
 _TAIL = 16
 """Messages at the end that are read together, about as many as the window shows first."""
+_WITH_COLUMN = ("system_prompt", "sampling", "thinking_choice", "answer_shape")
+"""Options of a chat that a preset may have too, in `Conversation`."""
+_WITHOUT_COLUMN = ("thinking_tokens", "draft", "long_chats")
+"""Such options in `OwnOptions`."""
 
 
 class MessageStatus(StrEnum):
@@ -119,15 +123,8 @@ class Conversation:
     @property
     def own_values(self) -> dict[str, Any]:
         """Its own options besides the preset, by name, without the usual ones; None for cleared ones."""
-        values = {
-            "system_prompt": self.system_prompt,
-            "sampling": self.sampling,
-            "thinking_choice": self.thinking_choice,
-            "thinking_tokens": self.own.thinking_tokens,
-            "answer_shape": self.answer_shape,
-            "draft": self.own.draft,
-            "long_chats": self.own.long_chats,
-        }
+        values = {name: getattr(self, name) for name in _WITH_COLUMN}
+        values |= {name: getattr(self.own, name) for name in _WITHOUT_COLUMN}
         return {name: value for name, value in values.items() if value is not None or name in self.own.cleared}
 
     @property
@@ -137,11 +134,10 @@ class Conversation:
 
     def with_own(self, values: Mapping[str, Any]) -> "Conversation":
         """Return the chat with just these own options besides the preset, by the names of `own_values`."""
-        names = ("system_prompt", "sampling", "thinking_choice", "answer_shape")
-        columns: dict[str, Any] = {name: values.get(name) for name in names}
+        columns: dict[str, Any] = {name: values.get(name) for name in _WITH_COLUMN}
         cleared = tuple(name for name, value in values.items() if value is None)
         cleared += ("tools",) if "tools" in self.own.cleared else ()
-        others: dict[str, Any] = {name: values.get(name) for name in ("thinking_tokens", "draft", "long_chats")}
+        others: dict[str, Any] = {name: values.get(name) for name in _WITHOUT_COLUMN}
         return replace(self, own=replace(self.own, cleared=cleared, **others), **columns)
 
     def allowed(self, address: str) -> "Conversation":
@@ -310,7 +306,7 @@ class Message:
     """One message, as it is stored, shown, exported and imported.
 
     Each field except `files`, `sibling` and `siblings` is a column of the database, read and written according to its
-    type (`storage.rows`): a new field needs one line here and a migration.
+    type (`storage.stored_rows`): a new field needs one line here and a migration.
 
     Attributes:
         id: The primary key.

@@ -19,7 +19,7 @@ _PAGE = 64
 # Pages in memory.
 _MAX_PAGES = 64
 
-# These match the conditions of the indexes in `schema`.
+# These are the conditions of indexes in the migrations.
 _HERE = "deleted_at IS NULL AND unlisted = 0"
 _LISTED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NULL"
 _PINNED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NOT NULL"

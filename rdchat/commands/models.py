@@ -1,7 +1,4 @@
-"""`rdchat models search`, `download`, `mtp`, `vision` and `token`: actions that use the hub or its token.
-
-`rdchat models list`, `install-default`, `check-pair`, `verify` and `delete`: models on this machine.
-"""
+"""`rdchat models`: lists, verifies and deletes the models on this machine, and gets others from the hub."""
 
 import argparse
 import getpass

@@ -1,7 +1,4 @@
-"""Terminal output: a progress line that is overwritten, tables, and Ctrl-C that keeps partial results.
-
-Options and functions that several commands share.
-"""
+"""What the commands share: output on a terminal, a progress line, Ctrl-C that keeps partial results, and options."""
 
 import argparse
 import io

@@ -1,12 +1,8 @@
-"""Writes files completely or not at all, and lists of lines that lose at most their last line.
+"""Files and folders that are complete or not there, lists of lines that lose at most their last one, and file locks.
 
-Makes a folder completely or not at all: it is built under another name, with a lock, and then renamed.
-
-A process that dies at any moment, by SIGKILL or a power cut, leaves nothing that looks like the finished folder. The
-next process removes what is left, which is safe because the kernel releases the lock with the process.
-
-A file lock held by one process; the system releases it however the process ends. Temporary folders hold one, so that
-the next start can remove those of a process that was killed.
+`atomic_file` and `build_folder` write under another name and rename at the end. A process that dies at any moment, by
+SIGKILL or a power cut, leaves nothing that looks finished. What it leaves is removed later, which is safe because the
+system releases a `FileLock` with its process; temporary folders hold one for that.
 """
 
 import fcntl

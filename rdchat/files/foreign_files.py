@@ -4,8 +4,6 @@ A named pipe is never opened, because that waits for ever for a writer; nor is a
 Links to regular files are followed: the Hugging Face cache consists of them.
 
 Dataclasses are read strictly, or from any version, where a field that cannot be read has its default.
-
-Sizes of files and memory as text, in powers of ten as in Finder.
 """
 
 import errno

@@ -1,10 +1,9 @@
 """Reads a DOCX: mammoth makes HTML of it, and silently drops each element that it does not know, with the words in it.
 
 So an element with words becomes one that mammoth reads through, unless the structure needs it; equations, headers and
-the like are replaced or collected first. Each word is marked, and the note names what did not arrive. Elements are
-matched by their local names, since Word has two sets of namespaces.
-
-Numbers of lists and headings in a DOCX, as Word writes them; elements are matched by their local names.
+the like are replaced or collected first, and lists and headings get the numbers that Word shows. Each word is marked,
+and the note names what did not arrive. Elements are matched by their local names, since Word has two sets of
+namespaces.
 """
 
 import io

@@ -1,9 +1,7 @@
-"""Checks whether a file can be used as rdchat's database, moves others aside, and restores one that was lost.
+"""Checks whether a file can be used as rdchat's database, migrates it, moves others aside, and restores a lost one.
 
 A file may have been made by hand: views, triggers and generated columns are code that SQLite runs. So a schema that is
 not exactly what the migrations make is refused before any table is read. Nothing is ever overwritten.
-
-The database's tables. Version 1 is that of the first release, 0.1.0; later versions migrate from there.
 """
 
 import sqlite3

@@ -149,11 +149,6 @@ def _member_of(kind: type[StrEnum], default: StrEnum | None) -> Callable[[Any], 
     return lambda value: kind(value) if value in kind else default
 
 
-def _seed_column(seed: int | None) -> int | None:
-    """Map 0 .. 2**64 - 1 to SQLite's signed 64 bits."""
-    return seed - _RANGE if seed is not None and seed >= _HALF_RANGE else seed
-
-
 def _items(read: Callable[[Any], tuple[Any, ...]], text: str | None) -> tuple[Any, ...]:
     """Read a tuple; empty if it is damaged: offsets of control tokens are then ordinary text, and calls are gone."""
     try:
@@ -200,7 +195,10 @@ _SPECIAL = {
     "role": _Column(lambda role: _ROLES.get(role, Role.ASSISTANT)),
     "status": _Column(_member_of(MessageStatus, MessageStatus.COMPLETE)),
     "created_at": _Column(_date, lambda date: NO_DATE if date is None else date),
-    "seed": _Column(lambda seed: None if seed is None else seed % _RANGE, _seed_column),
+    "seed": _Column(
+        lambda seed: None if seed is None else seed % _RANGE,
+        lambda seed: None if seed is None else (seed + _HALF_RANGE) % _RANGE - _HALF_RANGE,
+    ),
     "statistics": _Column(lambda text: _from_json(Statistics(), text, _is_countable), json_column, is_json=True),
     "thinking": _Column(
         lambda text: _from_json(NO_THINKING, text, _is_countable) or NO_THINKING,

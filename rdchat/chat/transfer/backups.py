@@ -280,12 +280,11 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         store.indexing.result()
         # The tokens of a foreign file cannot be trusted; they are made again from the texts.
         store.reply_tokens.delete_tokens(ALL)
+        ((chats, messages),) = store.rows(COUNTS)
     for ending in (".lock", *COMPANIONS):
         companion(path, ending).unlink(missing_ok=True)
     if (folder / SETTINGS).exists() and not isinstance(json_or_none((folder / SETTINGS).read_bytes()), dict):
         raise _unusable("damaged", source)
-    with closing(sqlite3.connect(path)) as connection:
-        chats, messages = connection.execute(COUNTS).fetchone()
     return replace(facts, chats=chats, messages=messages, settings=(folder / SETTINGS).exists())
 
 
@@ -322,7 +321,8 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
     discard(data)
     if not folder.is_dir():
         return None
-    restored = Restored()
+    old = ""
+    old_settings = ""
     with file_errors(f"The backup cannot be put into {data}", "Check the disk, then start again."):
         if (folder / DATABASE).exists():
             _fold_log(database)
@@ -333,16 +333,15 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
                 if old:
                     Path(old).rename(database)
                 raise
-            restored = Restored(database=old)
         if (folder / SETTINGS).exists():
             # A link stays a link.
             target = settings.resolve()
-            restored = Restored(restored.database, _keep(target, ()))
+            old_settings = _keep(target, ())
             (folder / SETTINGS).rename(target)
         # The app waits for this, so it is done once.
         flush_to_disk(data)
         shutil.rmtree(folder)
-    return restored
+    return Restored(old, old_settings)
 
 
 def withdraw(data: Path, database: Path) -> None:
