@@ -7,7 +7,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -113,6 +114,14 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     engine.count_gate.open()
     controller.shut_down()
     store.close()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What would be opened in a browser or the file manager."""
+    opened: list[str] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda address: opened.append(QUrl(address).toString()))
+    return opened
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.attachments.documents import docx, pdf
 from tests.ui.conftest import Chat
-from tests.ui.models.conftest import Machine, app, machine, models, models_window
+from tests.ui.models.conftest import Machine, app, machine, models, models_window, sources
 from tests.ui.shown_widgets import HOW, PLACE, drag_over, files_data, let_go
 
-__all__ = ["app", "machine", "models", "models_window"]
+__all__ = ["app", "machine", "models", "models_window", "sources"]
 
 
 def drag(qtbot: QtBot, window: QWidget, drops: FileDrops, *paths: Path) -> QMimeData:

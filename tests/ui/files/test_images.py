@@ -137,11 +137,9 @@ def test_an_image_of_qt_is_encoded_when_it_is_read_and_not_when_it_is_pasted(mon
     data = QMimeData()
     image = QImage(3, 2, QImage.Format.Format_RGB32)
     data.setImageData(image)
-    save = QImage.save
     with monkeypatch.context() as patch:
         patch.setattr(QImage, "save", lambda *_call: pytest.fail("it is encoded at once"))
         read = image_in(data, is_dragged=False)
-    assert QImage.save is save
     assert read().startswith(b"\x89PNG")
 
 
@@ -350,10 +348,7 @@ def test_an_image_without_words_is_edited_and_its_images_stay(qtbot: QtBot, sent
 
 
 def test_images_come_back_with_a_message_that_was_deleted(qtbot: QtBot, sent: MainWindow, chat: Chat) -> None:
-    question, reply = chat.path.ids
-    chat.controller.regenerate(reply)
-    chat.wait_for_reply()
-    assert len(chat.engine.requests[-1].messages[0].images) == 2
+    question, _ = chat.path.ids
     chat.controller.delete_message(question)
     assert not chat.path
     chat.controller.chats.undo()

@@ -126,39 +126,7 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
 
 
 @pytest.mark.slow
-def test_another_question_chooses_other_passages(qtbot: QtBot, brought: MainWindow) -> None:
-    sheet = open_sheet(brought)
-    qtbot.keyClicks(sheet.question, "apples")
-    assert sheet.by_passages.isChecked()
-    wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40")
-    assert sheet.matching.text() == "3 of 40 match"
-    assert sheet.preview.toPlainText().startswith("[passages 7 to 8")
-    qtbot.keyClicks(sheet.question, " zebra!")
-    wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40")
-    sheet.question.clear()
-    qtbot.keyClicks(sheet.question, "zebra")
-    wait(qtbot, sheet, "No passage")
-    assert not sheet.use.isEnabled()
-
-
-@pytest.mark.slow
-def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
-    sheet = open_sheet(brought)
-    qtbot.keyClicks(sheet.pages, "2-3, 9")
-    wait(qtbot, sheet, "Pages 2 to 3 and 9 of 40: ")
-    assert sheet.preview.toPlainText().startswith("[page 2]\nPage 2")
-    sheet.pages.clear()
-    qtbot.keyClicks(sheet.pages, "41")
-    wait(qtbot, sheet, "Type pages from 1 to 40")
-    sheet.pages.clear()
-    qtbot.keyClicks(sheet.pages, "2")
-    wait(qtbot, sheet, "Page 2 of 40")
-    click_on(sheet.use)
-    assert [file.part.label for file in chat.open.files.files if file.part] == ["page 2 of 40"]
-
-
-@pytest.mark.slow
-def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
+def test_what_is_sent_is_chosen_by_words_pages_or_share(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
     sheet = open_sheet(brought)
     assert sheet.by_beginning.isChecked(), "nothing is asked yet"
     wait(qtbot, sheet, "The first ")
@@ -169,9 +137,32 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
     assert not sheet.use.isEnabled()
     sheet.percent.setValue(5)
     wait(qtbot, sheet, "The first 5% of it")
+    qtbot.keyClicks(sheet.question, "apples")
+    assert sheet.by_passages.isChecked()
+    wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40")
+    assert sheet.matching.text() == "3 of 40 match"
+    assert sheet.preview.toPlainText().startswith("[passages 7 to 8")
+    qtbot.keyClicks(sheet.question, " zebra!")
+    wait(qtbot, sheet, "Passages 7 to 8 and 30 of 40")
+    for field, text, summary in (
+        (sheet.question, "zebra", "No passage"),
+        (sheet.pages, "2-3, 9", "Pages 2 to 3 and 9 of 40: "),
+        (sheet.pages, "41", "Type pages from 1 to 40"),
+        (sheet.pages, "2", "Page 2 of 40"),
+    ):
+        field.clear()
+        qtbot.keyClicks(field, text)
+        wait(qtbot, sheet, summary)
+        assert sheet.use.isEnabled() is summary.startswith("Page")
+    assert sheet.preview.toPlainText().startswith("[page 2]\nPage 2")
     press_key(sheet, "Esc")
     assert not [each for each in brought.findChildren(QDialog) if each.isVisible()]
     assert chat.open.files.excess, "left as it was"
+    sheet = open_sheet(brought)
+    qtbot.keyClicks(sheet.pages, "2")
+    wait(qtbot, sheet, "Page 2 of 40")
+    click_on(sheet.use)
+    assert [file.part.label for file in chat.open.files.files if file.part] == ["page 2 of 40"]
 
 
 @pytest.mark.slow

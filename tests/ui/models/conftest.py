@@ -14,7 +14,6 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.style import Theme
-from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
@@ -47,13 +46,13 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine) -> Iterator[MainWindow]:
-    """The whole window, shown, with its model loaded."""
-    window = MainWindow(chat.controller, theme, TranscriptView(theme), machine.sources)
-    qtbot.addWidget(window)
-    window.resize(1200, 800)
-    window.show()
-    qtbot.waitExposed(window)
+def sources(machine: Machine) -> ModelSources:
+    return machine.sources
+
+
+@pytest.fixture
+def app(chat: Chat, window: MainWindow) -> Iterator[MainWindow]:
+    """The whole window with its model loaded."""
     chat.start()
     yield window
     window.windows.end_background_work()
@@ -62,8 +61,7 @@ def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine) -> Iterator[Ma
 @pytest.fixture
 def models(chat: Chat, machine: Machine) -> Iterator[Models]:
     """What the window works with, with a model loaded and no main window."""
-    controller = chat.controller
-    models = Models(controller, machine.sources)
+    models = Models(chat.controller, machine.sources)
     chat.start()
     yield models
     models.end_services()

@@ -133,24 +133,26 @@ def test_a_servers_models_are_used_from_the_page(qtbot: QtBot, remote: RemotePag
     assert chat.controller.model_slot.chosen == f"remote:studio/{row.name.text()}"
 
 
-def test_a_server_that_was_added_is_chosen(remote: RemotePage, chat: Chat) -> None:
-    servers = tuple(RemoteServer(name, f"https://{name}.local") for name in ("attic", "studio", "garage"))
-    for count in range(1, 4):
-        chat.controller.settings.change_values(remote_servers=servers[:count])
-        chat.controller.remote._search.results = tuple(ServerState(server) for server in servers[:count])
-        chat.controller.remote.changed.emit()
-        assert remote.name.text() == servers[count - 1].name
-    chat.controller.remote._search.results = tuple(ServerState(server) for server in servers[1:])
+def know(chat: Chat, *states: ServerState) -> None:
+    """Let servers have answered."""
+    chat.controller.settings.change_values(remote_servers=tuple(each.server for each in states))
+    chat.controller.remote._search.results = states
     chat.controller.remote.changed.emit()
+
+
+def test_a_server_that_was_added_is_chosen(remote: RemotePage, chat: Chat) -> None:
+    names = ("attic", "studio", "garage")
+    states = [ServerState(RemoteServer(name, f"https://{name}.local")) for name in names]
+    for count, name in enumerate(names, start=1):
+        know(chat, *states[:count])
+        assert remote.name.text() == name
+    know(chat, *states[1:])
     assert remote.name.text() == "garage", "the chosen one stays when another goes"
 
 
 def test_of_very_many_models_the_menu_has_the_rest(remote: RemotePage, chat: Chat) -> None:
     """A row for each of a thousand would hold the window up for seconds."""
-    server = RemoteServer("studio", "https://studio.local")
-    chat.controller.settings.change_values(remote_servers=(server,))
-    chat.controller.remote._search.results = (ServerState(server, tuple(f"m{number}" for number in range(1000))),)
-    chat.controller.remote.changed.emit()
+    know(chat, ServerState(RemoteServer("studio", "https://studio.local"), tuple(f"m{n}" for n in range(1000))))
     assert [*remote.rows.rows] == [f"m{number}" for number in range(50)]
     assert "has 1,000 models of it" in remote.state.text()
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, Qt, QUrl, Slot
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -47,28 +46,6 @@ def models_window(hub: HubServer, models_window: ModelsWindow) -> ModelsWindow:
     """The window with its downloads in front."""
     models_window.show_page(models_window.downloads)
     return models_window
-
-
-class Opened(QObject):
-    """Notes what would be opened in a browser or the file manager."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urls: list[str] = []
-
-    @Slot(QUrl)
-    def open(self, url: QUrl) -> None:
-        self.urls.append(url.toString())
-
-
-@pytest.fixture
-def opened() -> Opened:
-    opened = Opened()
-    for scheme in ("http", "file"):
-        QDesktopServices.setUrlHandler(scheme, opened, "open")
-    yield opened
-    for scheme in ("http", "file"):
-        QDesktopServices.unsetUrlHandler(scheme)
 
 
 def begin(qtbot: QtBot, models_window: ModelsWindow, name: str = NAME) -> ModelRow:
@@ -111,7 +88,7 @@ def question(qtbot: QtBot, row: ModelRow) -> QMessageBox:
 
 
 def test_it_is_paused_resumed_loaded_shown_and_cleared(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, chat: Chat, opened: Opened, held: ModelRow
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, chat: Chat, opened: list[str], held: ModelRow
 ) -> None:
     page = models_window.downloads
     assert held.isVisible()
@@ -133,8 +110,8 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     until(qtbot, lambda: held.main.text() == "Unload")
     assert chat.engine.loads[-1][0] == NAME
     press(qtbot, held.other)
-    assert opened.urls[0].startswith("file://")
-    check_whole(Path(QUrl(opened.urls[0]).toLocalFile()), small_files())
+    assert opened[0].startswith("file://")
+    check_whole(Path(QUrl(opened[0]).toLocalFile()), small_files())
     press(qtbot, held.clear)
     assert (page.list.rows, page.empty.isVisible()) == ({}, True)
     press(qtbot, page.empty.action)
@@ -178,7 +155,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
 
 @pytest.mark.slow
 def test_a_gated_model_leads_to_its_page_and_to_the_token(
-    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, opened: Opened
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, opened: list[str]
 ) -> None:
     hub.add(NAME, small_files(), gated=True)
     row = begin(qtbot, models_window)
@@ -186,7 +163,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert "is gated" in row.problem.text()
     assert "“Agree and access repository”" in row.hint.text()
     press(qtbot, row.page)
-    assert opened.urls == [f"{hub.url}/{NAME}"]
+    assert opened == [f"{hub.url}/{NAME}"]
     press(qtbot, row.token)
     (dialog,) = models_window.findChildren(TokenSheet)
     until(qtbot, lambda: dialog.isVisible() and not models.account.busy)

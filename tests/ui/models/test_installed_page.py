@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -197,11 +196,9 @@ def test_a_row_has_a_menu(
     machine: Machine,
     page: InstalledPage,
     models: Models,
-    monkeypatch: pytest.MonkeyPatch,
+    opened: list[str],
     tmp_path: Path,
 ) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toLocalFile()))
     machine.models.append(library_model("folder", path=tmp_path))
     refresh(qtbot, models)
     pick(page, "folder")
@@ -209,7 +206,7 @@ def test_a_row_has_a_menu(
     menu = next(menu for menu in page.findChildren(QMenu))
     assert [action.text() for action in menu.actions()] == ["Load", SHOW_FOLDER, "Verify", "Delete…"]
     menu.actions()[1].trigger()
-    assert opened == [str(tmp_path)]
+    assert opened == [tmp_path.as_uri()]
     menu.close()
 
 

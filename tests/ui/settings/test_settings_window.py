@@ -1,8 +1,7 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, Qt, QUrl
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -171,11 +170,9 @@ def test_each_page_is_as_high_as_it_needs(preferences: SettingsWindow) -> None:
     assert heights[downloads] < heights[0] < heights[1]
 
 
-def test_folders_are_shown_even_before_they_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[QUrl] = []
-    monkeypatch.setattr(QDesktopServices, "openUrl", opened.append)
+def test_folders_are_shown_even_before_they_exist(opened: list[str]) -> None:
     show_folder(paths.log_path())
-    assert [Path(each.toLocalFile()) for each in opened] == [paths.log_path().parent]
+    assert opened == [paths.log_path().parent.as_uri()]
     assert paths.log_path().parent.is_dir()
 
 

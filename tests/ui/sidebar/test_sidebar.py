@@ -151,7 +151,7 @@ def test_the_header_says_where_not_all_that_was_found_is_listed(
     assert result_text(answer) == words
 
 
-def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sidebar: Sidebar) -> None:
+def test_search_narrows_the_list_and_leads_to_its_first_hit(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClicks(sidebar.search, "lis")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Lisbon"])
     assert _current(sidebar) == ""
@@ -163,9 +163,6 @@ def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sid
     press_key(sidebar.search, "Esc")
     qtbot.waitUntil(lambda: len(_titles(sidebar)) == 3)
     assert _current(sidebar) == "Python"
-
-
-def test_down_goes_from_the_search_to_its_first_hit(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClicks(sidebar.search, "bre")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Bread"])
     press_key(sidebar.search, "Down")

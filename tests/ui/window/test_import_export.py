@@ -59,9 +59,6 @@ class Menu:
         buttons = [each for each in self.sheet.findChildren(QPushButton) if each.isVisible() and each.text() == text]
         self.qtbot.mouseClick(buttons[0], Qt.MouseButton.LeftButton)
 
-    def choose(self, *paths: Path) -> None:
-        choose_files(self.window, *paths)
-
     def wait_for_sheet(self, title: str) -> None:
         self.qtbot.waitUntil(lambda: self.title == title, timeout=WAIT_MS)
 
@@ -97,14 +94,14 @@ def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
     assert menu.title == "Export “Bread”"
     menu.qtbot.keyClick(menu.sheet.findChild(QCheckBox), Qt.Key.Key_Space)
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
-    menu.choose(tmp_path / "bread.md")
+    choose_files(menu.window, tmp_path / "bread.md")
     menu.wait_for_banner("Exported 1 chat")
     assert "- Sampling: temperature 0.7" in (tmp_path / "bread.md").read_text()
     menu.actions.export_chat.trigger()
     menu.qtbot.keyClick(menu.sheet.findChildren(QRadioButton)[1], Qt.Key.Key_Space)
     assert not menu.sheet.findChild(QCheckBox).isEnabled()
     menu.click("Export…")
-    menu.choose(tmp_path / "bread.json")
+    choose_files(menu.window, tmp_path / "bread.json")
     menu.qtbot.waitUntil((tmp_path / "bread.json").exists, timeout=WAIT_MS)
     menu.qtbot.waitUntil(lambda: not menu.desk.busy)
     assert json.loads((tmp_path / "bread.json").read_text())["chats"][0]["title"] == "Bread"
@@ -130,7 +127,7 @@ def test_a_temporary_chat_says_why_it_is_not_exported(menu: Menu, chat: Chat):
 def test_all_chats_are_exported_into_a_folder(menu: Menu, tmp_path: Path):
     menu.actions.export_all.trigger()
     menu.click("Export…")
-    menu.choose(tmp_path / "out")
+    choose_files(menu.window, tmp_path / "out")
     menu.wait_for_banner("Exported 1 chat")
     assert (tmp_path / "out" / "Bread.md").exists()
 
@@ -142,7 +139,7 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
     menu.actions.import_chats.trigger()
     assert menu.title == "Import Chats"
     menu.click("Choose Files…")
-    menu.choose(tmp_path / "conversations.json")
+    choose_files(menu.window, tmp_path / "conversations.json")
     menu.wait_for_sheet("2 chats imported")
     assert menu.sheet.text == "5 messages from ChatGPT. 1 chat imported without some parts."
     (listed,) = menu.sheet.findChildren(QPlainTextEdit)
@@ -160,7 +157,7 @@ def test_a_folder_is_imported(menu: Menu, chat: Chat, tmp_path: Path):
     (tmp_path / "in" / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
     menu.actions.import_chats.trigger()
     menu.click("Choose Folder…")
-    menu.choose(tmp_path / "in")
+    choose_files(menu.window, tmp_path / "in")
     menu.wait_for_sheet("1 chat imported")
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Escape)
     assert not menu.title
@@ -198,7 +195,7 @@ def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     menu.actions.import_chats.trigger()
     menu.click("Choose Files…")
-    menu.choose(tmp_path / "conversations.json")
+    choose_files(menu.window, tmp_path / "conversations.json")
     menu.wait_for_sheet("Importing chats")
     progress = menu.sheet
     assert isinstance(progress, ProgressSheet)
@@ -214,12 +211,12 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     settings = chat.controller.settings
     settings.change(replace(settings.values, system_prompt="Then"))
     menu.actions.back_up.trigger()
-    menu.choose(tmp_path / "backup.zip")
+    choose_files(menu.window, tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up 1 chat, ")
     chat.store.create_conversation("Later")
     chat.controller.chats.update_list()
     menu.actions.restore.trigger()
-    menu.choose(tmp_path / "backup.zip")
+    choose_files(menu.window, tmp_path / "backup.zip")
     menu.wait_for_sheet("Restore this backup?")
     assert menu.sheet.text.startswith("1 chat with 1 message and the settings, from ")
     menu.click("Cancel")
@@ -228,7 +225,7 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     assert not (tmp_path / "part-restore").exists()
     assert titles(chat) == ["Later", "Bread"]
     menu.actions.restore.trigger()
-    menu.choose(tmp_path / "backup.zip")
+    choose_files(menu.window, tmp_path / "backup.zip")
     menu.wait_for_sheet("Restore this backup?")
     menu.qtbot.keyClick(menu.sheet, Qt.Key.Key_Return)
     menu.wait_for_banner("The backup was restored")
@@ -244,7 +241,7 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
 def test_a_damaged_backup_is_told_of(menu: Menu, tmp_path: Path):
     (tmp_path / "bad.zip").write_text("text")
     menu.actions.restore.trigger()
-    menu.choose(tmp_path / "bad.zip")
+    choose_files(menu.window, tmp_path / "bad.zip")
     menu.wait_for_sheet("bad.zip is damaged")
     assert menu.sheet.text == "Choose another backup. Your chats were not changed."
 

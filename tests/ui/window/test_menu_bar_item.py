@@ -1,10 +1,10 @@
-"""The item in the menu bar, and an app whose window is closed."""
+"""The item in the menu bar, an app whose window is closed, and how the end of a reply is reported."""
 
 from dataclasses import replace
 
 import pytest
 from PySide6.QtGui import QAction, QCloseEvent
-from PySide6.QtWidgets import QApplication, QMessageBox
+from PySide6.QtWidgets import QApplication, QMessageBox, QSystemTrayIcon
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api import Statistics
@@ -83,12 +83,6 @@ def test_the_icon_in_the_dock_bounces_for_a_moment_only(staying: MainWindow, mon
     assert 0 < duration_ms <= 2000
 
 
-def test_it_is_visible_while_the_settings_say_so(chat: Chat, staying: MainWindow) -> None:
-    assert staying.menu_bar_item.isVisible()
-    chat.controller.settings.change_values(menu_bar_item=False)
-    assert not staying.menu_bar_item.isVisible()
-
-
 def test_its_entries_open_chats_and_windows(qtbot: QtBot, chat: Chat, staying: MainWindow) -> None:
     chat.start()
     for text in ("One & two", "Three"):
@@ -123,7 +117,9 @@ def test_closing_hides_the_window_and_the_reply_goes_on(qtbot: QtBot, chat: Chat
     assert (staying.isVisible(), staying.conversation.composer.text) == (True, "typed")
     assert not by_hand(staying)
     assert not staying.isVisible()
+    assert staying.menu_bar_item.isVisible()
     chat.controller.settings.change_values(menu_bar_item=False)
+    assert not staying.menu_bar_item.isVisible()
     assert staying.isVisible(), "nothing else would bring it back"
     chat.controller.settings.change_values(menu_bar_item=True)
     with qtbot.waitSignal(staying.closed):
@@ -150,3 +146,46 @@ def test_quitting_without_a_window_shows_it_with_the_question(qtbot: QtBot, chat
         (box,) = staying.findChildren(QMessageBox, "unsaved")
         assert (box.isVisible(), staying.isVisible()) == (True, True)
     qtbot.waitUntil(lambda: not staying.isVisible())
+
+
+_LONG = Statistics(prompt_tokens=8, generated_tokens=400, ttft_ms=500, decode_ms=12_000)
+
+
+def test_a_long_reply_that_ends_in_the_background_is_notified(
+    chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        QSystemTrayIcon, "showMessage", lambda _icon, title, text, _picture: shown.append((title, text))
+    )
+    monkeypatch.setattr(QSystemTrayIcon, "isSystemTrayAvailable", staticmethod(lambda: True))
+    monkeypatch.setattr(QSystemTrayIcon, "show", lambda _icon: None)
+    chat.start()
+    chat.say("What is a heron?")
+    assert window.accessibleDescription() == "The reply is finished."
+    reply = chat.path[-1]
+    chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
+    monkeypatch.setattr(QApplication, "activeWindow", lambda: None)
+    chat.controller.replies.ended.emit(replace(reply, statistics=replace(_LONG, decode_ms=9_000)))
+    assert not shown, "the person sees the window, or the reply was a short one"
+    chat.controller.replies.ended.emit(replace(reply, statistics=_LONG))
+    assert shown == [("rdchat", "The reply is finished.")]
+    chat.open.start_new()
+    (item,) = window.findChildren(QSystemTrayIcon)
+    item.messageClicked.emit()
+    assert chat.open.id == reply.conversation_id
+
+
+def test_a_quick_reply_is_no_new_reply_and_opens_no_panel(chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chat.say("What is a heron?")
+    reply = chat.path[-1]
+    chat.controller.settings.change_values(panel_visible=None)
+    chat.open.start_new()
+    chat.controller.replies.ended.emit(replace(reply, conversation_id=0, statistics=_LONG))
+    assert not chat.controller.chats.new_replies
+    assert chat.controller.settings.values.panel_visible is None
+    chat.controller.replies.ended.emit(reply)
+    assert chat.controller.chats.new_replies
+    chat.controller.chats.delete_conversation(reply.conversation_id)
+    assert not chat.controller.chats.new_replies

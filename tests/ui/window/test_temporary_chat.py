@@ -176,19 +176,7 @@ def test_quitting_leaves_nothing(
     assert chat.controller.settings.values.last_chat is None
 
 
-def test_its_reply_ends_with_it(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
-    begin(window, chat)
-    chat.hold_reply(WORDS)
-    window.actions_.new_chat.trigger()
-    answer_question(window, "Discard")
-    assert not chat.controller.recorder.held
-    chat.finish_reply()
-    chat.say("The next one")
-    assert [each.title for each in listed(chat.controller.chats)] == ["The next one"]
-    assert not holders(tmp_path)
-
-
-def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
+def test_its_reply_ends_with_it_and_nothing_leads_back(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
     begin(window, chat)
     chat.say(WORDS)
     chat.controller.delete_message(chat.path.ids[-1])
@@ -197,10 +185,14 @@ def test_nothing_leads_back_to_it(window: MainWindow, chat: Chat) -> None:
     chat.hold_reply("And now?")
     window.actions_.new_chat.trigger()
     answer_question(window, "Discard")
+    assert not chat.controller.recorder.held
     chat.finish_reply()
     assert not chat.controller.chats.new_replies
     assert chat.controller.chats.order.history.last is None
     assert not banners_of(window)
+    chat.say("The next one")
+    assert [each.title for each in listed(chat.controller.chats)] == ["The next one"]
+    assert not holders(tmp_path)
 
 
 def test_its_reply_goes_on_in_the_chat_that_it_becomes(window: MainWindow, chat: Chat) -> None:
