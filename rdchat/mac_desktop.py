@@ -1,4 +1,8 @@
-"""The desktop of a Mac: menu bar, panels, pasteboard, screenshots and converter of images; elsewhere it has none."""
+"""The desktop of a Mac; on other systems each function says that there is none.
+
+The app's name in the menu bar, the quick window's panel, converted images, screenshots and the pasteboard; at the end a
+keyboard shortcut that works in every program, by Carbon.
+"""
 
 import ctypes
 import importlib
@@ -129,6 +133,8 @@ def _dragged() -> Any:
     kit = importlib.import_module("AppKit")
     return kit.NSPasteboard.pasteboardWithName_(kit.NSPasteboardNameDrag)
 
+
+# The shortcut
 
 _CARBON = "/System/Library/Frameworks/Carbon.framework/Carbon"
 # kEventClassKeyboard, kEventHotKeyPressed, and a signature of our own.

@@ -34,7 +34,7 @@ from rdchat.ui.files import chips, file_windows
 from rdchat.ui.files.chips import Picture
 from rdchat.ui.files.file_windows import FileView, ImageWindow, PartSheet
 from rdchat.ui.models.computer_pages import MacSheet, ServerSheet
-from rdchat.ui.models.drafters_page import PartSheet as PartOfModelSheet
+from rdchat.ui.models.drafters_page import MissingPartSheet
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.models_window import TokenSheet
 from rdchat.ui.models.page_parts import PageLinks
@@ -146,7 +146,7 @@ class Desk:
     def missing_part(self) -> QWidget:
         search = self.window.windows.model_services.parts
         model = library_model("org/Alpha-8B-4bit")
-        sheet = PartOfModelSheet(search, model, PageLinks(), self.theme, self.window, part=ModelPart.MTP)
+        sheet = MissingPartSheet(search, model, PageLinks(), self.theme, self.window, part=ModelPart.MTP)
         end_threads()
         self.chat.qtbot.waitUntil(lambda: search.plan is not None)
         return self._begun(sheet)

@@ -1,4 +1,7 @@
-"""The Drafters page: drafters on this machine and on the hub for one model, its MTP layers, and training."""
+"""The Drafters page: drafters on this machine and on the hub for one model, its MTP layers, and training.
+
+`MissingPartSheet`, which fetches MTP layers, is also opened by the Installed page, for vision.
+"""
 
 from pathlib import Path
 
@@ -60,7 +63,7 @@ _MTP = "A drafter by the model's authors, which most quantised versions leave ou
 _RESULTS = "Found by name. rdchat checks whether one fits after the download."
 
 
-class PartSheet(Sheet):
+class MissingPartSheet(Sheet):
     """Looks for what a model lacks when it opens; downloads that after a click.
 
     Args:
@@ -234,7 +237,7 @@ class DraftersPage(QWidget):
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
         if (chosen := self._library.chosen) is not None:
-            PartSheet(self._models.parts, chosen, self._links, self._theme, self, part=ModelPart.MTP).open()
+            MissingPartSheet(self._models.parts, chosen, self._links, self._theme, self, part=ModelPart.MTP).open()
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""

@@ -14,7 +14,7 @@ from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.details import DetailsPane
-from rdchat.ui.models.drafters_page import PartSheet
+from rdchat.ui.models.drafters_page import MissingPartSheet
 from rdchat.ui.models.entries import SortBy, entries_of, key_of, short_name, verdict_text
 from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
 from rdchat.ui.style import (
@@ -151,8 +151,7 @@ class InstalledPage(QWidget):
         top = row((self.search, 1), self.sort, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         left = (top, (self.list, 1), self.count, TIGHT)
         result = column(self.result, margins=(LARGE, SMALL, LARGE, SMALL))
-        self.splitter = two_columns(theme, left, [(self.details, 1), result])
-        column(self.splitter, within=self)
+        column(two_columns(theme, left, [(self.details, 1), result]), within=self)
         self._connect()
         self._show_list()
 
@@ -191,7 +190,7 @@ class InstalledPage(QWidget):
     def get_vision(self, model: ModelCard | None) -> None:
         """Offer the vision of a model's original."""
         if model is not None:
-            PartSheet(self._models.parts, model, self._links, self._theme, self, part=ModelPart.VISION).open()
+            MissingPartSheet(self._models.parts, model, self._links, self._theme, self, part=ModelPart.VISION).open()
 
     def _show_list(self) -> None:
         library = self._models.library

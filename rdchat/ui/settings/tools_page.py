@@ -99,7 +99,7 @@ def target_text(server: ToolServer) -> str:
     return server.url or shlex.join(server.command)
 
 
-class ServerSheet(FormSheet):
+class ToolServerSheet(FormSheet):
     """A sheet that adds or edits a server.
 
     Args:
@@ -280,7 +280,7 @@ class ToolsPage(SettingsPage):
             if not saved.confirmed:
                 self._switch(saved, on=True)
 
-        ServerSheet(server, taken, self._theme, self.window(), save).open()
+        ToolServerSheet(server, taken, self._theme, self.window(), save).open()
 
     def _ask_to_remove(self) -> None:
         name = self._chosen.name

@@ -38,7 +38,7 @@ from rdchat.ui.style import (
     show_in_front,
 )
 from rdchat.ui.window.model_button import ModelButton
-from rdchat.ui.window.palette import Entry
+from rdchat.ui.window.palette import PaletteEntry
 from rdchat.ui.window.side_windows import SideWindows
 from rdchat.ui.window.type_anywhere import takes_text
 
@@ -217,17 +217,21 @@ class Commands(QObject):
 
     # What the command palette lists
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[PaletteEntry]:
         """Return models to load, presets for the open chat, pages of Settings, and the newest chats to open."""
         for name, model in self.parts.model.choices():
             act = partial(self.controller.model_slot.load_model, model)
-            yield Entry(f"model {model}", name, "Model", act, "load model")
+            yield PaletteEntry(f"model {model}", name, "Model", act, "load model")
         for each in self.controller.settings.values.presets:
-            yield Entry(f"preset {each.id}", each.name, "Preset", partial(self.controller.chat.use_preset, each.id))
+            yield PaletteEntry(
+                f"preset {each.id}", each.name, "Preset", partial(self.controller.chat.use_preset, each.id)
+            )
         for page, more in PAGES.items():
-            yield Entry(f"settings {page}", f"Settings: {page}", "", partial(self.settings_requested.emit, page), more)
+            yield PaletteEntry(
+                f"settings {page}", f"Settings: {page}", "", partial(self.settings_requested.emit, page), more
+            )
         for chat in self._chats.newest(_MAX_CHATS):
-            yield Entry(f"chat {chat.id}", chat.title, "Chat", partial(self.open_chat, chat.id), "open chat")
+            yield PaletteEntry(f"chat {chat.id}", chat.title, "Chat", partial(self.open_chat, chat.id), "open chat")
 
     def open_chat(self, conversation_id: int) -> None:
         """Open a chat, to write in it."""

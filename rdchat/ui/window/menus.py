@@ -12,9 +12,9 @@ from rdchat import paths
 from rdchat.inference.api import Mode
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.chat_list.chat_order import Location
-from rdchat.ui.style import DEFAULT_TEXT, SideWindow, button_text, set_tip, show_folder, show_in_front
+from rdchat.ui.style import DEFAULT_TEXT, SideWindow, add_action, set_tip, show_folder, show_in_front
 from rdchat.ui.window.commands import Commands
-from rdchat.ui.window.palette import Entry
+from rdchat.ui.window.palette import PaletteEntry
 
 _Standard = QKeySequence.StandardKey
 _Role = QAction.MenuRole
@@ -114,7 +114,7 @@ class WindowActions(QObject):
             if command.label is not None:
                 action.setText(command.label())
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[PaletteEntry]:
         """Return what can be done now, for the command palette."""
         self.refresh()
         for title, commands in self._menus.items():
@@ -123,7 +123,9 @@ class WindowActions(QObject):
                 if action.isEnabled() and command.submenu is None and command.name != "palette":
                     menu = " > ".join(filter(None, (title.replace("&", ""), command.below))) if command.in_menu else ""
                     detail = "  ".join(filter(None, (menu, _keys_text(action))))
-                    yield Entry(f"do {command.name}", action.text().rstrip("…"), detail, action.trigger, command.tip)
+                    yield PaletteEntry(
+                        f"do {command.name}", action.text().rstrip("…"), detail, action.trigger, command.tip
+                    )
 
     def _put_into_menu(self, action: QAction, command: Command, menu: QMenu) -> None:
         """Put an action into its menu or submenu; without one, its keys work in the window."""
@@ -156,18 +158,14 @@ class WindowActions(QObject):
 
     def _list_windows(self, menu: QMenu) -> None:
         """List the open windows at the end of a menu; choosing one brings it to the front."""
-        for old in [action for action in menu.actions() if action.actionGroup() is not None]:
-            menu.removeAction(old)
-            old.actionGroup().deleteLater()
-        group = QActionGroup(menu)
-        windows = [each for each in self._window.findChildren(SideWindow) if each.isVisible()]
-        for window in (None, self._window, *windows):
-            action = QAction(button_text(window.windowTitle()) if window else "", group, checkable=window is not None)
-            action.setSeparator(window is None)
-            if window is not None:
-                action.setChecked(window.isActiveWindow())
-                action.triggered.connect(partial(show_in_front, window))
-            menu.addAction(action)
+        for old in menu.actions():
+            # The commands' own actions are not the menu's children.
+            if old.parent() is menu:
+                menu.removeAction(old)
+                old.deleteLater()
+        menu.addSeparator()
+        for window in (self._window, *filter(QWidget.isVisible, self._window.findChildren(SideWindow))):
+            add_action(menu, window.windowTitle(), partial(show_in_front, window), window.isActiveWindow())
 
     def _run(self, command: Command) -> None:
         self.refresh_soon()

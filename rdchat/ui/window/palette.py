@@ -36,7 +36,7 @@ _OF_LIST = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDo
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PaletteEntry:
     """One choice.
 
     Attributes:
@@ -75,9 +75,9 @@ class CommandPalette(Popover):
         self._settings = settings
         self._window = window
         self._search = search
-        self.sources: list[Callable[[], Iterable[Entry]]] = []
-        self.listed: list[Entry] = []
-        self._entries: list[Entry] = []
+        self.sources: list[Callable[[], Iterable[PaletteEntry]]] = []
+        self.listed: list[PaletteEntry] = []
+        self._entries: list[PaletteEntry] = []
         self.setAccessibleName("Command palette")
         self.field = SearchField(theme, _NAME, _NAME, escape_clears=False)
         self.field.setFrame(False)
@@ -122,7 +122,7 @@ class CommandPalette(Popover):
         recent = self._settings.values.palette_recent
         matcher = WordMatcher(text, beginnings=True)
 
-        def rank(entry: Entry) -> tuple[int, bool]:
+        def rank(entry: PaletteEntry) -> tuple[int, bool]:
             used = recent.index(entry.key) if entry.key in recent else len(recent)
             return used, not matcher.is_in(entry.text)
 
@@ -132,7 +132,7 @@ class CommandPalette(Popover):
         self.listed = sorted(results, key=rank)[:_MAX_LISTED]
         if text:
             act = partial(self._search, text)
-            self.listed.append(Entry("", f"Search messages for “{cut(text, 40)}”", "", act))
+            self.listed.append(PaletteEntry("", f"Search messages for “{cut(text, 40)}”", "", act))
         self.list.clear()
         for entry in self.listed:
             item = QTreeWidgetItem(self.list, [entry.text, entry.detail])

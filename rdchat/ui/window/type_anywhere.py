@@ -57,14 +57,12 @@ class TypeAnywhere(QObject):
             return QApplication.sendEvent(self._field, event)
         if isinstance(event, QInputMethodEvent):
             is_text = bool(event.commitString() or event.preeditString())
+        elif isinstance(event, QKeyEvent) and event.type() is QEvent.Type.KeyPress:
+            text = event.text()
+            is_text = text.isprintable() and bool(text.strip()) and not event.modifiers() & _COMMANDS
         else:
-            is_text = event.type() is QEvent.Type.KeyPress and isinstance(event, QKeyEvent) and _is_text(event)
+            return False
         if is_text:
             self._field.setFocus()
             QApplication.sendEvent(self._field, event)
         return is_text
-
-
-def _is_text(event: QKeyEvent) -> bool:
-    text = event.text()
-    return text.isprintable() and bool(text.strip()) and not event.modifiers() & _COMMANDS

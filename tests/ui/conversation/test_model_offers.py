@@ -22,7 +22,7 @@ from rdchat.services.background_work import FolderSearch
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.model_offers import SMALL_STARTERS, STARTERS, SightLine, WelcomeView, starters
-from rdchat.ui.models.drafters_page import PartSheet
+from rdchat.ui.models.drafters_page import MissingPartSheet
 from rdchat.ui.models.entries import facts_of, row_line
 from rdchat.ui.style import MACHINE, Theme
 from rdchat.ui.window.main_window import MainWindow
@@ -118,7 +118,7 @@ def test_a_copy_without_vision_offers_that_of_its_original(
     assert sight.button.text() == ("Use Seeing-2B" if installed else "Find a Model That Sees…")
     sight.fetch.click()
     models = window.windows.models
-    (sheet,) = models.installed.findChildren(PartSheet)
+    (sheet,) = models.installed.findChildren(MissingPartSheet)
     assert models.isVisible()
     assert sheet._model.path == fakes.MODEL.path
     sheet.reject()

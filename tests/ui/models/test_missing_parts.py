@@ -15,7 +15,7 @@ from rdchat.inference.vision.families import vision_of
 from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
-from rdchat.ui.models.drafters_page import DraftersPage, PartSheet
+from rdchat.ui.models.drafters_page import DraftersPage, MissingPartSheet
 from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.models_window import ModelsWindow
 from rdchat.ui.models.page_parts import PageLinks
@@ -54,10 +54,10 @@ def original(hub: HubServer) -> Original:
     return original
 
 
-def opened(qtbot: QtBot, page: DraftersPage) -> PartSheet:
+def opened(qtbot: QtBot, page: DraftersPage) -> MissingPartSheet:
     """Open the sheet, and wait for the hub's answer."""
     page.get_mtp()
-    sheet = page.findChildren(PartSheet)[-1]
+    sheet = page.findChildren(MissingPartSheet)[-1]
     until(qtbot, lambda: not sheet._search.searching)
     return sheet
 
@@ -72,7 +72,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
     with qtbot.waitSignals([models.parts.started, models.downloads.finished], timeout=WAIT_MS):
         press(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: not page.findChildren(PartSheet))
+    qtbot.waitUntil(lambda: not page.findChildren(MissingPartSheet))
     check_layers(drafter_folder(), original)
     (download,) = models.downloads.all()
     assert (download.state, download.is_model) == (DownloadState.FINISHED, False)
@@ -219,7 +219,7 @@ def test_a_copy_gets_the_vision_of_its_original(qtbot: QtBot, hub: HubServer, bl
     assert entries.row_line(card(models, copy.name)).count("sees images") == 0
     assert hub.requests == [], "nothing is asked before a click"
     details.vision.click()
-    sheet = page.findChildren(PartSheet)[-1]
+    sheet = page.findChildren(MissingPartSheet)[-1]
     until(qtbot, lambda: models.parts.plan is not None)
     assert sheet.label.text() == (
         f"Its original has: 545 KB from {SEEING}: whole files, of which only that part is kept. "
@@ -247,7 +247,7 @@ def test_a_copy_gets_the_vision_of_its_original(qtbot: QtBot, hub: HubServer, bl
 def test_the_original_of_vision_that_nobody_names_is_typed(qtbot: QtBot, blind: InstalledPage, copy: Path) -> None:
     (copy / "README.md").unlink()
     blind.details.vision.click()
-    sheet = blind.findChildren(PartSheet)[-1]
+    sheet = blind.findChildren(MissingPartSheet)[-1]
     until(qtbot, lambda: "says which model it was quantised from" in sheet.label.text())
     sheet.field.setText(SEEING)
     sheet.go.click()

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.tool_servers import ServerState, ToolServers
 from rdchat.tools.definitions import ToolServer
-from rdchat.ui.settings.tools_page import ServerSheet, ToolsPage, state_text
+from rdchat.ui.settings.tools_page import ToolServerSheet, ToolsPage, state_text
 from rdchat.ui.style import CodeField, Sheet, Theme
 from tests.hub.keychains import Keychain
 from tests.ui.shown_widgets import answer_question, choose_files
@@ -56,9 +56,9 @@ def shown_text(sheet: Sheet) -> str:
     return field.toPlainText()
 
 
-def add(qtbot: QtBot, page: ToolsPage, name: str, target: str, values: str = "") -> ServerSheet:
+def add(qtbot: QtBot, page: ToolsPage, name: str, target: str, values: str = "") -> ToolServerSheet:
     qtbot.mouseClick(button(page, "Add Tools…"), LEFT)
-    sheet = page.findChildren(ServerSheet)[-1]
+    sheet = page.findChildren(ToolServerSheet)[-1]
     qtbot.keyClicks(sheet.name, name)
     sheet.target.setText(target)
     sheet.values.setPlainText(values)
@@ -116,14 +116,14 @@ def test_editing_keeps_keys_that_are_not_shown_and_asks_again(
     page.list.setCurrentRow(2)
     assert "Data leaves this" in page.list.item(2).text()
     qtbot.mouseClick(page.edit, LEFT)
-    sheet = page.findChildren(ServerSheet)[-1]
+    sheet = page.findChildren(ToolServerSheet)[-1]
     assert sheet.values.toPlainText() == "One\nTwo"
     sheet.values.setPlainText("Two")
     qtbot.mouseClick(sheet.buttons[-1], LEFT)
     assert named(servers, "web").secrets == ("Two",)
     assert named(servers, "web").confirmed
     qtbot.mouseClick(page.edit, LEFT)
-    sheet = page.findChildren(ServerSheet)[-1]
+    sheet = page.findChildren(ToolServerSheet)[-1]
     sheet.target.setText("https://b.test/mcp")
     qtbot.mouseClick(sheet.buttons[-1], LEFT)
     assert not named(servers, "web").confirmed

@@ -8,7 +8,7 @@ from rdchat.chat.presets import Preset
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import PAGES
 from rdchat.ui.window.main_window import MainWindow
-from rdchat.ui.window.palette import CommandPalette, Entry
+from rdchat.ui.window.palette import CommandPalette, PaletteEntry
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import activate, press_key
 
@@ -93,7 +93,7 @@ def test_models_are_loaded_and_another_source_is_listed_too(chat: Chat, window: 
     chat.controller.model_slot.load_model("/models/other")
     chat.wait_for(EngineState.IDLE)
     used: list[str] = []
-    window.palette_.sources.append(lambda: [Entry("thing 1", "Brief", "Thing", lambda: used.append("Brief"))])
+    window.palette_.sources.append(lambda: [PaletteEntry("thing 1", "Brief", "Thing", lambda: used.append("Brief"))])
     palette = _opened(window)
     QTest.keyClicks(palette.field, "load model")
     assert ("model None", "Model") in [(entry.key, entry.detail) for entry in palette.listed]
