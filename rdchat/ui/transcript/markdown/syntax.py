@@ -141,6 +141,9 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     opening = _OPENING.match(first)
     if opening is None:
         return False
+    if silent and first.strip() == opening[0]:
+        # It ends the paragraph above before anything is known of its end, so that a text that grows is read alike.
+        return True
     closing = f"\\end{{{opening['name']}}}" if opening["name"] else _CLOSINGS[opening[0]]
     blank = next((line for line in range(start, end) if state.isEmpty(line)), end)
     behind = _TEX.match(state.src, state.bMarks[blank], state.bMarks[start] + MAX_FORMULA)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as some
+from hypothesis import example, given, settings, strategies as some
 
 from rdchat.ui.transcript.markdown import block_stream
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
@@ -33,12 +33,10 @@ def streamed(parser: Parser, text: str, chunk: int) -> tuple[list[Block], set[in
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("parser", [MarkdownParser(), PlainParser()])
 def test_a_growing_text_ends_as_the_whole_one_is(parser: Parser, chunk: int) -> None:
-    assert streamed(parser, RICH, chunk) == whole(parser, RICH)
-
-
-def test_blocks_in_steps_equal_one_parse_by_markdown_it() -> None:
-    at_once = MarkdownParser().parse(RICH, 0, {}, None).blocks
-    assert streamed(MarkdownParser(), RICH, 1)[0] == at_once
+    blocks, closed = streamed(parser, RICH, chunk)
+    assert (blocks, closed) == whole(parser, RICH)
+    if isinstance(parser, MarkdownParser):
+        assert blocks == parser.parse(RICH, 0, {}, None).blocks
 
 
 @pytest.mark.parametrize(
@@ -54,8 +52,9 @@ _LINES = (
 )  # fmt: skip
 
 
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(lines=some.lists(some.sampled_from(_LINES), max_size=12), chunk=some.integers(1, 9))
+@example(["\\]\n", "$$\n", "- b\n", "$$\n"], 1)
 def test_formulas_with_blank_lines_stream_alike(lines: list[str], chunk: int) -> None:
     text = "".join(lines)
     assert streamed(MarkdownParser(), text, chunk) == whole(MarkdownParser(), text)
@@ -146,16 +145,17 @@ def test_a_long_table_with_surplus_cells_streams_alike() -> None:
     assert shown.count("$|x|$") == 400
 
 
-def test_links_find_definitions_that_come_after_them() -> None:
-    source = "A [link][1].\n\nMore text.\n\n[1]: https://example.org\n"
-    blocks, _ = streamed(MarkdownParser(), source, 5)
-    assert [run.href for run in blocks[0].runs] == ["", "https://example.org", ""]
-
-
-def test_a_half_written_definition_is_not_taken() -> None:
-    source = "[1]: https://example.org/long/path\n\nA [link][1]."
-    blocks, _ = streamed(MarkdownParser(), source, 1)
-    assert blocks[0].runs[1].href == "https://example.org/long/path"
+@pytest.mark.parametrize(
+    ("source", "chunk"),
+    [
+        ("A [link][1].\n\nMore text.\n\n[1]: https://example.org/a\n", 5),
+        ("[1]: https://example.org/a\n\nA [link][1].", 1),
+    ],
+    ids=["after it", "half written"],
+)
+def test_a_link_finds_its_definition(source: str, chunk: int) -> None:
+    first, *_ = streamed(MarkdownParser(), source, chunk)[0]
+    assert [run.href for run in first.runs] == ["", "https://example.org/a", ""]
 
 
 def test_an_open_code_block_only_gains_lines() -> None:
@@ -166,13 +166,6 @@ def test_an_open_code_block_only_gains_lines() -> None:
     update = stream.advance(text + "y = 2\nz", final=False)
     assert [block.runs[0].text for block in update.blocks] == ["y = 2", "z"]
     assert update.first == 50
-
-
-def test_overlong_lines_are_cut_and_lose_nothing() -> None:
-    for prefix in ("", "```\n"):
-        blocks, _ = whole(MarkdownParser(), prefix + "x" * 100_000)
-        assert max(len(run.text) for block in blocks for run in block.runs) <= LINE_LIMIT
-        assert sum(len(run.text) for block in blocks for run in block.runs) == 100_000
 
 
 class CountingParser(MarkdownParser):
@@ -240,13 +233,17 @@ def test_plain_text_takes_a_short_way_to_the_same_runs(monkeypatch: pytest.Monke
     assert short == [MarkdownParser().parse(text, 0, {}, None).blocks for text in texts]
 
 
-def test_a_code_line_that_is_cut_is_marked_as_one_line() -> None:
-    blocks, _ = whole(MarkdownParser(), "```\n" + "y" * (LINE_LIMIT + 1) + "\nz\n```")
-    assert [(block.kind, block.joined) for block in blocks] == [
-        (Kind.CODE, False),
-        (Kind.CODE, True),
-        (Kind.CODE, False),
-    ]
+@pytest.mark.parametrize(("prefix", "kind"), [("", Kind.TEXT), ("```\n", Kind.CODE)])
+def test_overlong_lines_are_cut_and_lose_nothing(prefix: str, kind: Kind) -> None:
+    *cut, last = whole(MarkdownParser(), f"{prefix}{'y' * 100_000}\n\n\nz")[0]
+    assert last.runs == (Run("z"),)
+    texts = ["".join(run.text for run in block.runs) for block in cut]
+    assert max(map(len, texts)) <= LINE_LIMIT
+    assert sum(map(len, texts)) == 100_000
+    if kind is Kind.CODE:
+        joined = [block.joined for block in cut if block.runs]
+        assert joined == [False, *[True] * (len(joined) - 1)], "they are one line"
+    assert {block.kind for block in cut} == {kind}
 
 
 def long_paragraph(chance: random.Random, length: int, opening: float = 1.0) -> str:
