@@ -2,19 +2,20 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QPoint
-from PySide6.QtGui import QContextMenuEvent, QGuiApplication
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPlainTextEdit, QPushButton
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QMenu, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Drafting, Message, MessageStatus, Thinking
-from rdchat.inference.api import FinishReason, Mode, Statistics, ToolCall
-from rdchat.ui.transcript.message_actions import HEIGHT, facts, summary
+from rdchat.chat.conversation import Message, MessageStatus, Thinking
+from rdchat.inference.api import FinishReason, ToolCall
+from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import EDGE, FoldedText
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
 from tests.ui.shown_widgets import click_on, press_key
 from tests.ui.transcript.conftest import (
     Show,
+    add_message,
     answered,
     append_text,
     button,
@@ -132,25 +133,16 @@ def edit_first(view: TranscriptView) -> QPlainTextEdit:
 def test_an_edit_is_saved_and_sent_with_return(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
     field = edit_first(view)
-    qtbot.keyClicks(field, " Why")
+    field.clear()
+    with qtbot.assertNotEmitted(view.edit_submitted):
+        press_key(field, "Return")
+    assert not button(view, "Save and Send").isEnabled(), "an empty one cannot be sent"
+    qtbot.keyClicks(field, "Why")
     press_key(field, "Shift+Return")
     qtbot.keyClicks(field, "then?")
     with qtbot.waitSignal(view.edit_submitted) as sent:
         press_key(field, "Return")
-    assert sent.args == [1, "Question 1? Why\nthen?"]
-
-
-def test_an_empty_edit_cannot_be_sent(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(1))
-    field = edit_first(view)
-    field.clear()
-    with qtbot.assertNotEmitted(view.edit_submitted):
-        press_key(field, "Return")
-    assert not button_of_text(view, "Save and Send").isEnabled()
-
-
-def button_of_text(view: TranscriptView, text: str) -> QPushButton:
-    return next(each for each in view.findChildren(QPushButton) if each.text() == text)
+    assert sent.args == [1, "Why\nthen?"]
 
 
 def test_a_thought_is_folded_while_it_is_written_and_stays_as_the_person_has_it(qtbot: QtBot, show: Show) -> None:
@@ -188,10 +180,11 @@ def test_a_thought_says_how_long_it_took(show: Show, ms: float, said: str) -> No
 
 @pytest.mark.parametrize("text", ["", "<think>hm</think>", "<think>hm</think>\n\n"])
 def test_no_gap_for_hidden_buttons_stands_before_the_calls(qtbot: QtBot, show: Show, text: str) -> None:
-    calling = reply(2, text, tool_calls=(ToolCall("f", "{}", "a"),))
-    view = show([person(1, "Hi"), calling, reply(3, "Done")])
-    wait_until_drawn(qtbot, view)
+    view = show(answered(text, tool_calls=(ToolCall("f", "{}", "a"),)))
     widget = widget_of(view, 2)
+    assert widget.actions_row.isVisible(), "the calls wait for an answer"
+    add_message(view, reply(3, "Done"))
+    wait_until_drawn(qtbot, view)
     thought = widget.findChild(FoldedText)
     below = thought.geometry().bottom() if thought else 0
     assert not widget.actions_row.isVisible()
@@ -224,22 +217,6 @@ def test_unfolding_a_thought_at_the_end_keeps_it_in_view(qtbot: QtBot, show: Sho
     click_on(button(box, "Show the model's thoughts"))
     wait_until_drawn(qtbot, view)
     assert box.mapTo(view, QPoint(0, 0)) == before
-
-
-def test_any_reply_can_be_continued_from_its_menu(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(1))
-    body = widget_of(view, 2).body
-    where = QPoint(3, 3)
-    event = QContextMenuEvent(QContextMenuEvent.Reason.Mouse, where, body.mapToGlobal(where))
-    QApplication.sendEvent(body.viewport(), event)
-    menu = QApplication.activePopupWidget()
-    assert isinstance(menu, QMenu)
-    names = {action.text(): action for action in menu.actions()}
-    assert {"Copy Message", "Regenerate Reply", "Continue Reply"} <= names.keys()
-    with qtbot.waitSignal(view.continue_requested) as asked:
-        names["Continue Reply"].trigger()
-    menu.close()
-    assert asked.args == [2]
 
 
 def test_buttons_show_on_hover_and_keep_their_place(qtbot: QtBot, show: Show) -> None:
@@ -290,6 +267,13 @@ def choose(menu: QMenu, words: str) -> None:
     press_key(menu, "Return")
 
 
+def test_any_reply_can_be_continued_from_its_menu(qtbot: QtBot, show: Show) -> None:
+    view = show(dialogue(1))
+    with qtbot.waitSignal(view.continue_requested) as asked:
+        choose(open_menu(view, 2), "Continue Reply")
+    assert asked.args == [2]
+
+
 def editor_in(view: TranscriptView, message_id: int) -> QPlainTextEdit:
     choose(open_menu(view, message_id), "Edit Reply")
     (editor,) = [each for each in widget_of(view, message_id).findChildren(QPlainTextEdit) if each.isVisible()]
@@ -320,7 +304,7 @@ def test_an_unchanged_or_cancelled_edit_is_none(qtbot: QtBot, show: Show) -> Non
     view = show(dialogue(1))
     with qtbot.assertNotEmitted(view.edit_submitted):
         editor_in(view, 2)
-        click_on(next(each for each in view.findChildren(QPushButton) if each.text() == "Save"))
+        click_on(button(view, "Save"))
         editor = editor_in(view, 2)
         qtbot.keyClicks(editor, "more")
         press_key(editor, "Esc")
@@ -331,17 +315,14 @@ def test_a_reply_that_is_being_written_is_not_edited(show: Show) -> None:
     view = show(answered("So", MessageStatus.STREAMING, None))
     menu = QMenu(view)
     widget_of(view, 2).fill_menu(menu)
-    actions = {action.text(): action for action in menu.actions()}
-    assert not actions["Edit Reply"].isEnabled()
+    assert [action.isEnabled() for action in menu.actions() if action.text() == "Edit Reply"] == [False]
 
 
 def test_an_edited_reply_says_so_with_its_place_and_in_its_details(show: Show) -> None:
     view = show(answered("Mine", edited=True, sibling=1, siblings=2))
-    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
-    assert said == ["2 of 2, edited"]
+    assert words(view, 2) == ["2 of 2, edited"]
     view.set_messages(answered("Mine", edited=True))
-    said = [label.text() for label in widget_of(view, 2).findChildren(QLabel) if label.isVisible() and label.text()]
-    assert said == ["Edited"]
+    assert words(view, 2) == ["Edited"]
     details = button(widget_of(view, 2), "Details")
     assert details.isEnabled()
     click_on(details)
@@ -379,15 +360,3 @@ def test_an_edit_is_kept_where_the_reader_goes_elsewhere(show: Show, message_id:
     view.scroll_to_start()
     view.scroll_to_end()
     assert edited_text(widget_of(view, message_id)) is None, "it was given up"
-
-
-def test_figures_of_an_edited_reply_are_those_of_what_was_written_on() -> None:
-    message = reply(2, "Mine and more", edited=True)
-    assert summary(message) == ["edited"]
-    assert [fact.value for fact in facts(message)] == ["Edited by you"]
-    onward = reply(
-        2, "Mine and more", edited=True, statistics=Statistics(prompt_tokens=9, generated_tokens=4),
-        drafting=Drafting(Mode.OFF, last_part=True),
-    )  # fmt: skip
-    assert summary(onward)[0] == "edited"
-    assert "of the last part" in summary(onward)

@@ -202,14 +202,6 @@ def test_a_call_that_runs_is_stopped_and_run_again(tool_window: ToolWindow) -> N
     assert not tool_window.calls.go_on.isVisible()
 
 
-def test_a_reply_of_calls_alone_takes_no_room_once_they_have_run(tool_window: ToolWindow) -> None:
-    tool_window.ask(calling(read(call_id="1")), ANSWER)
-    (reply,) = [each for each in tool_window.widgets if isinstance(each, ReplyMessage)]
-    assert reply.actions_row.isVisible()
-    tool_window.run_call()
-    assert not reply.actions_row.isVisible()
-
-
 def test_an_interrupted_call_can_be_passed_over(qtbot: QtBot, tool_window: ToolWindow) -> None:
     tool_window.servers.result = None
     tool_window.ask(calling(read(call_id="1")), ANSWER)
@@ -225,16 +217,13 @@ def test_an_interrupted_call_can_be_passed_over(qtbot: QtBot, tool_window: ToolW
     assert tool_window.chat.path[-1].text == "It says so."
 
 
-def test_the_preview_of_json_is_more_than_a_bracket(tool_window: ToolWindow) -> None:
-    tool_window.servers.result = ToolResult('{\n  "zone": "Europe/Paris",\n  "is_dst": false\n}')
-    tool_window.ask(calling(read(call_id="1")), ANSWER)
-    tool_window.run_call()
-    (result,) = tool_window.results
-    assert result.first_line.text() == '{ "zone": "Europe/Paris", "is_dst": false }'
-
-
 @pytest.mark.parametrize(
-    "text", ["<b>bold</b> <img src='/dev/zero'> [a](https://example.test) **b**", "\u202eevil\u2066 a"]
+    "text",
+    [
+        "<b>bold</b> <img src='/dev/zero'> [a](https://example.test) **b**",
+        "\u202eevil\u2066 a",
+        '{\n  "zone": "Europe/Paris",\n  "is_dst": false\n}',
+    ],
 )
 def test_hostile_texts_stay_plain(qtbot: QtBot, tool_window: ToolWindow, text: str) -> None:
     tool_window.servers.result = ToolResult(text)
@@ -243,7 +232,7 @@ def test_hostile_texts_stay_plain(qtbot: QtBot, tool_window: ToolWindow, text: s
     assert json.loads(card.arguments.toPlainText()) == {"path": visible_text(text)}
     tool_window.run_call()
     (result,) = tool_window.results
-    assert result.first_line.text() == visible_text(text)
+    assert result.first_line.text() == visible_text(" ".join(text.split())), "of JSON more than a bracket"
     click_on(result.toggle)
     qtbot.waitUntil(lambda: result.body.toPlainText() == text)
     assert not result.body.anchorAt(result.body.rect().center())
@@ -284,8 +273,7 @@ def test_the_popover_ends_with_its_button(qtbot: QtBot, tool_window: ToolWindow,
     assert not raised
 
 
-@pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("on", [(), ("files",), ("files", "web")])
+@pytest.mark.parametrize(("trained", "on"), [(False, ("files", "web")), (False, ()), (True, ("files",))])
 def test_a_model_that_was_not_trained_to_call_tools_says_so_at_the_field_while_one_is_on(
     tool_window: ToolWindow, monkeypatch: pytest.MonkeyPatch, trained: bool, on: tuple[str, ...]
 ) -> None:

@@ -40,14 +40,6 @@ def top_of(view: TranscriptView, message_id: int) -> int:
     return widget_of(view, message_id).y() - scroll_bar(view).value()
 
 
-@pytest.mark.slow
-def test_of_a_long_conversation_only_the_last_messages_have_widgets(qtbot: QtBot, show: Show) -> None:
-    view = show(dialogue(5000))
-    qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
-    assert [widget.message.id for widget in widgets(view)] == list(range(10_001 - OPENED, 10_001))
-    assert at_end(view)
-
-
 def test_short_messages_fill_a_high_window_at_once(qtbot: QtBot, theme: Theme) -> None:
     view = TranscriptView(theme)
     qtbot.addWidget(view)
@@ -63,6 +55,7 @@ def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot,
     view = show(dialogue(200))
     qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
     wait_until_drawn(qtbot, view)
+    assert [widget.message.id for widget in widgets(view)] == list(range(401 - OPENED, 401))
     first = widgets(view)[0].message.id
     scroll_bar(view).setValue(widgets(view)[0].y() - 20)
     wait_until_drawn(qtbot, view)
@@ -123,49 +116,27 @@ def test_messages_above_and_below_count_while_a_reply_grows(qtbot: QtBot, show: 
     assert at_end(view)
 
 
-def streaming(show: Show) -> TranscriptView:
-    return show([*dialogue(10, LONG), person(21, "More?"), reply(22, "", MessageStatus.STREAMING, None)])
-
-
-@pytest.mark.slow
-def test_the_end_is_followed_while_the_reader_is_there(qtbot: QtBot, show: Show) -> None:
-    view = streaming(show)
-    for _ in range(10):
-        append_text(view, 22, LONG + "\n\n")
-        wait_until_drawn(qtbot, view)
-        assert at_end(view)
-
-
 @pytest.mark.slow
 def test_a_reader_above_is_not_moved_and_can_jump_to_the_latest(qtbot: QtBot, show: Show) -> None:
-    view = streaming(show)
+    view = show([*dialogue(10, LONG), person(21, "More?"), reply(22, "", MessageStatus.STREAMING, None)])
+    with pytest.raises(AssertionError):
+        button(view, "Jump to latest")
     bar = scroll_bar(view)
     bar.setValue(bar.maximum() // 2)
     value = bar.value()
+    jump = button(view, "Jump to latest")
+    assert jump.accessibleDescription() == ""
     append_text(view, 22, LONG)
     wait_until_drawn(qtbot, view)
     assert bar.value() == value
-    assert not at_end(view)
-    click_on(button(view, "Jump to latest"))
+    assert jump.accessibleDescription() == "There is more below"
+    click_on(jump)
     assert at_end(view)
     append_text(view, 22, LONG)
     wait_until_drawn(qtbot, view)
     assert at_end(view)
-
-
-@pytest.mark.slow
-def test_the_jump_button_shows_away_from_the_end_and_tells_of_more_text_until_it_is_seen(show: Show) -> None:
-    view = show([*dialogue(20, LONG), person(41, "More?"), reply(42, "", MessageStatus.STREAMING, None)])
-    with pytest.raises(AssertionError):
-        button(view, "Jump to latest")
-    scroll_bar(view).setValue(0)
-    jump = button(view, "Jump to latest")
+    bar.setValue(0)
     assert jump.accessibleDescription() == ""
-    append_text(view, 42, "some text")
-    assert jump.accessibleDescription() == "There is more below"
-    click_on(jump)
-    scroll_bar(view).setValue(0)
-    assert button(view, "Jump to latest").accessibleDescription() == ""
 
 
 @pytest.mark.slow
@@ -187,31 +158,17 @@ def test_home_and_end_reach_the_whole_chat_also_from_within_a_message(qtbot: QtB
 
 
 @pytest.mark.slow
-def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
-    messages = dialogue(100, LONG)
-    view = show(messages)
-    told: list[tuple[int, ReadingPosition | None]] = []
-    view.reader_moved.connect(lambda chat, place: told.append((chat, place)))
-    view.hits.go_to(77)
-    scroll_bar(view).setValue(widget_of(view, 78).y() + 30)
-    qtbot.waitUntil(lambda: (1, ReadingPosition(78, 30)) in told)
-    other = [person(901, "Other")]
-    view.set_messages(other)
-    view.set_messages(messages, ReadingPosition(78, 30))
-    wait_until_drawn(qtbot, view)
-    assert abs(top_of(view, 78) + 30) <= 2
-    view.scroll_to_end()
-    qtbot.waitUntil(lambda: told[-1] == (1, None))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("left_at", share([1000, 1, 1990]))
-def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(qtbot: QtBot, show: Show, left_at: int) -> None:
+@pytest.mark.parametrize(("left_at", "above"), share([(1000, 30), (1, 0), (1990, 30)]))
+def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(
+    qtbot: QtBot, show: Show, left_at: int, above: int
+) -> None:
     view = show([person(number, "Other") for number in range(5001, 9000)])
     scroll_bar(view).setValue(scroll_bar(view).maximum() // 3)
-    view.set_messages(dialogue(1000, LONG), ReadingPosition(left_at, 0))
+    view.set_messages(dialogue(1000, LONG), ReadingPosition(left_at, above))
     wait_until_drawn(qtbot, view)
+    assert abs(top_of(view, left_at) + above) <= 2
     assert first_in_view(view) == left_at
+    assert view.reading_position == ReadingPosition(left_at, -top_of(view, left_at))
     assert view.fills_view
 
 
@@ -324,17 +281,6 @@ def test_the_text_keeps_its_width_when_the_scroll_bar_comes(qtbot: QtBot, show: 
     assert widget_of(view, 1).geometry() == before
 
 
-def test_a_header_stands_above_its_code_also_while_it_is_written(qtbot: QtBot, show: Show) -> None:
-    view = show([person(1, "Code?"), reply(2, "", MessageStatus.STREAMING, None)])
-    body = widget_of(view, 2).body
-    for piece in ("```py", "thon\ndef f", "():\n", "    return 1\n"):
-        append_text(view, 2, piece)
-        wait_until_drawn(qtbot, view)
-        for header in body.findChildren(CodeHeader):
-            line = body.document().documentLayout().blockBoundingRect(body.document().firstBlock())
-            assert header.geometry().bottom() <= line.top()
-
-
 def test_a_bubble_is_as_wide_as_the_header_of_its_code(show: Show) -> None:
     """The buttons of the header covered the language of short code."""
     view = show([person(1, "Why?\n```typescript\nx\n```")])
@@ -344,22 +290,21 @@ def test_a_bubble_is_as_wide_as_the_header_of_its_code(show: Show) -> None:
     assert label.geometry().right() < header.wrap_button.x()
 
 
-def test_a_shorter_path_after_an_edit_keeps_the_end_in_view() -> None:
-    window = MessageRange()
-    window.show_latest(1000)
-    window.set_count(500, range(440, 499), at_end=True)
-    assert (window.start, window.end, window.total) == (440, 500, 500)
-
-
-def test_another_path_of_the_same_chat_makes_few_widgets_at_once() -> None:
-    window = MessageRange()
-    window.show_latest(1000)
-    while window.grow():
-        pass
-    window.set_count(90_000, range(940, 970), at_end=True)
-    assert (window.start, window.end) == (90_000 - FIRST, 90_000)
-    window.set_count(1000, range(940, 970), at_end=False)
-    assert (window.start, window.end, window.total) == (940, 970 + STEP, 1000)
+@pytest.mark.parametrize(
+    ("total", "visible", "at_end", "expected"),
+    [
+        (500, range(440, 499), True, (440, 500)),
+        # An other path of the same chat may be much longer: few messages get widgets at once.
+        (90_000, range(940, 970), True, (90_000 - FIRST, 90_000)),
+        (1000, range(940, 970), False, (940, 970 + STEP)),
+    ],
+)
+def test_another_path_keeps_what_is_in_view_or_the_end(
+    total: int, visible: range, at_end: bool, expected: tuple[int, int]
+) -> None:
+    window = MessageRange(0, 60, 1000)
+    window.set_count(total, visible, at_end=at_end)
+    assert (window.start, window.end, window.total) == (*expected, total)
 
 
 steps = st.lists(st.sampled_from(["grow", "slide_up", "slide_down", "count_message"]), max_size=400)

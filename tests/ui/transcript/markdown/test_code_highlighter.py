@@ -118,7 +118,3 @@ def test_each_line_costs_the_same(language: str, line: str) -> None:
         read = max(read, len(lines))
         assert begin >= 0
     assert read <= 202  # lines are read again up to a bound
-
-
-def test_an_unknown_language_has_no_colours() -> None:
-    assert GrowingCode("klingon").read_lines(["x = 1"]) == (0, [])

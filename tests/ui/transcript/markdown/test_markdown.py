@@ -4,7 +4,7 @@ import pytest
 from rdchat.ui.style import is_openable
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, safe_text
-from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
+from rdchat.ui.transcript.markdown.copying import as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from tests.ui.transcript.conftest import blocks_after, updates
 
@@ -17,12 +17,21 @@ def text(block: Block) -> str:
     return "".join(run.text for run in block.runs)
 
 
-def test_angle_brackets_are_text_not_html() -> None:
-    # QTextDocument.setMarkdown took List<String> for a tag and swallowed the rest of the message
-    assert [text(block) for block in blocks("A List<String> and <b>bold</b>\n\n<div>\nx\n</div>")] == [
-        "A List<String> and <b>bold</b>",
-        "<div>\nx\n</div>",
-    ]
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        # QTextDocument.setMarkdown took List<String> for a tag and swallowed the rest of the message.
+        (
+            "A List<String> and <b>bold</b>\n\n<div>\nx\n</div>",
+            ["A List<String> and <b>bold</b>", "<div>\nx\n</div>"],
+        ),
+        ("Roses are red,\nviolets are blue.", ["Roses are red,\nviolets are blue."]),
+        ("![a cat](https://example.org/cat.png)", ["a cat (https://example.org/cat.png)"]),
+        ("![](https://example.org/cat.png)", ["https://example.org/cat.png"]),
+    ],
+)
+def test_html_line_breaks_and_images_stay_text(source: str, texts: list[str]) -> None:
+    assert [text(block) for block in blocks(source)] == texts
 
 
 def test_looks_nest_and_join() -> None:
@@ -45,13 +54,7 @@ def test_marks_of_footnotes_are_raised_in_the_text_and_before_each_note() -> Non
     assert text(notes) == "[1]: Word\n[b]: Two\nlines here."
     assert [run.text for run in notes.runs if run.raised] == ["[1]", "[b]"]
     assert text(blocks("`[^1]` and [^1](x)\n\n    [^1]: code")[0]) == "[^1] and ^1"
-
-
-def test_marks_of_footnotes_are_copied_as_they_were_written() -> None:
-    source = "So[^1] **bold[^b]**.\n\n[^1]: Word"
-    found = blocks(source)
-    assert as_markdown(found) == source
-    assert as_plain(found) == "So[1] bold[b].\n\n[1]: Word"
+    assert as_plain([mark]) == text(mark)
     assert MarkdownParser().html("So[^<]") == "<p>So<sup>[&lt;]</sup></p>\n"
 
 
@@ -69,10 +72,6 @@ def test_a_long_table_goes_on_in_parts_that_are_bounded() -> None:
         assert max(len(block.rows) for block in tables) < 80
         cells = [row[0][0].text for block in tables for row in block.rows]
         assert cells == ["a", *map(str, range(400))]
-
-
-def test_single_line_breaks_are_kept() -> None:
-    assert text(blocks("Roses are red,\nviolets are blue.")[0]) == "Roses are red,\nviolets are blue."
 
 
 @pytest.mark.parametrize(
@@ -100,27 +99,14 @@ def test_web_and_mail_addresses_are_links(address: str) -> None:
 )
 def test_other_addresses_stay_text_and_say_which(address: str) -> None:
     (run,) = blocks(f"[x](<{address}>)")[0].runs
-    assert not run.href
+    assert (run.text, run.href, bool(run.refused)) == ("x", "", True)
     assert not is_openable(address)
-
-
-def test_a_refused_address_is_kept_for_the_tooltip() -> None:
-    assert blocks("[click](javascript:alert(1))")[0].runs == (Run("click", refused="javascript:alert(1)"),)
-
-
-def test_images_are_their_text_and_address() -> None:
-    assert text(blocks("![a cat](https://example.org/cat.png)")[0]) == "a cat (https://example.org/cat.png)"
-    assert text(blocks("![](https://example.org/cat.png)")[0]) == "https://example.org/cat.png"
-
-
-def test_bare_addresses_become_links_without_the_full_stop() -> None:
-    runs = blocks("See https://example.org/a?b=1.")[0].runs
-    assert [run.href for run in runs] == ["", "https://example.org/a?b=1", ""]
 
 
 def test_lists_carry_markers_levels_and_numbers() -> None:
     found = [
-        (block.marker, block.indent, text(block)) for block in blocks("4. a\n5. b\n   - c\n     - d\n- [x] e\n- [ ] f")
+        (block.marker, block.indent, text(block))
+        for block in blocks("4. a\n5. b\n   - c\n     - d\n- [x] e\n-\n- [ ] f")
     ]
     assert found == [
         ("4.", 1, "a"),
@@ -128,12 +114,9 @@ def test_lists_carry_markers_levels_and_numbers() -> None:
         ("◦", 2, "c"),
         ("▪", 3, "d"),
         ("☑", 1, "e"),
+        ("•", 1, ""),
         ("☐", 1, "f"),
     ]
-
-
-def test_an_empty_list_item_shows_its_marker() -> None:
-    assert [block.marker for block in blocks("- a\n-\n- c")] == ["•", "•", "•"]
 
 
 def test_tables_have_equally_long_rows_and_alignments() -> None:
@@ -245,6 +228,7 @@ def test_harmless_tags_are_formats(source: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("source", "address"),
     [
+        ("See https://example.org/a?b=1.", "https://example.org/a?b=1"),
         ("见 https://example.com/docs\uff0c然后继续。", "https://example.com/docs"),
         ("\u300chttps://example.com/下载\u300d", "https://example.com/下载"),
         ("See https://example.com/Foo_(bar) there.", "https://example.com/Foo_(bar)"),
@@ -252,21 +236,7 @@ def test_harmless_tags_are_formats(source: str, shown: str) -> None:
         ("(see https://example.com/a).", "https://example.com/a"),
         ("https://example.com/" + ")" * 2000, "https://example.com/"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_an_address_ends_where_the_sentence_goes_on(source: str, address: str) -> None:
     assert [run.href for block in blocks(source) for run in block.runs if run.href] == [address]
-
-
-@pytest.mark.parametrize(
-    ("source", "formulas"),
-    [
-        ("设$x^2$为正数。", ["x^2"]),
-        ("Here $ \\alpha $ and $ \\beta $.", ["\\alpha", "\\beta"]),
-        ("价格是$5\uff0c或者$10。", []),
-        ("He paid $ 5 and $ 6 there", []),
-    ],
-    ids=range(4),
-)
-def test_formulas_beside_chinese_and_between_blanks(source: str, formulas: list[str]) -> None:
-    assert [run.maths for block in blocks(source) for run in block.runs if run.maths] == formulas

@@ -13,7 +13,7 @@ from rdchat.chat.formulas import UNITS, Formula, FormulaDrawer, draw_formula
 from rdchat.ui.style import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
-from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.markdown.text_formats import FORMULAS, FormulaLibrary, TextFormats, font_of_descent
 from tests.ui.transcript.conftest import draw, new_body
 
@@ -53,33 +53,19 @@ def formulas(source: str) -> list[tuple[str, bool]]:
         ("$5$", [("5", False)]),
         ("the set $A$, $ABCD$, $RMSE$, $a_B$", [("A", False), ("ABCD", False), ("RMSE", False), ("a_B", False)]),
         ("$2x+1$ and $n$-th", [("2x+1", False), ("n", False)]),
+        ("设$x^2$为正数。", [("x^2", False)]),
+        ("Here $ \\alpha $ and $ \\beta $.", [("\\alpha", False), ("\\beta", False)]),
+        # Prices, code and single dollars
+        *[(source, []) for source in (
+            "It costs $5 and $10.", "between $5-$10 or US$20", "from $5 to 10$", "He paid $ 5 and $ 6 there",
+            "价格是$5\uff0c或者$10。", "a $ b $ c", "`$x$`", "```\n$x$\n```", "    $$\n    x\n    $$", r"\$x\$",
+            "open $x and no end", "$$", "PATH=$HOME:$PATH", "echo $USER$",
+            "type `env` to see $PATH$, or $HOME/$USER$", "export -n $name$ and $MY_VAR$",
+        )],
     ],
-)
+)  # fmt: skip
 def test_formulas_are_found(source: str, found: list[tuple[str, bool]]) -> None:
     assert formulas(source) == found
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "It costs $5 and $10.",
-        "between $5-$10 or US$20",
-        "from $5 to 10$",
-        "a $ b $ c",
-        "`$x$`",
-        "```\n$x$\n```",
-        "    $$\n    x\n    $$",
-        r"\$x\$",
-        "open $x and no end",
-        "$$",
-        "PATH=$HOME:$PATH",
-        "echo $USER$",
-        "type `env` to see $PATH$, or $HOME/$USER$",
-        "export -n $name$ and $MY_VAR$",
-    ],
-)
-def test_prices_code_and_single_dollars_are_no_formulas(source: str) -> None:
-    assert formulas(source) == []
 
 
 @pytest.mark.parametrize(
@@ -172,14 +158,6 @@ def test_formulas_take_the_texts_colour(qtbot: QtBot, body: TextBody, theme: The
     assert abs(darkest - theme.colors.text.lightness()) < 90
 
 
-def test_a_formula_in_a_cell_makes_its_column_as_wide_as_it_is(qtbot: QtBot, body: TextBody) -> None:
-    draw(qtbot, body, "| $\\operatorname{argmin}_\\vartheta$ | b |\n|---|---|\n| 1 | 2 |")
-    kind = body._writer.blocks[0].kind
-    assert kind is Kind.TABLE
-    assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
-    assert body.work is Work.NONE
-
-
 def test_a_formula_that_is_drawn_while_its_table_is_made_leaves_no_wide_column(
     qtbot: QtBot, body: TextBody, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +171,7 @@ def test_a_formula_that_is_drawn_while_its_table_is_made_leaves_no_wide_column(
 
     monkeypatch.setattr(TextFormats, "column_widths", measure_before_it_is_drawn)
     draw(qtbot, body, "| $\\operatorname{argmin}_\\varrho$ | b |\n|---|---|\n| 1 | 2 |")
+    assert body._writer.blocks[0].kind is Kind.TABLE
     assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
 
 

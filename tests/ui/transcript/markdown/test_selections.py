@@ -40,7 +40,7 @@ def letters(text: str) -> str:
     return "".join(letter for letter in text if letter.isalpha())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=5), data=st.data())
 def test_what_is_copied_is_what_is_selected(qtbot: QtBot, theme: Theme, parts: list[str], data: st.DataObject) -> None:
     body = body_of(qtbot, theme, "\n\nbetween\n\n".join(parts))
@@ -119,9 +119,6 @@ def test_a_drag_and_the_primary_selection_have_the_same_text(qtbot: QtBot, theme
             event = QMouseEvent(kind, place, body.mapToGlobal(place), left, left, Qt.KeyboardModifier.ShiftModifier)
             QGuiApplication.sendEvent(body.viewport(), event)
         assert clipboard.text(QClipboard.Mode.Selection) == forms_of(body.selected_blocks(), CopyForm.PLAIN)[0]
-
-
-# ruff: noqa: RUF001  scripts from right to left are what is tested here
 
 
 WIDTH = 500
