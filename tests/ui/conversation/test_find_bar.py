@@ -43,10 +43,6 @@ def _widget(window: MainWindow, text: str) -> MessageWidget:
     return next(each for each in found if each.isVisible())
 
 
-def _cut_mark(window: MainWindow) -> CutMark:
-    return shown_child(window.conversation.transcript, CutMark)
-
-
 def _current(widget: MessageWidget) -> list[int]:
     return [number for number, (body, own) in enumerate(widget.hits) if body.marks.current == own]
 
@@ -217,9 +213,9 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     chat.open.open_chat(chat_id)
     _type(qtbot, window, "rye")
     assert bar.count.text() == "Message 1 of 1"
-    mark = _cut_mark(window)
-    assert [each.cursor.selectedText() for each in mark.summary.body.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
     view = window.conversation.transcript
+    mark = shown_child(view, CutMark)
+    assert [each.cursor.selectedText() for each in mark.summary.body.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]
     assert view.rect().contains(mark.summary.body.mapTo(view, mark.summary.body.rect().center()))
     assert mark.summary.body.marks.current == 0
     bar.next.click()
@@ -229,7 +225,7 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     _type(qtbot, window, "step")
     qtbot.waitUntil(lambda: bar.count.text().endswith(" of 78"))
     view.hits.go_to(cut.id, last=True)  # from the word of the summary to that of the message above it
-    mark = _cut_mark(window)
+    mark = shown_child(view, CutMark)
     assert mark.summary.body.marks.current == 1
     assert view.hits.go_to_next(-1)
     assert mark.summary.body.marks.current == 0
