@@ -122,14 +122,14 @@ def prefill_text(progress: PrefillProgress) -> str:
     return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{cached}"
 
 
-def day_text(when: float | None, now: float | None = None) -> str:
+def day_text(when: float | None) -> str:
     """Return a time as a list shows it: `14:05`, `Yesterday`, `Tuesday`, `3 Nov`, `3 Nov 2024`, `Unknown date`."""
     try:
         date = datetime.fromtimestamp(math.nan if when is None else when)
     except (ValueError, OverflowError, OSError):
         # No calendar has the date.
         return "Unknown date"
-    today = datetime.fromtimestamp(time.time() if now is None else now)
+    today = datetime.fromtimestamp(time.time())
     days = (today.date() - date.date()).days
     # The clock may have been put back.
     if -1 <= days <= 0:

@@ -230,7 +230,6 @@ def test_the_shape_is_named_and_ended_in_the_message_field(chat: Chat, window: M
     with_shape = chat.open.id
     window.actions_.new_chat.trigger()
     assert not chip.isVisible()
-    assert with_shape is not None
     chat.open.open_chat(with_shape)
     assert chip.isVisible()
     click_on(chip.remove)

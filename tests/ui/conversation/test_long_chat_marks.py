@@ -6,7 +6,6 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import ContextCut
 from rdchat.chat.presets import LongChats
 from rdchat.services.chat import chat_context
-from rdchat.ui.conversation.notices import Banner
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
@@ -92,7 +91,6 @@ def test_a_question_waits_for_the_summary_and_comes_back_if_it_is_stopped(
     assert waiting.title.text() == "Sent when the chat is shortened"
     assert composer.text == ""
     banner = window.conversation.banners.banner("context")
-    assert isinstance(banner, Banner)
     assert banner.accessibleName() == "Summarising the oldest messages…"
     press(banner, "Stop")
     chat.engine.gate.open()

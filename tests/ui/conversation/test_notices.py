@@ -34,9 +34,7 @@ def shown(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
             and isinstance(banners.banner("context"), Banner)
         )
     )
-    banner = banners.banner("context")
-    assert isinstance(banner, Banner)
-    return banner
+    return banners.banner("context")
 
 
 def offered(banner: Banner) -> list[str]:

@@ -7,7 +7,6 @@ from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import Folder, MadeWith, Project
 from rdchat.chat.listing import FolderRow
 from rdchat.chat.presets import Preset
@@ -39,12 +38,22 @@ def sheet(theme: Theme, window: MainWindow, chat: Chat) -> ProjectSheet:
     chat.start()
     chat.controller.settings.change_values(presets=(SHORT,))
     chat.controller.servers.put(ToolServer("web", url="https://example.org", enabled=True, confirmed=True))
-    sheet = ProjectSheet(folder_of(chat), chat.controller, lambda: MODELS, theme, window)
+    sheet = make_sheet(theme, window, chat)
     sheet.open()
     return sheet
 
 
-def test_what_is_saved_is_the_folders_and_can_be_undone(qtbot: QtBot, chat: Chat, sheet: ProjectSheet) -> None:
+def make_sheet(theme: Theme, window: MainWindow, chat: Chat) -> ProjectSheet:
+    return ProjectSheet(folder_of(chat), chat.controller, lambda: MODELS, theme, window)
+
+
+def test_what_is_saved_is_the_folders_and_can_be_undone(
+    qtbot: QtBot, theme: Theme, window: MainWindow, chat: Chat, sheet: ProjectSheet
+) -> None:
+    cancelled = make_sheet(theme, window, chat)
+    qtbot.keyClicks(cancelled.instructions, "Rhyme!")
+    cancelled.reject()
+    assert folder_of(chat).project == Project()
     qtbot.keyClicks(sheet.instructions, "Rhyme.")
     sheet.preset.setCurrentIndex(1)
     sheet.model.setCurrentIndex(1)
@@ -55,16 +64,10 @@ def test_what_is_saved_is_the_folders_and_can_be_undone(qtbot: QtBot, chat: Chat
     assert folder_of(chat).project == Project()
 
 
-def test_cancel_changes_nothing(qtbot: QtBot, chat: Chat, sheet: ProjectSheet) -> None:
-    qtbot.keyClicks(sheet.instructions, "Rhyme.")
-    sheet.reject()
-    assert folder_of(chat).project == Project()
-
-
 def test_a_model_and_a_tool_that_are_not_here_stay(theme: Theme, window: MainWindow, chat: Chat) -> None:
     project = Project(model="/models/gone", tools=("gone",))
     chat.controller.chats.order.set_project(folder_of(chat), project)
-    sheet = ProjectSheet(folder_of(chat), chat.controller, lambda: MODELS, theme, window)
+    sheet = make_sheet(theme, window, chat)
     assert sheet.model.currentText() == "/models/gone"
     sheet.offer_models()
     assert sheet.project() == project
@@ -79,8 +82,7 @@ def test_the_line_above_a_chat_names_its_project_and_opens_its_settings(window: 
     assert not line.isHidden()
     assert line.text.text() == "Project Work: instructions"
     line.settings.click()
-    sheet = window.findChild(ProjectSheet)
-    assert isinstance(sheet, ProjectSheet)
+    sheet = shown_child(window, ProjectSheet)
     assert sheet.instructions.toPlainText() == "Rhyme."
     sheet.reject()
     chat.open.start_new()
@@ -95,12 +97,10 @@ def test_a_moved_chat_says_so_until_its_next_question_and_while_it_holds(window:
     order = chat.controller.chats.order
     order.set_project(folder_of(chat), Project("Rhyme."))
     stored = chat.open.stored_conversation
-    assert stored is not None
 
     def move() -> None:
         order.move(stored, folder_of(chat).id)
         shown = banner()
-        assert shown is not None
         assert shown.accessibleName() == (
             "This chat is now in the project “Work” From your next question on, it uses what the project shares:"
             " instructions."
@@ -131,12 +131,12 @@ def test_a_folders_menu_opens_its_settings_and_begins_a_chat_in_it(window: MainW
     actions["New Chat Here"].trigger()
     assert chat.open.conversation.folder_id == folder.id
     actions["Project Settings…"].trigger()
-    sheet = window.findChild(ProjectSheet)
-    assert isinstance(sheet, ProjectSheet)
-    sheet.reject()
+    shown_child(window, ProjectSheet).reject()
 
 
-def test_files_are_added_shown_and_saved(qtbot: QtBot, chat: Chat, sheet: ProjectSheet, tmp_path: Path) -> None:
+def test_files_are_added_shown_saved_and_removed(
+    qtbot: QtBot, theme: Theme, window: MainWindow, chat: Chat, sheet: ProjectSheet, tmp_path: Path
+) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("Alpha beta")
     assert sheet.note.text() == "None. Add or drop files that each chat of the project begins with."
@@ -147,8 +147,15 @@ def test_files_are_added_shown_and_saved(qtbot: QtBot, chat: Chat, sheet: Projec
     sheet.buttons[-1].click()
     assert [file.name for file in folder_of(chat).files] == ["notes.txt"]
     assert chat.store.file_text(folder_of(chat).files[0]) == "Alpha beta"
-    chat.controller.chats.undo()
+    again = make_sheet(theme, window, chat)
+    (pending,) = again.files.files
+    again.chips.remove_requested.emit(pending.id)
+    again.buttons[-1].click()
     assert folder_of(chat).files == ()
+    assert chat.store.rows("SELECT * FROM file_texts") == []
+    for names in (["notes.txt"], []):
+        chat.controller.chats.undo()
+        assert [file.name for file in folder_of(chat).files] == names
 
 
 def test_files_are_dropped_anywhere_on_the_sheet(qtbot: QtBot, chat: Chat, sheet: ProjectSheet, tmp_path: Path) -> None:
@@ -174,7 +181,6 @@ def test_tab_goes_through_the_sheet_from_top_to_bottom(qtbot: QtBot, sheet: Proj
     names = list[str]()
     while "Save" not in names:
         focused = sheet.focusWidget()
-        assert focused is not None
         names.append(focused.accessibleName() or str(focused.property("text")))
         qtbot.keyClick(focused, Qt.Key.Key_Tab)
     options = ["Instructions of the project", "Preset of the project", "Model of the project", "web"]
@@ -183,19 +189,6 @@ def test_tab_goes_through_the_sheet_from_top_to_bottom(qtbot: QtBot, sheet: Proj
     assert chips[0] == "Add Files…"
     assert chips[-1].startswith("a.txt, 4 tokens")
     assert [remove, cancel, save] == ["Remove a.txt", "Cancel", "Save"]
-
-
-def test_files_that_are_there_are_shown_and_removed(theme: Theme, window: MainWindow, chat: Chat) -> None:
-    chat.start()
-    text = "Alpha"
-    file = attached(ReadFile("a.txt", FileKind.TEXT, (text,)), text)
-    chat.controller.chats.order.set_project(folder_of(chat), Project(), [(file, text)])
-    sheet = ProjectSheet(folder_of(chat), chat.controller, lambda: MODELS, theme, window)
-    (pending,) = sheet.files.files
-    sheet.chips.remove_requested.emit(pending.id)
-    sheet.buttons[-1].click()
-    assert folder_of(chat).files == ()
-    assert chat.store.rows("SELECT * FROM file_texts") == []
 
 
 BIG = ("Big", "/models/big")
@@ -239,18 +232,14 @@ def test_changed_options_are_submitted(qtbot: QtBot, behind: QWidget, theme: The
     assert submitted == [(MadeWith(sampling, ""), OtherModel("/models/big", "Big"))]
 
 
-def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
-    sheet, submitted = sheet_on(behind, theme)
-    press_key(sheet.model, "Down")
-    press_key(sheet.back, "Space")
-    click_on(sheet.regenerate)
-    assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
-
-
-def test_without_a_model_another_one_is_chosen_and_stays(qtbot: QtBot, behind: QWidget, theme: Theme) -> None:
-    sheet, submitted = sheet_on(behind, theme, own="")
+@pytest.mark.parametrize("own", ["Small", ""])
+def test_one_may_stay_with_the_other_model(qtbot: QtBot, behind: QWidget, theme: Theme, own: str) -> None:
+    sheet, submitted = sheet_on(behind, theme, own)
+    if own:
+        press_key(sheet.model, "Down")
+        press_key(sheet.back, "Space")
     assert sheet.model.currentText() == "Big"
-    assert not sheet.back.isVisible()
+    assert sheet.back.isVisible() is bool(own), "without a model another one is chosen and stays"
     click_on(sheet.regenerate)
     assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 

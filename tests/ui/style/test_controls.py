@@ -1,7 +1,10 @@
 """Buttons, fields while an input method composes, and figures as text."""
 
+import math
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
@@ -108,7 +111,7 @@ def compose(field: QPlainTextEdit, text: str, committed: str = "") -> None:
     QApplication.sendEvent(field, event)
 
 
-def drawn(field: QPlainTextEdit) -> QImage:
+def picture(field: QPlainTextEdit) -> QImage:
     return field.viewport().grab().toImage()
 
 
@@ -134,25 +137,25 @@ def field(request: pytest.FixtureRequest, qtbot: QtBot, theme: Theme) -> PlainFi
 
 @pytest.mark.parametrize("text", ["nihao", "你好", "にほん", "ㅎ", "한", "´"])
 def test_nothing_is_drawn_behind_what_is_composed(field: PlainField, text: str) -> None:
-    empty = drawn(field)
+    empty = picture(field)
     compose(field, text)
-    composing = drawn(field)
+    composing = picture(field)
     QPlainTextEdit.setPlaceholderText(field, "")
-    assert drawn(field) == composing != empty
+    assert picture(field) == composing != empty
     # Also while the field gets another width or another placeholder.
     field.setPlaceholderText("Ask anything")
     field.resize(300, 60)
     assert field.placeholderText() == ""
     field.resize(500, 60)
     field.setPlaceholderText("Ask anything about this text")
-    assert drawn(field) == composing
+    assert picture(field) == composing
     compose(field, "")
-    assert drawn(field) == empty
+    assert picture(field) == empty
 
 
 @pytest.mark.parametrize("end", ["committed", "cleared", "replaced"])
 def test_the_placeholder_is_back_in_an_empty_field(field: PlainField, end: str) -> None:
-    empty = drawn(field)
+    empty = picture(field)
     compose(field, "に")
     assert field.composing
     if end == "committed":
@@ -165,7 +168,7 @@ def test_the_placeholder_is_back_in_an_empty_field(field: PlainField, end: str) 
         field.setPlainText("another")
         field.setPlainText("")
     assert not field.composing
-    assert drawn(field) == empty
+    assert picture(field) == empty
 
 
 def test_a_text_begins_on_the_side_from_which_it_is_read(field: PlainField) -> None:
@@ -179,46 +182,41 @@ def test_a_text_begins_on_the_side_from_which_it_is_read(field: PlainField) -> N
         assert field.toPlainText() == text
 
 
+TEXTS: dict[Callable[[Any], str], dict[object, str]] = {
+    formatting.rate: {None: formatting.NONE, 0.456: "0.46", 8.314: "8.31", 42.46: "42.5", 1204.4: "1,204"},
+    formatting.duration: {
+        0.0: formatting.NONE, 84.6: "85 ms", 999.6: "1.00 s", 1240.0: "1.24 s", 125_000.0: "2 min 5 s",
+    },
+    formatting.memory: {0: formatting.NONE, 538_000_000: "538 MB", 1_240_000_000: "1.24 GB"},
+    formatting.count: {2048: "2,048"},
+    # 6 bits are a model's own.
+    formatting.dtype_text: {"4bit": "4-bit", "6bit": "6-bit", "mxfp4": "mxfp4"},
+    formatting.load_text: {
+        LoadProgress("Loading the weights", 0.4): "Loading the weights… 40\N{NARROW NO-BREAK SPACE}%",
+        LoadProgress("Warming up...", None): "Warming up…",
+    },
+    formatting.prefill_text: {
+        PrefillProgress(1, 512, 2048, 0): "Reading the prompt: 512 of 2,048 tokens",
+        PrefillProgress(1, 512, 2048, 9): "Reading the prompt: 512 of 2,048 tokens, 9 from memory",
+        PrefillProgress(1, 0, 2048, 0, images=2): "Seeing images: 2 left",
+    },
+    formatting.day_text: dict.fromkeys([None, 1e300, -1e300, 1e12, math.nan, math.inf, -math.inf], "Unknown date"),
+    parameter_text: {134_515_008: "135 M", 1_540_000_000: "1.54 B"},
+    partial(counted, one="token"): {0: "0 tokens", 1: "1 token", 2: "2 tokens", 12_345: "12,345 tokens"},
+    partial(counted, one="reply", several="replies"): {1: "1 reply", 2: "2 replies"},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("value", "words"), [(None, formatting.NONE), (0.456, "0.46"), (8.314, "8.31"), (42.46, "42.5"), (1204.4, "1,204")]
+    ("function", "value", "text"),
+    [(function, value, text) for function, texts in TEXTS.items() for value, text in texts.items()],
 )
-def test_rates_have_about_three_figures(value: float | None, words: str) -> None:
-    assert formatting.rate(value) == words
+def test_figures_and_states_as_text(function: Callable[[object], str], value: object, text: str) -> None:
+    assert function(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [(0.0, formatting.NONE), (84.6, "85 ms"), (999.6, "1.00 s"), (1240.0, "1.24 s"), (125_000.0, "2 min 5 s")],
-)
-def test_durations(value: float, words: str) -> None:
-    assert formatting.duration(value) == words
-
-
-def test_sizes_and_counts() -> None:
-    assert formatting.memory(0) == formatting.NONE
-    assert formatting.memory(538_000_000) == "538 MB"
-    assert formatting.memory(1_240_000_000) == "1.24 GB"
-    assert parameter_text(134_515_008) == "135 M"
-    assert parameter_text(1_540_000_000) == "1.54 B"
-    assert formatting.count(2048) == "2,048"
-    assert formatting.dtype_text("4bit") == "4-bit"
-    assert formatting.dtype_text("6bit") == "6-bit"  # a model's own
-    assert formatting.dtype_text("mxfp4") == "mxfp4"
-
-
-def test_states_in_words() -> None:
-    assert (
-        formatting.load_text(LoadProgress("Loading the weights", 0.4))
-        == "Loading the weights… 40\N{NARROW NO-BREAK SPACE}%"
-    )
-    assert formatting.load_text(LoadProgress("Warming up...", None)) == "Warming up…"
-    assert formatting.prefill_text(PrefillProgress(1, 512, 2048, 0)) == "Reading the prompt: 512 of 2,048 tokens"
-    assert formatting.prefill_text(PrefillProgress(1, 512, 2048, 9)).endswith(" tokens, 9 from memory")
-    assert formatting.prefill_text(PrefillProgress(1, 0, 2048, 0, images=2)) == "Seeing images: 2 left"
-
-
-@pytest.mark.parametrize(
-    ("when", "words"),
+    ("when", "text"),
     [
         ((2026, 11, 20, 9, 5), "09:05"),
         ((2026, 11, 19, 23, 59), "Yesterday"),
@@ -230,20 +228,6 @@ def test_states_in_words() -> None:
         ((4026, 11, 3, 12, 0), "3 Nov 4026"),
     ],
 )
-def test_days(when: tuple[int, int, int, int, int], words: str) -> None:
-    now = datetime(2026, 11, 20, 14, 0).timestamp()
-    assert formatting.day_text(datetime(*when).timestamp(), now) == words
-
-
-@pytest.mark.parametrize("when", [None, 1e300, -1e300, 1e12, float("nan"), float("inf"), float("-inf")])
-def test_a_time_that_no_calendar_has_is_an_unknown_date(when: float | None) -> None:
-    assert formatting.day_text(when) == "Unknown date"
-
-
-@pytest.mark.parametrize(
-    ("number", "words"), [(0, "0 tokens"), (1, "1 token"), (2, "2 tokens"), (12_345, "12,345 tokens")]
-)
-def test_what_is_counted_has_its_plural(number: int, words: str) -> None:
-    assert counted(number, "token") == words
-    assert counted(1, "reply", "replies") == "1 reply"
-    assert counted(2, "reply", "replies") == "2 replies"
+def test_days(when: tuple[int, int, int, int, int], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", datetime(2026, 11, 20, 14, 0).timestamp)
+    assert formatting.day_text(datetime(*when).timestamp()) == text

@@ -32,13 +32,27 @@ from tests.ui.hovering import Pipe, check_tips, menu_tips, rich_labels, shown_ti
 
 
 @pytest.fixture
-def pipe(tmp_path: Path) -> Iterator[Pipe]:
+def watched(tmp_path: Path) -> Iterator[Pipe]:
     with watched_pipe(tmp_path) as pipe:
         yield pipe
 
 
-def test_what_is_given_to_qt_raw_is_found(qtbot: QtBot, pipe: Pipe) -> None:
+@pytest.fixture
+def pipe(watched: Pipe) -> Iterator[Pipe]:
+    """A pipe that nobody may read."""
+    yield watched
+    assert not watched.reads
+
+
+def check(pipe: Pipe, widget: QWidget) -> set[str]:
+    """Return which names the tooltips of a widget show as they are; no label has HTML."""
+    assert rich_labels(widget) == []
+    return check_tips(pipe, shown_tips(widget))
+
+
+def test_what_is_given_to_qt_raw_is_found(qtbot: QtBot, watched: Pipe) -> None:
     """Without this the tests below could find nothing."""
+    pipe = watched
     window = QWidget()
     qtbot.addWidget(window)
     button = QPushButton("Button", window, toolTip=pipe.named("button"))
@@ -95,23 +109,18 @@ def test_the_main_window(window: MainWindow, chat: Chat, theme: Theme, pipe: Pip
     chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
     folder = chat.controller.chats.order.create_folder(pipe.named("folder"))
-    assert folder is not None
     window.conversation.banners.show_banner(Banner(theme, pipe.named("banner"), pipe.named("detail")), "evil")
-    seen = check_tips(pipe, shown_tips(window))
+    seen = check(pipe, window)
     window.sidebar.filter.choose(SearchQuery(model=pipe.named("slug"), folder_id=folder.id))
-    seen |= check_tips(pipe, shown_tips(window.sidebar.filter_line))
+    seen |= check(pipe, window.sidebar.filter_line)
     assert seen == {"chat", "model", "file", "note", "slug", "folder"}
-    assert rich_labels(window) == []
-    assert not pipe.reads
 
 
 def test_a_model_that_did_not_load(window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     chat.engine.load_errors = {pipe.named("model"): ModelError(pipe.named("message"), pipe.named("hint"))}
     chat.controller.model_slot.load_model(pipe.named("model"))
     chat.wait_for(EngineState.NO_MODEL)
-    check_tips(pipe, shown_tips(window))
-    assert rich_labels(window) == []
-    assert not pipe.reads
+    check(pipe, window)
 
 
 def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
@@ -132,7 +141,6 @@ def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat:
     assert pipe.named("fitname").replace("&", "&&") in texts
     assert any(pipe.named("place").replace("&", "&&") in text for text in texts)
     check_tips(pipe, menu_tips(window.sidebar.filter.menu()))
-    assert not pipe.reads
     search.finish_work()
 
 
@@ -152,9 +160,7 @@ def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat
     qtbot.waitUntil(lambda: len(drafting.drafters) == 2)
     picker = window.panel.drafting.drafter
     assert {"fit", "unfitname", "problem", "chosen"} <= check_tips(pipe, menu_tips(picker.menu()))
-    assert "chosen" in check_tips(pipe, shown_tips(window))
-    assert rich_labels(window) == []
-    assert not pipe.reads
+    assert "chosen" in check(pipe, window)
     search.finish_work()
 
 
@@ -173,8 +179,7 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
     window.show_reply(reply.id)
     qtbot.waitExposed(window)
     trace = traces.trace(reply.id)
-    assert trace is not None
-    check_tips(pipe, shown_tips(window))
+    check(pipe, window)
     window.details.show_token(trace, 1)
     rows = window.details.alternatives
     qtbot.waitUntil(lambda: all(row.isVisible() for row in rows))
@@ -182,7 +187,6 @@ def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path,
     assert all(token in shown for shown in tips)
     assert tips
     assert rich_labels(window) == []
-    assert not pipe.reads
     traces.end_traces()
     store.close()
 
@@ -192,9 +196,7 @@ def test_alternatives_beside_each_other(window: MainWindow, chat: Chat, pipe: Pi
     window.windows.compare(chat.controller.chat.path[-1].id)
     (opened,) = window.findChildren(AlternativesWindow)
     opened.resize(300, 300)
-    assert check_tips(pipe, shown_tips(opened)) == {"slug"}
-    assert rich_labels(opened) == []
-    assert not pipe.reads
+    assert check(pipe, opened) == {"slug"}
 
 
 @pytest.mark.slow
@@ -211,11 +213,9 @@ def test_the_windows_beside_the_main_one(window: MainWindow, chat: Chat, pipe: P
     window.settings_window.show()
     for place in range(window.settings_window.tabs.count()):
         window.settings_window.tabs.setCurrentIndex(place)
-        check_tips(pipe, shown_tips(window.settings_window))
+        check(pipe, window.settings_window)
     for each in (windows.ledger, windows.benchmark_window, window.settings_window, window):
-        check_tips(pipe, shown_tips(each))
-        assert rich_labels(each) == []
-    assert not pipe.reads
+        check(pipe, each)
 
 
 def test_sheets_and_questions(window: MainWindow, theme: Theme, pipe: Pipe) -> None:
@@ -224,7 +224,7 @@ def test_sheets_and_questions(window: MainWindow, theme: Theme, pipe: Pipe) -> N
     )
     regenerate.open()
     regenerate.model.setCurrentIndex(1)
-    assert "model" in check_tips(pipe, shown_tips(regenerate))
+    assert "model" in check(pipe, regenerate)
     file = FileReport(
         pipe.named("file"), "ChatGPT", without=(PartialChat(pipe.named("title"), "1 image"),),
         not_taken=(SkippedChat(pipe.named("chat"), pipe.named("why")),),
@@ -236,9 +236,8 @@ def test_sheets_and_questions(window: MainWindow, theme: Theme, pipe: Pipe) -> N
         report,
     ):
         sheet.open()
-        check_tips(pipe, shown_tips(sheet))
+        check(pipe, sheet)
     listed = report.findChild(QPlainTextEdit)
-    assert listed is not None
     for what in ("title", "chat", "why"):
         assert pipe.named(what) in listed.toPlainText()
     boxes = [
@@ -247,9 +246,7 @@ def test_sheets_and_questions(window: MainWindow, theme: Theme, pipe: Pipe) -> N
     ]
     for box in boxes:
         box.open()
-        check_tips(pipe, shown_tips(box))
-    assert rich_labels(window) == []
-    assert not pipe.reads
+        check(pipe, box)
 
 
 def test_a_browser_fetches_nothing(qtbot: QtBot, pipe: Pipe) -> None:

@@ -19,6 +19,8 @@ from rdchat.ui.settings.tools_page import ToolsPage
 from rdchat.ui.style import ConsentPause, FileMode, Theme, ask, ask_to_open, ask_to_save, column
 from rdchat.ui.transcript.pending_calls import CallCard
 from tests.clocks import ManualClock
+from tests.grids import grid
+from tests.ui.shown_widgets import shown_child
 
 LEFT = Qt.MouseButton.LeftButton
 NONE = Qt.KeyboardModifier.NoModifier
@@ -62,9 +64,7 @@ def call_card(window: QWidget, theme: Theme) -> Question:
 
 def dialog(window: QWidget, _theme: Theme) -> Question:
     box = ask(window, "Send this to the server?", "It leaves this machine.", "Send", lambda: None)
-    (button,) = [each for each in box.buttons() if each.text() == "Send"]
-    assert isinstance(button, QPushButton)
-    return Question(box, button)
+    return Question(box, button_of(box, "Send"))
 
 
 def server_sheet(window: QWidget, theme: Theme) -> Question:
@@ -73,9 +73,13 @@ def server_sheet(window: QWidget, theme: Theme) -> Question:
 
     page: Any = Page(window)
     ToolsPage._show_text(page, "Start one?", "rm -rf", "It runs.", ("Cancel", lambda: None), ("Start", lambda: None))
-    (sheet,) = [each for each in window.findChildren(QDialog) if each.isVisible()]
-    (button,) = [each for each in sheet.findChildren(QPushButton) if each.text() == "Start"]
-    return Question(sheet, button)
+    sheet = shown_child(window, QDialog)
+    return Question(sheet, button_of(sheet, "Start"))
+
+
+def button_of(shown: QWidget, text: str) -> QPushButton:
+    (button,) = [each for each in shown.findChildren(QPushButton) if each.text() == text]
+    return button
 
 
 @pytest.fixture
@@ -167,24 +171,6 @@ def test_the_press_of_a_screen_reader_counts_only_after_the_pause(
         screen_reader(question.button)
 
 
-def test_return_in_a_dialog_counts_as_a_press_of_its_default_button(clock: ManualClock, window: QWidget) -> None:
-    box = ask(window, "Remove it?", "", "Remove", lambda: None)
-    key_press = QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Return, NONE)
-    QApplication.sendEvent(box, key_press)
-    assert box.isVisible()
-    clock.now += 1
-    QApplication.sendEvent(box, key_press)
-    assert not box.isVisible()
-
-
-def test_escape_answers_no_at_any_time(clock: ManualClock, window: QWidget) -> None:
-    agreed: list[int] = []
-    box = ask(window, "Remove it?", "", "Remove", lambda: agreed.append(1))
-    QTest.keyClick(box, Qt.Key.Key_Escape)
-    assert not box.isVisible()
-    assert not agreed
-
-
 def test_a_long_double_click_of_the_system_makes_the_pause_longer(
     clock: ManualClock, window: QWidget, theme: Theme, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +187,7 @@ def test_a_long_double_click_of_the_system_makes_the_pause_longer(
 moves = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60), st.floats(0, 0.8)), min_size=1, max_size=12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(moves=moves)
 def test_whatever_moves_a_question_begins_the_pause_anew(
     clock: ManualClock, window: QWidget, theme: Theme, moves: list[tuple[int, int, float]]
@@ -237,9 +223,11 @@ def uncover(window: QWidget) -> None:
 
 
 def close_box_above(window: QWidget) -> None:
-    box = ask(window, "Remove it?", "", "Remove", lambda: None)
+    agreed: list[int] = []
+    box = ask(window, "Remove it?", "", "Remove", lambda: agreed.append(1))
     QApplication.processEvents()
     QTest.keyClick(box, Qt.Key.Key_Escape)
+    assert (box.isVisible(), agreed) == (False, []), "Escape answers no at any time"
     QApplication.processEvents()
 
 
@@ -260,8 +248,7 @@ COMES: dict[str, Callable[[QWidget], None]] = {
 }
 
 
-@pytest.mark.parametrize("how", COMES)
-@pytest.mark.parametrize("press", ["click", "Return"])
+@pytest.mark.parametrize(("how", "press"), grid([*COMES], ["click", "Return"]))
 def test_a_question_that_comes_into_view_begins_the_pause_anew(
     clock: ManualClock, window: QWidget, theme: Theme, how: str, press: str
 ) -> None:
@@ -298,14 +285,16 @@ def test_a_widget_above_that_goes_or_a_new_parent_begins_the_pause_anew(
         assert not question.agreed
 
 
-def test_return_counts_only_after_the_pause_when_a_dialog_comes_to_the_front(
+def test_return_counts_only_after_the_pause_when_a_dialog_is_opened_or_comes_to_the_front(
     clock: ManualClock, window: QWidget
 ) -> None:
     box = ask(window, "Remove it?", "", "Remove", lambda: None)
     QTest.qWaitForWindowActive(box)
+    key_press = QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Return, NONE)
+    QApplication.sendEvent(box, key_press)
+    assert box.isVisible()
     clock.now += 60
     come_to_the_front(box)
-    key_press = QKeyEvent(QEvent.Type.KeyPress, Qt.Key.Key_Return, NONE)
     QApplication.sendEvent(box, key_press)
     assert box.isVisible()
     clock.now += PAUSE_S

@@ -13,6 +13,7 @@ import rdchat.ui
 from rdchat.inference.api import Spent
 from rdchat.ui.style import ThinBar, layouts, line_icon, line_pixmap, show_share
 from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
+from tests.grids import grid
 
 
 def _contrast(one: QColor, other: QColor) -> float:
@@ -50,7 +51,6 @@ def test_what_time_is_spent_on_can_be_told_from_the_ground(colors: Colors) -> No
 def test_a_forced_scheme_holds_where_the_platform_has_none(qtbot: QtBot, qapp: QApplication, theme: Theme) -> None:
     with qtbot.waitSignal(theme.changed):
         theme.set_scheme(Qt.ColorScheme.Dark)
-    assert theme.colors.dark
     assert theme.colors is DARK
     assert qapp.palette().color(QPalette.ColorRole.Window) == DARK.window
     with qtbot.waitSignal(theme.changed):
@@ -94,9 +94,9 @@ def test_a_bar_rests_where_motion_is_reduced(qtbot: QtBot, monkeypatch: pytest.M
     assert (bar.maximum(), bar.value()) == (1000, 0)
 
 
-@pytest.mark.parametrize("height", [2, 4, 6])
-@pytest.mark.parametrize("width", [40, 300])
-@pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark])
+@pytest.mark.parametrize(
+    ("height", "width", "scheme"), grid([2, 4, 6], [40, 300], [Qt.ColorScheme.Light, Qt.ColorScheme.Dark], one_in=4)
+)
 def test_a_bar_that_knows_nothing_moves_and_never_looks_full(
     qtbot: QtBot, theme: Theme, monkeypatch: pytest.MonkeyPatch, height: int, width: int, scheme: Qt.ColorScheme
 ) -> None:

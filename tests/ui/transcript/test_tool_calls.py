@@ -297,7 +297,6 @@ def test_servers_and_tools_are_switched_in_the_popover(qtbot: QtBot, tool_window
     composer = tool_window.window.conversation.composer
     popover = tool_window.window.conversation.tools
     chat = tool_window.chat.controller.chat
-    assert popover is not None
     qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools, on in this chat")
     chat.set_tools((), ())
     qtbot.waitUntil(lambda: composer.tools.accessibleName() == "Tools")
@@ -320,7 +319,6 @@ def test_a_restored_call_asks_again(tool_window: ToolWindow) -> None:
     tool_window.ask(calling(read(call_id="1")))
     chat = tool_window.chat.controller.chat
     before = chat.id
-    assert before is not None
     tool_window.window.actions_.new_chat.trigger()
     assert not tool_window.calls.cards
     tool_window.servers.set("files", "stopped")
