@@ -154,14 +154,15 @@ class ComposerField(PromptField):
             self.image_pasted.emit(image_in(source, is_dragged=False))
         elif len(text := source.text()) > MAX_CHARACTERS:
             self.noted.emit("This text is too long to be pasted. Save it as a file and attach that.")
-        elif self.attach_text is not None and (len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES):
-            if self.attach_text(text.replace("\r\n", "\n")):
-                # Undo comes back to this state: Qt does not merge what is typed next with what was typed before it.
-                self.document().setModified(False)
-                can_undo = len(text) <= MAX_TEXT
-                self.noted.emit(f"The long text is attached as a file.{' Undo makes it text again.' * can_undo}")
-            else:
-                super().insertFromMimeData(source)
+        elif (
+            self.attach_text is not None
+            and (len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES)
+            and self.attach_text(text.replace("\r\n", "\n"))
+        ):
+            # Undo comes back to this state: Qt does not merge what is typed next with what was typed before it.
+            self.document().setModified(False)
+            can_undo = len(text) <= MAX_TEXT
+            self.noted.emit(f"The long text is attached as a file.{' Undo makes it text again.' * can_undo}")
         else:
             super().insertFromMimeData(source)
 

@@ -1,7 +1,4 @@
-"""The banners above the transcript: messages of the services to the person, with possible actions.
-
-Slim banners above the transcript, with actions and a button that closes them.
-"""
+"""Banners above the transcript: what the services tell the person, with buttons to act on it or to close it."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -80,8 +77,6 @@ class Banner(Card):
     """
 
     closed = Signal()
-    # The person dismissed it by its own button; `closed` follows.
-    dismissed = Signal()
 
     def __init__(self, theme: Theme, text: str, detail: str = "", icon: str = "info", color: str = "accent") -> None:
         super().__init__(theme)
@@ -99,7 +94,6 @@ class Banner(Card):
         self._box = row((texts, 1))
         self.cross = IconButton("close", "Close", theme)
         self.cross.setAccessibleName("Close this notice")
-        self.cross.clicked.connect(self.dismissed)
         self.cross.clicked.connect(self.closed)
         row(self._picture, (self._box, 1), self.cross, within=self, margins=(MEDIUM, SMALL, SMALL, SMALL))
         theme.changed.connect(self._draw_icon)
@@ -377,7 +371,7 @@ class Notices(QObject):
             # The note says that the message was too long to be sent.
             self._composer.show_note("")
         elif not self._put_away or doing is not Doing.NOTHING:
-            self._outgrown_banner(use, doing).dismissed.connect(self._put_outgrown_away)
+            self._outgrown_banner(use, doing).cross.clicked.connect(self._put_outgrown_away)
 
     def _outgrown_banner(self, use: ContextUse, doing: Doing) -> Banner:
         """Show by how much the chat is too long with the choice of remedies, or the remedy under way."""

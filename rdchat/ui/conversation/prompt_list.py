@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor, QTextFormat
-from PySide6.QtWidgets import QListWidget, QPlainTextEdit
+from PySide6.QtWidgets import QListWidget
 
 from rdchat.chat.presets import PLACEHOLDER, SavedPrompt
-from rdchat.ui.style import MEDIUM, add_action, utf16_length
+from rdchat.ui.style import MEDIUM, PlainField, add_action, utf16_length
 
 _MAX_LINES = 8
 _WIDTH = 320
@@ -30,7 +30,7 @@ class PromptList(QListWidget):
     saved = Signal(str)
     new_requested = Signal()
 
-    def __init__(self, field: QPlainTextEdit) -> None:
+    def __init__(self, field: PlainField) -> None:
         super().__init__(field)
         self._field = field
         self._prompts = tuple[SavedPrompt, ...]()
@@ -67,8 +67,7 @@ class PromptList(QListWidget):
         if kind is QEvent.Type.ShortcutOverride and event.key() == Qt.Key.Key_Escape and self.isVisible():
             # Esc closes the list instead of stopping a reply.
             event.accept()
-        composing = bool(self._field.textCursor().block().layout().preeditAreaText())
-        return kind is QEvent.Type.KeyPress and not composing and self._take_key(event.key())
+        return kind is QEvent.Type.KeyPress and not self._field.composing and self._take_key(event.key())
 
     def _take_key(self, key: int) -> bool:
         """Act on a key for the list, or on Tab for what a prompt asks for; return whether it was."""

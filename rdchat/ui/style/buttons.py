@@ -1,7 +1,4 @@
-"""Small buttons that follow the theme, and menus that are filled when they open.
-
-Focus rings for the controls to which Qt's own style gives none: lists, fields of several lines, flat buttons.
-"""
+"""Buttons and menus of all windows, and a ring around focused controls to which Qt's own style gives none."""
 
 from collections.abc import Callable
 
@@ -243,25 +240,24 @@ class OpenMenu(QMenu):
     def __init__(self, fill: Callable[[], None], parent: QWidget) -> None:
         super().__init__(parent)
         self._fill = fill
-        self.aboutToShow.connect(lambda: refill(self, self._fill))
+        self.aboutToShow.connect(self._refill)
 
     def remake_entries(self) -> None:
         """Make the entries again if the menu is open."""
         if self.isVisible():
-            refill(self, self._fill)
+            self._refill()
 
+    def _refill(self) -> None:
+        """Add the entries again, then remove the earlier ones.
 
-def refill(menu: QMenu, fill: Callable[[], None]) -> None:
-    """Have `fill` add a menu's entries again, then remove the earlier ones.
-
-    X11's window system closes an open menu that is empty for a moment, as it would be after `QMenu.clear`.
-    """
-    # Submenus are left, because `fill` adds the same ones again.
-    before = [action for action in menu.actions() if action.menu() is None]
-    fill()
-    for action in before:
-        menu.removeAction(action)
-        action.deleteLater()
+        X11's window system closes an open menu that is empty for a moment, as it would be after `QMenu.clear`.
+        """
+        # Submenus are left, because `fill` adds the same ones again.
+        before = [action for action in self.actions() if action.menu() is None]
+        self._fill()
+        for action in before:
+            self.removeAction(action)
+            action.deleteLater()
 
 
 def pop_up(menu: QMenu, point: QPoint) -> None:

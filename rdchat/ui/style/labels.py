@@ -1,14 +1,8 @@
-"""Labels that follow the theme, tooltips and message boxes, which all show plain text; text for the clipboard.
+"""Texts that a window shows as they are: labels, tooltips, message boxes, code, and the definitions of figures.
 
 Qt treats a text that looks like HTML as rich text and opens the files that it names, on the main thread: a pipe hangs
 the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
-through here; `tests/ui/style/test_hostile_names.py` checks that.
-
-Names and explanations of what the windows show: `resources/definitions.toml`.
-
-A stranger's text, whole and as it is: arguments of a call, a command, the error output of a program.
-
-A limit on how often fast-changing figures are shown.
+through here; `tests/ui/style/test_hostile_names.py` checks that. The definitions are in `resources/definitions.toml`.
 """
 
 import re
@@ -374,15 +368,10 @@ class Throttle(QObject):
         self._timer = QTimer(self, interval=_INTERVAL_MS, singleShot=True)
         self._timer.timeout.connect(self._pass_on)
 
-    @property
-    def resting(self) -> bool:
-        """Whether the next note is emitted at once."""
-        return not self._timer.isActive()
-
     def note(self) -> None:
         """Note that there is something new to show."""
         self._noted = True
-        if self.resting:
+        if not self._timer.isActive():
             self._pass_on()
 
     def _pass_on(self) -> None:

@@ -1,7 +1,4 @@
-"""Rows, columns, forms and scroll areas of widgets, and fields in them.
-
-Sheets in front of a window: a title, a text, perhaps more parts, and buttons.
-"""
+"""What windows are laid out with: rows, columns, forms, fields, scroll areas, and sheets in front of a window."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import cos, pi

@@ -1,7 +1,4 @@
-"""Opens windows and dialogs, and folders and web pages in the person's other programs.
-
-The pause before a question takes an answer.
-"""
+"""Opens windows, dialogs and questions, which take no answer before they can be read, and pages in other programs."""
 
 import re
 import time

@@ -1,10 +1,8 @@
-"""Colours, spacing and fonts, and what is painted with them: cards, backgrounds of rows, focus rings.
+"""Colours, spacing, fonts and icons of all windows, and what is painted with them: cards, rows, focus rings.
 
 Native controls keep the system's own drawing; no style sheet replaces it. The colours are for everything else: message
-bubbles, code, badges, charts. On platforms without an appearance of their own (Qt's Fusion style
-on Linux), they also fill the palette of the controls.
-
-The app's icon, and line icons in any colour.
+bubbles, code, badges, charts. On platforms without an appearance of their own (Qt's Fusion style on Linux), they also
+fill the palette of the controls.
 """
 
 from functools import cache

@@ -397,5 +397,5 @@ class ReplyMessage(MessageWidget):
         self._add(menu, "Show Tokens", self.area.tokens_requested).setEnabled(begun)
 
     def _mend(self) -> None:
-        continues = early_end(self.message)[1] is Remedy.CONTINUE
+        continues = self._remedy.text() == Remedy.CONTINUE
         (self.area.continue_requested if continues else self.area.regenerate_requested).emit(self.message.id)

@@ -1,9 +1,7 @@
-"""Paints the decorations of a text: code panels with their headers, quote bars, rules and scroll bars.
+"""What a text shows besides its characters: panels and headers of code, bars of quotes, rules, and scroll bars.
 
-Scrolls the parts of a document that are wider than the column, each by itself.
-
-The document lays them out at their full width. Qt's text edit gets a horizontal offset while it draws one of them or
-handles an event there.
+Code and tables that are wider than the column scroll, each by itself: the document has them at their full width, and
+Qt's text edit gets a horizontal offset while it draws one of them or handles an event there.
 """
 
 import re
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pygments.lexers import get_all_lexers
-from PySide6.QtCore import QObject, QPoint, QPointF, QRect, QRectF, Qt, Signal
+from PySide6.QtCore import QPoint, QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QWheelEvent
 from PySide6.QtWidgets import QScrollBar, QTextEdit, QWidget
 
@@ -273,7 +271,7 @@ def _language(written: str) -> tuple[str, str]:
     return written, ".txt"
 
 
-class Decorations(QObject):
+class Decorations:
     """The decorations of one text edit, which shows its document from the top.
 
     Args:
@@ -281,17 +279,22 @@ class Decorations(QObject):
         writer: Writes its document.
         scrolling: Scrolls wide code and tables.
         theme: The appearance to follow.
+        wrap_code: Called with the number of a code block if the person wants its lines broken, or not any more.
     """
 
-    # The person wants the code block of a number with or without broken lines.
-    wrap_requested = Signal(int, bool)
-
-    def __init__(self, edit: QTextEdit, writer: DocumentWriter, scrolling: HorizontalScrolling, theme: Theme) -> None:
-        super().__init__(edit)
+    def __init__(
+        self,
+        edit: QTextEdit,
+        writer: DocumentWriter,
+        scrolling: HorizontalScrolling,
+        theme: Theme,
+        wrap_code: Callable[[int], object],
+    ) -> None:
         self._edit = edit
         self._writer = writer
         self._scrolling = scrolling
         self._theme = theme
+        self._wrap_code = wrap_code
         self._headers: dict[int, CodeHeader] = {}
 
     @property
@@ -396,7 +399,7 @@ class Decorations(QObject):
         writer = self._writer
         header = CodeHeader(self._theme, lambda: writer.code_text(number), self._edit.viewport())
         header.save_button.clicked.connect(lambda: self._save_code(number))
-        header.wrap_button.clicked.connect(lambda: self.wrap_requested.emit(number, number not in writer.wrapped))
+        header.wrap_button.clicked.connect(lambda: self._wrap_code(number))
         header.show()
         return header
 

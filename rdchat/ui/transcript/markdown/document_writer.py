@@ -38,14 +38,6 @@ class CodeSpan:
     language: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
-    """The position of a block: its text starts at `start`; to remove it and all after it, cut at `cut`."""
-
-    start: int
-    cut: int
-
-
 class DocumentWriter:
     """Keeps a document equal to a list of blocks.
 
@@ -63,7 +55,8 @@ class DocumentWriter:
         self._theme = theme
         self._muted = muted
         self.blocks: list[Block] = []
-        self._positions: list[_Position] = []
+        # Where the text of each block starts, in the document.
+        self._starts: list[int] = []
         self.code_spans: dict[int, CodeSpan] = {}
         self.tables: dict[int, QTextTable] = {}
         self.wrapped: set[int] = set()
@@ -75,7 +68,7 @@ class DocumentWriter:
 
     def restyle(self) -> None:
         """Take fonts and colours from the theme, and start with an empty document."""
-        for known in (self.blocks, self._positions, self.code_spans, self.tables, self._preferred_widths, self.undrawn):
+        for known in (self.blocks, self._starts, self.code_spans, self.tables, self._preferred_widths, self.undrawn):
             known.clear()
         self._document.clear()
         self.formats = TextFormats(self._theme, self._muted)
@@ -85,7 +78,7 @@ class DocumentWriter:
 
     def text_block(self, index: int) -> QTextBlock:
         """Return the document's block of a block that is not a table."""
-        return self._document.findBlock(self._positions[index].start)
+        return self._document.findBlock(self._starts[index])
 
     def code_lines(self, number: int, begin: int = 0, end: int | None = None) -> list[str]:
         """Return the lines of a code block from a number on, up to the block at the index `end`.
@@ -103,8 +96,16 @@ class DocumentWriter:
 
     def spans(self) -> list[tuple[int, int]]:
         """Return the positions in the document at which each block begins and ends."""
-        ends = [*(position.cut for position in self._positions[1:]), self._document.characterCount() - 1]
-        return [(position.start, end) for position, end in zip(self._positions, ends, strict=False)]
+        return [(start, self._end(index)) for index, start in enumerate(self._starts)]
+
+    def _end(self, index: int) -> int:
+        """Return the position at which a block ends; all after it is removed from there on."""
+        following = index + 1
+        if following == len(self.blocks):
+            return self._document.characterCount() - 1
+        # A line break stands between two paragraphs, and nothing beside a table.
+        beside_table = Kind.TABLE in {self.blocks[index].kind, self.blocks[following].kind}
+        return self._starts[following] - (not beside_table)
 
     def write_blocks(self, first: int, blocks: list[Block], more: bool) -> None:
         """Make the blocks from `first` on equal to `blocks`; with `more` to come, equal ones beyond them may stay."""
@@ -134,10 +135,10 @@ class DocumentWriter:
     def _truncate(self, cursor: QTextCursor, count: int) -> None:
         if count >= len(self.blocks):
             return
-        cursor.setPosition(self._positions[count].cut)
+        cursor.setPosition(self._end(count - 1) if count else 0)
         cursor.movePosition(QTextCursor.MoveOperation.End, QTextCursor.MoveMode.KeepAnchor)
         cursor.removeSelectedText()
-        del self.blocks[count:], self._positions[count:]
+        del self.blocks[count:], self._starts[count:]
         if count - 1 in self.tables:
             self._leave_room_below_table(None)
         elif self.blocks:
@@ -159,13 +160,12 @@ class DocumentWriter:
 
     def _append(self, cursor: QTextCursor, block: Block) -> None:
         cursor.movePosition(QTextCursor.MoveOperation.End)
-        end = cursor.position()
         index = len(self.blocks)
         after_table = index > 0 and self.blocks[-1].kind is Kind.TABLE
         if after_table:
             self._leave_room_below_table(block)
         if block.kind is Kind.TABLE:
-            self._positions.append(_Position(end, end))
+            self._starts.append(cursor.position())
             if block.joined and after_table:  # Qt wants an empty line between a table and the rows it goes on with
                 narrow = QTextBlockFormat()
                 narrow.setLineHeight(0.01, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
@@ -178,7 +178,7 @@ class DocumentWriter:
                 cursor.setBlockFormat(block_format)
             else:
                 cursor.insertBlock(block_format, self.formats.char_format(block, Run("")))
-            self._positions.append(_Position(cursor.position(), end))
+            self._starts.append(cursor.position())
             self._insert_runs(cursor, block, index)
         self.blocks.append(block)
         if block.code >= 0:
@@ -273,11 +273,10 @@ class DocumentWriter:
         if index is None:
             return None, False
         self.undrawn.remove(index)
-        following = self._positions[index + 1 : index + 2]
-        end = following[0].cut if following else self._document.characterCount()
+        end = self._end(index)
         cursor = QTextCursor(self._document)
         cursor.beginEditBlock()
-        formula = self._document.find(OBJECT, self._positions[index].start)
+        formula = self._document.find(OBJECT, self._starts[index])
         while not formula.isNull() and formula.position() <= end:
             run = run_of(formula.charFormat())
             self._some_cannot_be_drawn |= FORMULAS.cannot_draw(run.maths, run.display)
@@ -291,14 +290,14 @@ class DocumentWriter:
         self._some_cannot_be_drawn &= not failed
         return index, failed
 
-    def set_wrapped(self, number: int, wrapped: bool) -> None:
-        """Break a code block's long lines, or let them run on."""
-        (self.wrapped.add if wrapped else self.wrapped.discard)(number)
+    def toggle_wrapping(self, number: int) -> None:
+        """Break a code block's long lines, or let them run on again."""
+        self.wrapped ^= {number}
         span = self.code_spans[number]
         cursor = QTextCursor(self.text_block(span.first))
         cursor.setPosition(self.text_block(span.last).position(), QTextCursor.MoveMode.KeepAnchor)
         look = QTextBlockFormat()
-        look.setNonBreakableLines(not wrapped)
+        look.setNonBreakableLines(number not in self.wrapped)
         cursor.mergeBlockFormat(look)
 
     def _fill_cell(self, cell: QTextTableCell, runs: Cell, alignment: str, header: bool) -> None:

@@ -1,7 +1,4 @@
-"""Shows a text: a browser without scroll bars that is as tall as its text, and a view that draws one by itself.
-
-Marks the words of a search in a text that is shown.
-"""
+"""Shows a Markdown text at its full height, draws it in short steps, and marks the words of a search in it."""
 
 import time
 from collections.abc import Sequence
@@ -163,8 +160,7 @@ class TextBody(OfflineBrowser):
         self.document().setDocumentMargin(0)
         self._writer = DocumentWriter(self.document(), theme, muted)
         self.scrolling = HorizontalScrolling(self, theme)
-        self._decorations = Decorations(self, self._writer, self.scrolling, theme)
-        self._decorations.wrap_requested.connect(self._wrap_code)
+        self._decorations = Decorations(self, self._writer, self.scrolling, theme, self._wrap_code)
         self._formulas = FormulaObject(self.document(), self)
         self._highlighter = CodeHighlighter(self.document())
         self.marks = HitMarks(self, theme)
@@ -369,8 +365,8 @@ class TextBody(OfflineBrowser):
                 return [cut_cells(self._writer.blocks[index], table, cursor)]
         return cut_out(self._writer.blocks, self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
 
-    def _wrap_code(self, number: int, wrap: bool) -> None:
-        self._writer.set_wrapped(number, wrap)
+    def _wrap_code(self, number: int) -> None:
+        self._writer.toggle_wrapping(number)
         self.updateGeometry()
         self.height_changed.emit()
         self._decorations.lay_out()

@@ -1,6 +1,6 @@
-"""How blocks and runs look: Qt's text formats in the theme's fonts and colours.
+"""How blocks and runs look: Qt's text formats in the theme's fonts and colours, and formulas as pictures.
 
-Shows formulas in a document as pictures, which a child process draws; each is one character of the text.
+A child process draws the formulas; each is one character of the document.
 """
 
 import unicodedata
