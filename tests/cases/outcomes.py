@@ -35,8 +35,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
-from rdchat.inference.prompts.schema_grammar import limits
-from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
+from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.server.guard import Guard
 from rdchat.server.interfaces.anthropic_messages import Messages

@@ -11,8 +11,7 @@ import numpy as np
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.reply_matcher import TokenBits, marker_parts
-from rdchat.inference.prompts.schema_grammar import limits
-from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, problem_line
+from rdchat.inference.prompts.shape_grammar import after_thought, grammar_of, limits, problem_line
 from rdchat.inference.verification.target import LoadedModel
 
 

@@ -262,7 +262,7 @@ class Embedding:
 
     def _is_followed(self, schema: dict[str, Any]) -> bool:
         """Return whether llguidance knows all parts of a small schema."""
-        from rdchat.inference.prompts.schema_grammar import is_followed  # noqa: PLC0415  llguidance: seldom needed
+        from rdchat.inference.prompts.shape_grammar import is_followed  # noqa: PLC0415  llguidance: seldom needed
 
         key = json.dumps(schema)
         self._compared += len(key)

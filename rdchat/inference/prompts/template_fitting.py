@@ -58,7 +58,7 @@ def tools_as_text(messages: Sequence[ChatMessage], tools: str = "") -> tuple[Cha
 
 def _description(tools: str) -> str:
     listed = _escaped("\n".join(_as_json(tool.get("function", tool)) for tool in json.loads(tools)))
-    form = _between(CALL_MARKERS, '{"name": NAME, "arguments": {...}}')
+    form = _as_call('{"name": NAME, "arguments": {...}}')
     return (
         f"You can call these tools:\n{listed}\n\n"
         f"To call a tool, write its name and its arguments as JSON in this form:\n{form}\n"
@@ -87,7 +87,7 @@ def _with_calls(message: ChatMessage) -> ChatMessage:
     """Return a message whose calls are the end of its text, and of its answer."""
     if not message.tool_calls:
         return message
-    calls = "\n".join(_between(CALL_MARKERS, _as_json(_plain_call(each))) for each in message.tool_calls)
+    calls = "\n".join(_as_call(_as_json(_plain_call(each))) for each in message.tool_calls)
     text = f"{message.content}\n{calls}" if message.content else calls
     answer = None if message.answer is None else (*message.answer, (len(message.content), len(text)))
     return replace(message, content=text, tool_calls=(), answer=answer)
@@ -105,8 +105,8 @@ def _escaped(text: str) -> str:
     return _SPELLED.sub(r"\\u003c", text)
 
 
-def _between(markers: tuple[str, str], text: str) -> str:
-    return f"{markers[0]}\n{_escaped(text)}\n{markers[1]}"
+def _as_call(text: str) -> str:
+    return f"{CALL_MARKERS[0]}\n{_escaped(text)}\n{CALL_MARKERS[1]}"
 
 
 def fitted(messages: Sequence[ChatMessage]) -> Iterator[Messages]:

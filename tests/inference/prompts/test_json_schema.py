@@ -13,8 +13,7 @@ import pytest
 from rdchat.errors import ModelError, ShapeRefusedError
 from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded, reject_unfit
-from rdchat.inference.prompts.schema_grammar import limits
-from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of
+from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.server.interfaces.client_tools import call_shape
 from rdchat.server.interfaces.fields import ApiError
