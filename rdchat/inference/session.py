@@ -203,7 +203,7 @@ class ChatSession:
         clock = Clock()
         ledger = Ledger()
         with ledger.stage(Stage.TOKENIZE):
-            prompt, images = self.model.encode_seen(request, check)
+            prompt, images = self.model.encode_request(request, check)
             self._check_length(len(prompt))
             shared = self._shared_length(request, prompt, check)
             matcher = self._matcher(request, prompt, check)
@@ -253,7 +253,7 @@ class ChatSession:
         if request.keep is None or request.keep.shared is None or not request.shared:
             return 0
         alone = replace(request, messages=request.shared, continue_last=False)
-        return shared_prefix(self.model.encode_request(alone, check), prompt)
+        return shared_prefix(self.model.encode_request(alone, check)[0], prompt)
 
     def _matcher(self, request: GenerationRequest, prompt: list[int], check: Callable[[], None]) -> ReplyMatcher | None:
         """Return what keeps a reply within its format and its thought's limit; None where it has neither."""

@@ -42,7 +42,7 @@ def check_same(
         return
     first = differing[0]
     params = asked.sampling
-    prompt = model.encode_chat(asked.messages, False)
+    prompt = model.encode_chat(asked.messages)
     logits = logits_after(model, [*prompt, *plain[:first]])
     ordered = mx.sort(logits, axis=-1)[:, ::-1]
     border = filter_border(ordered, log_denominator(logits), params).item()

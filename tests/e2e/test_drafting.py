@@ -90,9 +90,7 @@ def test_greedy_text_is_stock_mlx_lms(model: LoadedModel, prompt: str) -> None:
     asked = plain_request(prompt, temperature=0, max_tokens=12)
     theirs = "".join(
         part.text
-        for part in stream_generate(
-            model.network, model.tokenizer, model.encode_chat(asked.messages, False), max_tokens=12
-        )
+        for part in stream_generate(model.network, model.tokenizer, model.encode_chat(asked.messages), max_tokens=12)
     )
     assert reply(ChatSession(model), asked).text == theirs
 

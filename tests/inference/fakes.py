@@ -282,7 +282,7 @@ class StoredBlockHead:
 
 def job_of(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
     """Return the job of a request, with a cache of its own."""
-    return ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    return ReplyJob.fresh(model, model.encode_chat(request.messages), request)
 
 
 def reply_end(events: Iterable[GenerationEvent]) -> ReplyEnd:

@@ -56,7 +56,7 @@ def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[
         request: The request of both replies; no repetition penalty.
         reply: The drafted reply.
     """
-    prompt = model.encode_chat(request.messages, continue_last=False)
+    prompt = model.encode_chat(request.messages)
     chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
     cache = KVCache(model.network)
     for _ in prefill(model, cache, [*prompt, 0], lambda: False, Ledger()):  # `prefill` leaves out the last token
@@ -72,22 +72,22 @@ def divergences(model: LoadedModel, request: GenerationRequest, reply: Sequence[
 def _in_rounds(model: LoadedModel, request: GenerationRequest, drafter: Drafter) -> ReplyEnd:
     events, cache = drafted(model, request, drafter)
     end = reply_end(events)
-    assert cache.tokens == [*model.encode_chat(request.messages, False), *end.token_ids][: len(cache.tokens)]
+    assert cache.tokens == [*model.encode_chat(request.messages), *end.token_ids][: len(cache.tokens)]
     return end
 
 
 def _by_lookup(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    return _in_rounds(model, request, LookupDrafter(model.encode_chat(request.messages, False), 4))
+    return _in_rounds(model, request, LookupDrafter(model.encode_chat(request.messages), 4))
 
 
 def _by_beams(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     return _in_rounds(model, request, random_drafter(model).drafter(prompt, request))
 
 
 def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
     """The model drafts for itself, so that most is accepted."""
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     shape = DraftShape(4, (2, 1, 0, 2))
     return _in_rounds(
         model,

@@ -59,7 +59,7 @@ def check_same(model: LoadedModel, request: GenerationRequest, width: int, lengt
     events, cache = drafted(model, request, ScriptedDrafter(list(whole), width, length))
     end = reply_end(events)
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     assert cache.tokens == [*prompt, *end.token_ids][: len(cache.tokens)]
     assert all(getattr(layer, "offset", len(cache.tokens)) == len(cache.tokens) for layer in cache.layers)
     return end, cache
@@ -79,7 +79,7 @@ def cancelling(events: Iterator[GenerationEvent], iterator: ReplyIterator, index
 
 def drafted_by_beams(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
     """Return a new chat's reply, drafted by a head with beams of a shape."""
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     (*_, end), _ = drafted(model, request, drafters.drafter(prompt, with_beams(request, shape, False)))
     assert isinstance(end, ReplyEnd)
     return end

@@ -40,7 +40,7 @@ def host_times() -> None:
         changed = {"text_config": options["text_config"] | layers} if "text_config" in options else options | layers
         model = loaded(network_of(module, {**changed, "vocab_size": len(ALPHABET)}))
         request = ask(seed=5, max_tokens=HOST_TOKENS, temperature=0)
-        prompt = model.encode_chat(request.messages, False)
+        prompt = model.encode_chat(request.messages)
         plain = reply_end(ChatSession(model).generate(request))
         reply = list(plain.token_ids)
         for kind, width in ((None, 0), *((way, 3 if way is DraftKind.TREE else 1) for way in WAYS)):

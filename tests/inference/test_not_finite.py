@@ -76,7 +76,7 @@ def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temper
     model = shared_llama()
     request = request_at(temperature)
     beams, branch = SHAPES[shape]
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     drafter = harmed_head(model, kind, harm).drafter(prompt, with_beams(request, beams, branch))
     events, cache = drafted(model, request, drafter)
     end = check(model, request, events[-1])
@@ -99,7 +99,7 @@ def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temper
 def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, float]) -> None:
     model = shared_llama()
     request = ask("abcabcabc", max_tokens=20, temperature=0.9, **sampling)
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), False))
     end = drafted(model, request, drafter)[0][-1]
     assert isinstance(end, ReplyEnd)
@@ -110,7 +110,7 @@ def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, floa
 def test_chains_of_any_scores_change_no_token(harm: str) -> None:
     model = chains_only(shared_llama())
     request = request_at(0.9)
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), True))
     check(model, request, drafted(model, request, drafter)[0][-1])
 
@@ -122,7 +122,7 @@ def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, sh
     model = shared_llama()
     request = request_at(temperature)
     draft = harmed_draft_model(model, harm)
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     end = check(
         model,
         request,
@@ -275,7 +275,7 @@ class _Spoiling(Drafter):
 
 def ways(model: LoadedModel, request: GenerationRequest, script: list[int]) -> dict[str, Iterator[GenerationEvent]]:
     """Return the reply in every way to decode it; a drafter with a script offers the spoilt token too."""
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     automatic = state_of(model, AvailableDrafters())
     automatic.planner = RandomPlanner(automatic.costs, (Mode.LOOKUP,), 1)
     chains = chains_only(model)
@@ -300,7 +300,7 @@ def test_every_mode_ends_with_the_words_of_the_first(place: int, value: float, s
     """The rest of the reply was token 0 up to the limit."""
     request = unended(ask("abcabc", seed=4, **sampling))
     said = plain(untied(), request).token_ids
-    prompt = untied().encode_chat(request.messages, False)
+    prompt = untied().encode_chat(request.messages)
     unseen = [at for at, token in enumerate(said) if token not in (*prompt, *said[:at]) and at < len(said) - 1]
     if not unseen:
         return
@@ -314,7 +314,7 @@ def test_a_spoilt_token_that_is_only_drafted_harms_nothing() -> None:
     """Zero times infinity is no number, so a drafted token spoilt the rows before it."""
     request = unended(ask("abcabc", seed=4, temperature=0.0))
     said = plain(untied(), request).token_ids
-    prompt = untied().encode_chat(request.messages, False)
+    prompt = untied().encode_chat(request.messages)
     spoilt = next(token for token in range(len(ALPHABET)) if token not in {*said, *prompt})
     for beams in ([[spoilt, 1]], [[1, spoilt], [spoilt, 2]]):
         job = ReplyJob.fresh(untied(spoilt), prompt, request)

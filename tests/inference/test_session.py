@@ -103,7 +103,7 @@ def test_a_reply_is_continued_as_it_stands_whatever_a_template_makes_of_thoughts
     asked = request(
         (USER, "one"), (ASSISTANT, "hm. done two"), (USER, "three"), (ASSISTANT, unfinished), continue_last=True
     )
-    prompt = model.decode(model.encode_chat(asked.messages, True))
+    prompt = model.decode(model.encode_request(asked)[0])
     assert prompt == "user: one\nassistant:  two\nuser: three\nassistant: think " + unfinished
     first = answer(ChatSession(model), request((USER, "one"), temperature=0, max_tokens=20))
     part = first.text[:9]

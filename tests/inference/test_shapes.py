@@ -83,7 +83,7 @@ def matcher_of(model: LoadedModel, shape: AnswerShape, closing: str = "", begun:
 
 def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], width: int = 3) -> list[Any]:
     """Return the events of a reply that is drafted by beams, some of which leave the shape."""
-    job = ReplyJob.fresh(model, model.encode_request(request), request)
+    job = ReplyJob.fresh(model, model.encode_request(request)[0], request)
     assert request.shape is not None
     begun = request.messages[-1].content if request.continue_last else ""
     matcher = matcher_of(model, request.shape, thought_end(model, job.prompt), begun)
@@ -155,7 +155,7 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
     model = json_model()
     request = replace(ask(max_tokens=80), shape=AnswerShape(ShapeKind.REGEX, "one way to say it"))
     assert request.shape is not None
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     state = state_of(model, AvailableDrafters())
     state.planner = RandomPlanner(state.costs, (Mode.LOOKUP,), seed=0)
     matcher = matcher_of(model, request.shape)

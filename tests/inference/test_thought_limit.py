@@ -187,7 +187,7 @@ def end_of(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
 def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]) -> list[int]:
     """Return what the network writes most likely, of all but some tokens: mlx-lm's own cache, no code of ours."""
     cache = make_prompt_cache(model.network)
-    tokens = model.encode_chat(request.messages, False)
+    tokens = model.encode_chat(request.messages)
     written = list[int]()
     while len(written) < request.sampling.max_tokens and END not in written:
         logits = model.network(mx.array([tokens]), cache=cache)[0, -1].tolist()
@@ -332,7 +332,7 @@ def test_a_reply_goes_on_in_its_own_thought_or_in_none(
     message = ChatMessage(Role.ASSISTANT, text, own, spans)
     params = SamplingParams(temperature=1.0, max_tokens=4)
     asked = GenerationRequest((ChatMessage(Role.USER, "Hi"), message), params, seed=2, continue_last=True)
-    ids = model.encode_request(asked)
+    ids, _ = model.encode_request(asked)
     written = model.decode(ids).partition("|")[2]
     assert written.endswith(text)
     assert written.removesuffix(text).count("<think>") + text.lstrip().startswith("<think>") <= 1
@@ -352,7 +352,7 @@ def test_a_thought_that_is_sent_beside_the_answer_stands_before_it(
     message = ChatMessage(Role.ASSISTANT, "The dog", thought="hm </think>")
     asked = GenerationRequest((ChatMessage(Role.USER, "Hi"), message), SamplingParams(max_tokens=2), continue_last=True)
     model = thinkers[ending]
-    ids = model.encode_request(asked)
+    ids, _ = model.encode_request(asked)
     assert model.decode(ids).partition("|")[2] == "<think>\nhm </think>\n</think>\n\nThe dog"
     assert [model.prompts.control[each] for each in ids if each in model.prompts.control] == list(THINK)
     events = token_events(ChatSession(model).generate(asked))

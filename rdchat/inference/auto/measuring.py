@@ -145,7 +145,7 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
     layer = head.head
     assert isinstance(layer, BoundMtpHead)
     both = replace(Reading(before_norm=True).reads(model), trunk=True)
-    prompt = model.encode_chat((ChatMessage(Role.USER, _SUBJECT),), continue_last=False)
+    prompt = model.encode_chat((ChatMessage(Role.USER, _SUBJECT),))
     cache = KVCache(model.network)
     text = [*prompt]
     parts = list[mx.array]()

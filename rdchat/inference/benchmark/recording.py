@@ -40,7 +40,7 @@ def check_lengths(model: LoadedModel, prompts: Sequence[Prompt]) -> None:
     """
     room = model.info.context_length
     for number, prompt in enumerate(prompts, start=1):
-        length = len(model.encode_chat((prompt.message,), continue_last=False))
+        length = len(model.encode_chat((prompt.message,)))
         if length + 2 > room:
             raise PromptTooLongError(
                 f"Prompt {number} is {length:,} tokens long; {model.info.name} takes {room:,} with a reply.",
@@ -125,7 +125,7 @@ def record_mlx_lm(
         The run with its reply; None if it was cancelled.
     """
     sampling = request.sampling
-    prompt = model.encode_chat(request.messages, continue_last=False)
+    prompt = model.encode_chat(request.messages)
     mx.random.seed(request.seed)
 
     def look(_processed: int, _total: int) -> None:

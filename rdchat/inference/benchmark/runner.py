@@ -68,7 +68,7 @@ def score_gap(
         the vocabulary, of the change in these scores when the last tokens are fed together instead of one by one. Not
         finite where a logit is not.
     """
-    prompt, images = model.encode_seen(request)
+    prompt, images = model.encode_request(request)
     feed = None
     if images and (image_input := model.image_input):
         *_, (_, feed) = image_input.see(prompt, images, request, lambda: None, start=0)

@@ -270,7 +270,7 @@ def chat_template(model: LoadedModel) -> Template:
     encode = model.prompts.encode_text
     if not tokenizer.has_chat_template:
         raise ModelError(f"{model.info.name} has no chat template.", "Choose an instruction-tuned model.")
-    text = model.decode(model.encode_chat((ChatMessage(Role.USER, _MARK),), continue_last=False))
+    text = model.decode(model.encode_chat((ChatMessage(Role.USER, _MARK),)))
     before, mark, after = text.partition(_MARK)
     if not mark:
         raise ModelError(

@@ -308,15 +308,11 @@ class LoadedModel:
             self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if _INCOMPLETE in text else text.encode()
         return self._data[token_id]
 
-    def encode_chat(self, messages: tuple[ChatMessage, ...], continue_last: bool) -> list[int]:
+    def encode_chat(self, messages: tuple[ChatMessage, ...]) -> list[int]:
         """Return the token ids of a conversation; see `encode_request`."""
-        return self.encode_request(GenerationRequest(messages, continue_last=continue_last))
+        return self.encode_request(GenerationRequest(messages))[0]
 
-    def encode_request(self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None) -> list[int]:
-        """Return the token ids of a request's prompt; see `encode_seen`."""
-        return self.encode_seen(request, waiting)[0]
-
-    def encode_seen(
+    def encode_request(
         self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None
     ) -> tuple[list[int], list[ImageSpan]]:
         """Return the token ids of a request's prompt, and where its images stand.

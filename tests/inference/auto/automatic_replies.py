@@ -54,7 +54,7 @@ def state_of(model: LoadedModel, drafters: AvailableDrafters) -> AutoState:
 
 
 def iterator_of(state: AutoState, request: GenerationRequest, cache: KVCache | None = None) -> ReplyIterator:
-    prompt = state.model.encode_chat(request.messages, False)
+    prompt = state.model.encode_chat(request.messages)
     job = replace(ReplyJob.fresh(state.model, prompt, request, cache), mode=Mode.AUTO)
     return ReplyIterator(job, AutoDrafter(state, job))
 

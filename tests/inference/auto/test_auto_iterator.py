@@ -57,7 +57,7 @@ def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode
     assert (end.token_ids, end.text, end.finish_reason) == (expected.token_ids, expected.text, expected.finish_reason)
     told = token_events(events)
     assert [event.token_id for event in told][: len(end.token_ids)] == list(end.token_ids)
-    said = [*model.encode_chat(request.messages, False), *end.token_ids]
+    said = [*model.encode_chat(request.messages), *end.token_ids]
     for held in (cache, draft_cache):
         if held is not None:
             assert held.tokens == said[: len(held.tokens)]
@@ -91,7 +91,7 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
     """On a CPU a read waits for all that is queued: the first token came a call late, and that call looked free."""
     model = tiny_llama()
     request = ask("abcabcabc", temperature=0, max_tokens=9)
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     state = AutoState(model)
     job = ReplyJob(model, KVCache(model.network), prompt, request, Ledger(), Clock())
     iterator = ReplyIterator(job, None if mode is Mode.OFF else AutoDrafter(state, job))

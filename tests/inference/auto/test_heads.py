@@ -56,7 +56,7 @@ def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> 
     model.tokenizer.eos_token_ids = frozenset()
     request = ask("what is it", max_tokens=48, temperature=temperature)
     expected = plain(model, request)
-    text = [*model.encode_chat(request.messages, False), *expected.token_ids]
+    text = [*model.encode_chat(request.messages), *expected.token_ids]
     head, ready = fake_head(model, text=text, **HEADS[sort])
     state = AutoState(model)
     state.use_drafters(AvailableDrafters(ready))
@@ -86,7 +86,7 @@ def test_a_conversation_that_goes_on_leaves_no_gap_in_what_a_head_remembers() ->
         end = reply_end(iterator_of(state, request, cache := cache or KVCache(model.network)))
         said = ChatMessage(Role.ASSISTANT, end.text or "a")
         request = replace(request, messages=(*request.messages, said, ChatMessage(Role.USER, question)))
-        cache.keep_prefix_of(model.encode_chat(request.messages, False))
+        cache.keep_prefix_of(model.encode_chat(request.messages))
     assert head.lengths, "nothing was drafted"
     assert not head.gaps
 

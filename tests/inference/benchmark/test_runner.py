@@ -175,7 +175,7 @@ def test_gaps_are_those_of_the_final_score(sampling: dict[str, float]) -> None:
     gaps = [gap for gap, _ in measured]
     assert all(0 <= rounding < 1e-4 for _, rounding in measured)
     assert all(0 < gap < 100 for gap in gaps)  # finite where a filter dropped the token, too
-    tokens = [*session.model.encode_chat(request.messages, False), *found.token_ids[:3]]
+    tokens = [*session.model.encode_chat(request.messages), *found.token_ids[:3]]
     logits = session.model.network(mx.array([tokens]))[0, -1]
     if request.sampling.greedy:
         expected = [float((logits[found.token_ids[3]] - logits[other]).item()) for other in others]

@@ -38,7 +38,7 @@ def project_request(model: LoadedModel, chats: Path, chat: int, project: str = "
 
 
 def shared_length(model: LoadedModel, request: GenerationRequest) -> int:
-    alone, prompt = (model.encode_seen(each)[0] for each in (replace(request, messages=SHARED), request))
+    alone, prompt = (model.encode_request(each)[0] for each in (replace(request, messages=SHARED), request))
     return shared_prefix(alone, prompt)
 
 

@@ -37,7 +37,7 @@ def end_of(events: list[GenerationEvent]) -> ReplyEnd:
 
 def oracle(model: LoadedModel, request: GenerationRequest) -> list[int]:
     """Decode without cache or pipeline; a sliding window needs a cache to get its mask, so a fresh one each time."""
-    prompt = model.encode_chat(request.messages, request.continue_last)
+    prompt = model.encode_request(request)[0]
     chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
     tokens: list[int] = []
     while len(tokens) < request.sampling.max_tokens and END not in tokens:
@@ -228,7 +228,7 @@ def traced(request: GenerationRequest) -> GenerationRequest:
 
 def expected_log_probs(model: LoadedModel, request: GenerationRequest, tokens: list[int]) -> np.ndarray:
     """Feed prompt and reply in one go and look up each token of the reply."""
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     logits = model.network(mx.array([[*prompt, *tokens]]))[0, len(prompt) - 1 : -1]
     log_probs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     return np.array(log_probs[mx.arange(len(tokens)), mx.array(tokens)])
@@ -252,7 +252,7 @@ def test_so_has_every_token_and_every_node_of_drafting(sampling: dict[str, float
     model = tiny_llama()
     request = traced(ask(seed=5, max_tokens=30, **sampling))
     reply = [event.token_id for event in tokens_of(model, request)]
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     job = ReplyJob.fresh(model, prompt, request)
     events = token_events(ReplyIterator(job, ScriptedDrafter(reply, 3, 5)))
     np.testing.assert_allclose(
@@ -302,7 +302,7 @@ def test_the_most_likely_tokens_are_listed_beside_each_token_in_every_mode(mode:
     assert end.token_ids == plain(model, replace(asked, draft=DraftSettings(Mode.OFF), top_log_probs=None)).token_ids
     tokens = token_events(events)
     ids = [event.token_id for event in tokens]
-    prompt = model.encode_chat(asked.messages, False)
+    prompt = model.encode_chat(asked.messages)
     logits = model.network(mx.array([[*prompt, *ids]]))[0, len(prompt) - 1 : -1]
     expected = np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
     np.testing.assert_allclose([e.log_prob for e in tokens], expected[np.arange(len(ids)), ids], atol=2e-3)

@@ -216,7 +216,7 @@ def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pyt
     model = shared_llama()
     calls = list[int]()
     asked = ask("abcabcabc", temperature=0, max_tokens=40)
-    chunks = -(-(len(model.encode_chat(asked.messages, False)) - 1) // model.pace.chunk)
+    chunks = -(-(len(model.encode_chat(asked.messages)) - 1) // model.pace.chunk)
     monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 16)
     monkeypatch.setattr(mx, "clear_cache", lambda: calls.append(1))
     monkeypatch.setattr(mx, "get_cache_memory", lambda: 2**40)  # more than prefill keeps
@@ -378,7 +378,7 @@ def test_a_draft_model_of_the_same_family(name: str, temperature: float, tree: b
         asked = ask(seed=seed, temperature=temperature, max_tokens=30)
         end = pair.reply(asked, TREE if tree else CHAIN)
         assert end.token_ids == plain(target, asked).token_ids
-        text = [*target.encode_chat(asked.messages, continue_last=False), *end.token_ids]
+        text = [*target.encode_chat(asked.messages), *end.token_ids]
         held = pair.draft.cache.tokens
         assert held == text[: len(held)]
         assert len(text) - len(held) <= 9
@@ -395,7 +395,7 @@ def test_an_exception_in_a_round_leaves_no_cache() -> None:
         def propose(self, root: int, limit: int) -> Draft:
             raise LookupError("the drafter fell over")
 
-    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages), request)
     iterator = ReplyIterator(job, Failing([], 1, 2))
     with pytest.raises(LookupError, match="fell over"):
         list(iterator)

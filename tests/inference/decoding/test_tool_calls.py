@@ -131,7 +131,7 @@ def saying(text: str) -> LoadedModel:
     model = tiny_llama()
     tokenizer = CallingTokenizer()
     ids = [*tokenizer.encode(text), 0]
-    prompt = len(model.encode_chat(ask().messages, False))
+    prompt = len(model.encode_chat(ask().messages))
     plain = type(model.network).__call__
 
     class Scripted(type(model.network)):  # type: ignore[misc]

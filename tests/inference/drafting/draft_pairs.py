@@ -52,7 +52,7 @@ class Pair:
         return cls(target, DraftModel(target, draft, shared), KVCache(target.network))
 
     def start(self, request: GenerationRequest, shape: DraftShape = TREE) -> ReplyIterator:
-        prompt = self.target.encode_chat(request.messages, continue_last=False)
+        prompt = self.target.encode_chat(request.messages)
         self.cache.keep_prefix_of(prompt)
         job = ReplyJob.fresh(self.target, prompt, request, self.cache)
         return ReplyIterator(

@@ -262,7 +262,7 @@ def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: i
 def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_near())
-    prompt = target.encode_chat(ask("several chunks of prompt please").messages, continue_last=False)
+    prompt = target.encode_chat(ask("several chunks of prompt please").messages)
     drafter = DraftModelDrafter(pair.draft, prompt, ask(), shape_of=lambda _: TREE)
     looks = iter([False, False, True])
     read = list(drafter.prefill(lambda: next(looks)))
@@ -306,7 +306,7 @@ def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it(
     turns = [*(ChatMessage(role, text) for role, text in said.items()), ChatMessage(Role.USER, "and what do you do")]
     for messages in (turns, [*turns[:2], replace(turns[2], content="and why")]):
         request = replace(first, messages=tuple(messages))
-        prompt = target.encode_chat(request.messages, continue_last=False)
+        prompt = target.encode_chat(request.messages)
         held = list(pair.draft.cache.tokens)
         shared = next((i for i, (a, b) in enumerate(zip(held, prompt, strict=False)) if a != b), len(held))
         assert shared > 20

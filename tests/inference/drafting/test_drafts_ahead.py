@@ -80,7 +80,7 @@ class Reply:
     def __init__(self, made: Made, request: GenerationRequest, shape: BeamShape, *, ahead: bool = True) -> None:
         self.model, head = made
         self.model.hooks.record_states(head.reads)
-        prompt = self.model.encode_chat(request.messages, False)
+        prompt = self.model.encode_chat(request.messages)
         self.memory = head.memory()
         self.memory.begin_reply(prompt)
         asked = with_beams(request, shape, False)

@@ -29,7 +29,7 @@ SIZE = len(fakes.ALPHABET)
 def reply(
     model: LoadedModel, request: GenerationRequest, drafter: HeadModel, shape: BeamShape, branch: bool
 ) -> ReplyEnd:
-    prompt = model.encode_chat(request.messages, continue_last=False)
+    prompt = model.encode_chat(request.messages)
     job = ReplyJob.fresh(model, prompt, request)
     return reply_end(ReplyIterator(job, drafter.drafter(prompt, fakes.with_beams(request, shape, branch))))
 
@@ -75,7 +75,7 @@ def test_branches_longer_than_the_beams_change_no_text(
 def drafter_of(model: LoadedModel, prompt: str, shape: BeamShape) -> HeadDrafter:
     """Return the drafter of a reply to a prompt, which the target has read."""
     request = fakes.with_beams(fakes.ask(prompt, temperature=0), shape)
-    tokens = model.encode_chat(request.messages, False)
+    tokens = model.encode_chat(request.messages)
     drafter = fakes.random_drafter(model).drafter(tokens, request)
     model.network(mx.array([tokens]))
     return drafter
@@ -123,7 +123,7 @@ def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
 def test_of_a_search_as_many_nodes_are_offered_as_are_asked_for(width: int, nodes: int) -> None:
     model = fakes.shared_llama()
     request = fakes.ask()
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(width, 5), False))
     model.network(mx.array([prompt]))  # the drafter reads its hidden states
     pool = drafter.search_draft(7, BeamShape(width, 5))
@@ -145,7 +145,7 @@ def test_one_beam_is_a_chain_where_a_runner_up_costs_more_than_a_row(name: str) 
 def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     model = fakes.shared_llama()
     request = fakes.ask(temperature=0, max_tokens=40)
-    prompt = model.encode_chat(request.messages, continue_last=False)
+    prompt = model.encode_chat(request.messages)
     drafter = fakes.random_drafter(model).drafter(prompt, fakes.with_beams(request, BeamShape(3, 4), False))
     iterator = ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter)
     nodes = []

@@ -335,7 +335,7 @@ SEED = 5
 
 
 def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> ReplyIterator:
-    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), replace(request, earlier=index))
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages), replace(request, earlier=index))
     trees = way != "chains"
     drafter: Drafter
     if way in {"lookup", "chains"}:

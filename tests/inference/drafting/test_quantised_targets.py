@@ -67,7 +67,7 @@ def test_a_drafter_is_bound_drafts_and_is_verified(mode: str, bits: int, group: 
     assert model.capability.kind is DraftKind.TREE
     drafter = random_drafter(model, hidden_size=64)
     request = ask(temperature=0.7)
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     drafts = drafter.drafter(prompt, with_beams(request, BeamShape(3, 4), True))
     end = reply_end(ReplyIterator(ReplyJob.fresh(model, prompt, request), drafts))
     assert end.statistics.verified_nodes > end.statistics.rounds > 0

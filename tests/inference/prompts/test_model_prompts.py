@@ -265,7 +265,7 @@ def test_a_special_token_beyond_the_rows_is_plain_text(folder: Path, small_model
     model = load_model(folder)
     text = "a <image_soft_token> b"
     typed = (ChatMessage(Role.USER, text),)
-    assert model.encode_chat(typed, False) == load_model(small_model).encode_chat(typed, False)
+    assert model.encode_chat(typed) == load_model(small_model).encode_chat(typed)
     for request in (
         GenerationRequest(typed, SamplingParams(temperature=0.9, max_tokens=8), 3),
         GenerationRequest(typed, SamplingParams(temperature=0.9, max_tokens=8), 3, shape=AnswerShape(ShapeKind.JSON)),
@@ -279,7 +279,7 @@ def test_a_special_token_beyond_the_rows_is_plain_text(folder: Path, small_model
 def test_a_vocabulary_that_is_larger_only_by_padding_is_fine(folder: Path) -> None:
     edited(folder, "tokenizer.json", add("[PAD265]", ROWS))
     model = load_model(folder)
-    assert max(model.encode_chat((ChatMessage(Role.USER, "a [PAD265] b"),), False)) < ROWS
+    assert max(model.encode_chat((ChatMessage(Role.USER, "a [PAD265] b"),))) < ROWS
 
 
 def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(folder: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_token_of_the_template_that_the_model_does_not_have_is_not_fed(folder:
     edited(folder, "tokenizer_config.json", lambda config: config.update(chat_template="[PAD265]"))
     model = load_model(folder)
     with pytest.raises(ModelError, match="a token 265, for which model has no embedding"):
-        model.encode_chat((ChatMessage(Role.USER, ""),), False)
+        model.encode_chat((ChatMessage(Role.USER, ""),))
 
 
 GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 9}] * 9}
@@ -336,9 +336,9 @@ def test_a_search_pattern_without_end_is_ended_as_a_template_is(folder: Path, mo
 
 def test_a_tokenizer_that_was_replaced_on_the_disk_is_read_anew(folder: Path) -> None:
     message = (ChatMessage(Role.USER, "hello"),)
-    before = load_model(folder).encode_chat(message, False)
+    before = load_model(folder).encode_chat(message)
     edited(folder, "tokenizer.json", lambda tokenizer: tokenizer["model"].update(merges=[]))
-    after = load_model(folder).encode_chat(message, False)
+    after = load_model(folder).encode_chat(message)
     assert len(after) > len(before)
 
 

@@ -95,7 +95,7 @@ def test_it_beats_the_most_frequent_next_token(
     recurrent = HeadModel(model, load_drafter(trained / "out", model))
     beam = BeamShape(1, 5)
     ours = tokens_per_call(
-        model, lambda asked: recurrent.drafter(model.encode_chat(asked.messages, False), with_beams(asked, beam, False))
+        model, lambda asked: recurrent.drafter(model.encode_chat(asked.messages), with_beams(asked, beam, False))
     )
     others = {
         name: tokens_per_call(model, lambda _, following=following: FrequentNext(following))

@@ -161,7 +161,7 @@ def test_another_image_of_the_same_size_is_no_hit(
 def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[ChatImage]) -> None:
     model = load_model(small_model)
     message = ChatMessage(Role.USER, "What is it?", images=(images[0],))
-    text = model.decode(model.encode_chat((message,), continue_last=False))
+    text = model.decode(model.encode_chat((message,)))
     assert "(an image that this model cannot see)" in text
     assert text.index("(an image") < text.index("What is it?")
 
@@ -220,7 +220,7 @@ def test_a_placeholder_that_somebody_wrote_is_text(models: dict[str, LoadedModel
     model = models["qwen3_vl"]
     own = ChatMessage(Role.ASSISTANT, "a<|image_pad|>b", own_control=(1,))
     typed = ChatMessage(Role.USER, "is <|image_pad|> a word?", images=(images[0],))
-    ids = model.encode_chat((ChatMessage(Role.USER, "one"), own, typed), continue_last=False)
+    ids = model.encode_chat((ChatMessage(Role.USER, "one"), own, typed))
     assert model.decode(ids).count("<|image_pad|>") == 0 or 90 not in ids
     assert sum(token < 0 for token in ids) == 15
 

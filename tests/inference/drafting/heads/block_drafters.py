@@ -213,7 +213,7 @@ class HeadPair:
     def start(
         self, request: GenerationRequest, shape: BeamShape, branch: bool = False, prompt: list[int] | None = None
     ) -> ReplyIterator:
-        prompt = prompt or self.target.encode_chat(request.messages, continue_last=False)
+        prompt = prompt or self.target.encode_chat(request.messages)
         self.target.hooks.record_states(self.head.reads)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin_reply(prompt)

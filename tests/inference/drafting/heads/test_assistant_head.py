@@ -151,7 +151,7 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
     head = stored(assistant_folder(tmp_path), model)
     request = ask("abcabcabc", seed=4, max_tokens=14, temperature=temperature)
     shaped = with_beams(request, BeamShape(3, 4), False)
-    prompt = model.encode_chat(request.messages, False)
+    prompt = model.encode_chat(request.messages)
     replies: list[list[Any]] = []
     for ahead in (True, False):
         model.hooks.record_states(head.reads)

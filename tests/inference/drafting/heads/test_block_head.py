@@ -49,7 +49,7 @@ def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, tempe
     assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
     if model.capability.kind is DraftKind.CHAIN:
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
-    pair.assert_in_step([*model.encode_chat(request.messages, False), *end.token_ids[:-1]])
+    pair.assert_in_step([*model.encode_chat(request.messages), *end.token_ids[:-1]])
 
 
 @pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, TEMPERATURES, one_in=6), ids=str)

@@ -81,7 +81,7 @@ def test_a_drafter_that_was_fitted_to_a_reply_drafts_all_of_it(shape: BeamShape)
     """Its output rows are fitted to what it makes of the text: other features, tokens or places would draft wrong."""
     model = shared_llama()
     request = ask(temperature=0, max_tokens=13)
-    prompt = model.encode_chat(request.messages, continue_last=False)
+    prompt = model.encode_chat(request.messages)
     text = [*prompt, *plain(model, request).token_ids]
     head = bound(model, hidden_size=128, own_embeddings=True, draft_vocabulary_size=31)
     model.hooks.record_states(head.reads)
