@@ -1,6 +1,6 @@
-"""The drafters of one target: loaded at first use, kept between replies.
+"""The drafters of one target, loaded at first use and kept between replies, and the drafting modes it can use.
 
-Finds which drafting modes a loaded model can use, and why not the others, without reading weights.
+Which modes it can use, and why not the others, is found without reading weights.
 """
 
 import logging

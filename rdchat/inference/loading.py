@@ -1,8 +1,7 @@
 """Loads an mlx-lm model folder in the requested precision.
 
-A view of a model folder for mlx-lm, which reads every `model*.safetensors` and refuses a byte order mark.
-
-Compiles the header of MLX's CPU kernels once: each kernel takes g++ a fifth of the time then.
+mlx-lm is given a view of the folder, since it reads every `model*.safetensors` and refuses a byte order mark. The
+header of MLX's CPU kernels is compiled once: each kernel takes g++ a fifth of the time then.
 """
 
 from rdchat.inference.blas import kernel_folder  # before MLX

@@ -1,9 +1,7 @@
-"""A model or drafter on this machine: all that is known without loading it, and the memory that it needs.
+"""A model or drafter on this machine: its address, all that is known without loading it, and the memory it needs.
 
-Plain data and arithmetic, no MLX. The check before loading (`models.loading`) and the windows use the same functions,
-so they never disagree.
-
-Addresses of models that other machines run, as `Engine.load` and the settings have them; anything else is local.
+Plain data and arithmetic, no MLX. The check before loading (`inference.loading`) and the windows use the same
+functions, so they never disagree.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The tools of a request, and calls of them whose arguments are kept as the model wrote them.
 
-A second, lenient reading of calls that a model wrote with slips: line breaks, braces and quotes.
+A second, lenient reading takes calls that a model wrote with slips: line breaks, braces and quotes.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Plain decoding (`PlainSteps`), and what a reply's trace shows of its tokens and rounds (`round_tree` and above).
+"""Plain decoding, and what a reply's trace shows of its tokens and rounds.
 
 Plain decoding takes one token a target call, and queues the next call before it reads the last token. It is the
 baseline of every drafting mode and their oracle.

@@ -3,8 +3,6 @@
 On a GPU every primitive is a launch, and any partition is a full merge sort (MLX 0.32, Metal), so few primitives and
 short sorts are best there. On a CPU a partition is cheaper than a sort, and MLX's exp is slow: for 13 rows of 49k
 tokens `mx.logsumexp` takes 30 ms on one core, and the method below 5 ms.
-
-Whether a model computed numbers to choose a token from.
 """
 
 from functools import partial

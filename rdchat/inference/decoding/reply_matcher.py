@@ -3,10 +3,9 @@
 Masks are applied to the logits before penalty, temperature and filters, so the text is still a function of prompt, seed
 and rules alone. A drafted token changes what is verified, never a mask along the chosen path.
 
-The limit of a thought: after so many tokens it is closed by the model's own marker, and the answer begins.
-
-Whether a token is forced depends on the reply's tokens before it alone, so drafts change nothing. The method is that of
-s1's budget forcing (Muennighoff et al. 2025, arXiv 2501.19393, section 3.1), without words of its own.
+After so many tokens a thought is closed by the model's own marker, and the answer begins; which tokens are forced
+depends on those before them alone. The method is that of s1's budget forcing (Muennighoff et al. 2025, arXiv
+2501.19393, section 3.1), without words of its own.
 """
 
 import re

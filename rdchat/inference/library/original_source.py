@@ -1,11 +1,8 @@
-"""Plans the download of parts that a copy of a model does not have, from the repository of its original.
+"""Plans the download of parts that a copy of a model does not have, and keeps those parts of the fetched files.
 
 Quantised versions rarely have MTP layers, which the model's authors trained with it to draft, and those made by mlx-lm
-have no vision tower. `hub.downloads` fetches the files that hold the part.
-
-Finds the files of a repository that hold a part of a model, such as MTP layers, and keeps that part of them.
-
-The tensors are found by their names: configurations are silent in some families.
+have no vision tower. The repository of the original has them; `hub.downloads` fetches its files, and the tensors are
+found by their names, since configurations are silent in some families.
 """
 
 import json

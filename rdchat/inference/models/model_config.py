@@ -3,8 +3,7 @@
 mlx-lm builds a network from the config before it reads the weights: a million layers, or a list of a billion experts,
 would be created in memory first. So a count or size that is too large for the weight files is refused.
 
-It also knows the families that are published with MTP layers, and finds those layers by the names of their tensors,
-since configurations are silent in some families.
+Layers for multi-token prediction are found by the names of their tensors, since some configurations do not name them.
 """
 
 import ast

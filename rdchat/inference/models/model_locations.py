@@ -1,8 +1,7 @@
-"""Lists the models and drafters on this machine: rdchat's, the hub's, LM Studio's, and those in the person's folders.
+"""Lists the models and drafters on this machine, and caches facts about their files on disk.
 
-Only the names of folders are read.
-
-Caches facts about model files on disk until the files, rdchat or its libraries change.
+The places are rdchat's, the hub's, LM Studio's, and the person's folders; only the names of folders are read. Facts
+are kept until the files, rdchat or its libraries change.
 """
 
 import hashlib

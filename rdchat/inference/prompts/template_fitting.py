@@ -1,9 +1,7 @@
 """The messages of a conversation as chat templates take them, and changes that make a template take them.
 
-Tools as text, in one form for all models whose chat template has no place for tools.
-
-The definitions are JSON in the system prompt, a call is JSON between markers that most open models use, and a result is
-a message of the user between markers.
+Where a template has no place for tools they become text: definitions are JSON in the system prompt, a call is JSON
+between markers that most open models use, and a result is a message of the user between markers.
 """
 
 import hashlib

@@ -1,9 +1,7 @@
-"""The app's side of the process that runs tokenizers and chat templates, because they are foreign data.
-
-A view of a model folder for transformers: its known tokenizer files, without references to code.
+"""Starts and asks the process that runs tokenizers and chat templates, because they are foreign data.
 
 A tokenizer's configuration can name code in the folder or on the hub (`auto_map`); transformers then asks on standard
-output whether to run it. So the tokenizer is read from a folder of links without such references.
+output whether to run it. So transformers is given a folder of links to the known files, without such references.
 
 Where there is a tokenizer.json, it decides how text becomes tokens: transformers would build some classes anew, and
 drop what the file says. All chat templates become one.

@@ -1,8 +1,7 @@
 """The child process that reads tokenizers and renders chat templates: `rdchat --child tokenizers`.
 
-It serves `TokenizerProcess` and stores nothing of the person's texts.
-
-It also renders a chat template to find out how the template treats thoughts, and how it switches them on or off.
+It serves `TokenizerProcess` and stores nothing of the person's texts. It also finds out how a chat template treats
+thoughts, and how it switches them on or off, by rendering it.
 """
 
 import os

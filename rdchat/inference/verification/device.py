@@ -1,11 +1,7 @@
-"""The device MLX computes on, its memory, and the facts about it that `rdchat doctor` shows.
-
-The one way from MLX to NumPy.
+"""The device MLX computes on: its memory, its facts for `rdchat doctor`, its errors, and the one way to NumPy.
 
 If `np.array` is the first wait on a lazy MLX array, a device error is lost: NumPy drops the exception of the buffer
 protocol and reads the elements one by one from memory that was never written. So arrays are evaluated first.
-
-Turns MLX's device errors into errors for people: not enough memory, work that was stopped, or a failed device.
 """
 
 import ctypes

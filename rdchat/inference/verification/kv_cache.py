@@ -38,7 +38,7 @@ Operation = IntEnum(
 type Tree = tuple[mx.array, mx.array, int, int]
 """Depths, ancestors, deepest and leaves of a round's tree; see `KVCache.open_round`."""
 type Mirror = Callable[[Operation, list[Any], Sequence[int], Tree | None], None]
-"""Takes what happens to the cache with these layers, so that other ranks repeat it; see `ranks`."""
+"""Takes what happens to the cache with these layers, so that other ranks repeat it; see `rank_messages`."""
 
 
 class KVCache:

@@ -224,7 +224,7 @@ class ImageInput(Protocol):
         It yields `(left, None)` before each image, and `(0, feed)` after the last one. `feed` feeds the prompt.
 
         Args:
-            ids: The prompt, as `place` returned it.
+            ids: The prompt, as `insert_images` returned it.
             spans: Where the images stand.
             request: Has the images.
             waiting: Called now and then during the work; an exception that it raises ends the work.
