@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import llguidance
 from starlette.datastructures import Headers
 
 from rdchat.chat.attachments.attached_file import Passage, ranked
@@ -35,7 +34,7 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.prompts.model_prompts import ModelPrompts, read_tokenizer
-from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
+from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.server.guard import Guard
 from rdchat.server.interfaces.anthropic_messages import Messages
@@ -49,6 +48,7 @@ from rdchat.tools.definitions import read_servers
 from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from tests.inference.shape_models import takes
 from tests.split_replies import client_of
 
 INPUTS = Path(__file__).parent / "inputs"
@@ -150,12 +150,7 @@ def grammar(case: Case, tokenizers: Tokenizers) -> str:
             outcomes.append(f"{way}: REFUSED {error}")
             continue
         for name, value in values.items():
-            matcher = llguidance.LLMatcher(
-                llguidance.LLTokenizer("byte"), grammar_of(shape), log_level=0, limits=limits()
-            )
-            text = json.dumps(value, ensure_ascii=False).encode()
-            taken = all(matcher.consume_token(byte) for byte in text) and matcher.is_accepting()
-            outcomes.append(f"{way}: {name} {'accepted' if taken else 'rejected'}")
+            outcomes.append(f"{way}: {name} {'accepted' if takes(shape, value) else 'rejected'}")
     return "; ".join(outcomes)
 
 

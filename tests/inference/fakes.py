@@ -111,7 +111,9 @@ def chains_only(model: LoadedModel) -> LoadedModel:
     return replace(model, try_out=lambda: Capability(DraftKind.CHAIN, "test"))
 
 
-def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length: int = 512) -> LoadedModel:
+def tiny_llama(
+    seed: int = 0, sliding_window: int | None = None, context_length: int = 512, tied: bool = True
+) -> LoadedModel:
     """Return a llama of two layers; with a sliding window, one layer of the two slides."""
     layers = ["full_attention", "sliding_attention"] if sliding_window else ["full_attention"] * 2
     args = llama.ModelArgs(
@@ -126,6 +128,7 @@ def tiny_llama(seed: int = 0, sliding_window: int | None = None, context_length:
         head_dim=8,
         layer_types=layers,
         sliding_window=sliding_window,
+        tie_word_embeddings=tied,
     )
     mx.random.seed(seed)
     with mx.stream(mx.cpu):  # the same weights on every device
@@ -147,6 +150,15 @@ def shared_family(name: str, dtype: str = "float32") -> LoadedModel:
     module, options = (TREES | CHAINS | HYBRIDS | FED_AGAIN)[name]
     model = loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}, dtype))
     return replace(model, info=replace(model.info, dtype=dtype))
+
+
+# Those whose caches differ.
+MODELS: dict[str, Callable[[], LoadedModel]] = {
+    "llama": shared_llama,
+    "a sliding window": partial(shared_llama, sliding_window=10),
+    "recurrent state": partial(shared_family, "qwen3_next"),
+    "convolutions": partial(shared_family, "lfm2"),
+}
 
 
 def lenient_llama() -> LoadedModel:

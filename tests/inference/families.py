@@ -34,6 +34,13 @@ GEMMA3N: dict[str, Any] = {
     "activation_sparsity_pattern": [0.95, 0.0, 0.0, 0.0], "altup_num_inputs": 2, "altup_coef_clip": 120.0,
     "altup_correct_scale": True, "altup_active_idx": 0, "laurel_rank": 8,
 }  # fmt: skip
+_LATENT: dict[str, Any] = {"kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8}
+_DEEPSEEK: dict[str, Any] = {
+    **_LATENT, "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
+    "q_lora_rank": None, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+    "num_key_value_heads": 4, "attention_bias": False,
+}  # fmt: skip
+_CONVOLVED: dict[str, Any] = {"norm_eps": 1e-5, "conv_bias": False, "conv_L_cache": 3, "full_attn_idxs": [1]}
 TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "gemma3n": ("gemma3n", {"text_config": GEMMA3N}),
@@ -49,24 +56,10 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("gemma3_text", {"sliding_window": 8, "sliding_window_pattern": 2}),
     "phi3": ("phi3", {}),
     "gpt_oss": ("gpt_oss", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8}),
-    "deepseek_v3": (
-        "deepseek_v3",
-        {
-            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
-            "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
-            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
-            "attention_bias": False, "num_key_value_heads": 4,
-        },
-    ),
+    "deepseek_v3": ("deepseek_v3", _DEEPSEEK),
     "deepseek_v32": (
         "deepseek_v32",
-        {
-            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
-            "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
-            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
-            "attention_bias": False, "num_key_value_heads": 4, "index_head_dim": 16, "index_n_heads": 2,
-            "index_topk": 512,
-        },
+        {**_DEEPSEEK, "q_lora_rank": 16, "index_head_dim": 16, "index_n_heads": 2, "index_topk": 512},
     ),
     "qwen3_moe": ("qwen3_moe", MOE),
     "smollm3": ("smollm3", {"no_rope_layer_interval": 2}),
@@ -76,9 +69,8 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2": (
         "lfm2",
         {
-            "norm_eps": 1e-5, "conv_bias": False, "conv_L_cache": 3, "block_dim": 64, "block_ff_dim": 128,
-            "block_multiple_of": 8, "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": False,
-            "full_attn_idxs": [1],
+            **_CONVOLVED, "block_dim": 64, "block_ff_dim": 128, "block_multiple_of": 8,
+            "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": False,
         },
     ),
     "mamba2": (
@@ -102,10 +94,7 @@ CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral4": (
         "mistral4",
         {
-            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
-            "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
-            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
-            "num_key_value_heads": 4, "norm_topk_prob": True, "head_dim": None,
+            **_DEEPSEEK, "norm_topk_prob": True, "head_dim": None,
             "rope_parameters": {
                 **YARN, "rope_theta": 10000.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
             },
@@ -131,7 +120,17 @@ _DELTA: dict[str, Any] = {
     "linear_conv_kernel_dim": 4,
 }  # fmt: skip
 _QWEN: dict[str, Any] = {**COMMON, **_DELTA, "full_attention_interval": 2}
-_LATENT: dict[str, Any] = {"kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8}
+_KIMI: dict[str, Any] = {
+    **_LATENT, "num_key_value_heads": 4, "num_experts": 4, "moe_intermediate_size": 32, "num_experts_per_token": 2,
+    "num_shared_experts": 1, "first_k_dense_replace": 1, "linear_attn_config": {
+        "kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 4,
+    },
+}  # fmt: skip
+_BAILING: dict[str, Any] = {
+    "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "layer_group_size": 2, "topk_group": 1,
+    "num_hidden_layers": 4,
+}  # fmt: skip
+_LIGHTNING: dict[str, Any] = {**_BAILING, "num_shared_experts": 1, "first_k_dense_replace": 1, "group_norm_size": 2}
 # Families with recurrent or convolutional state that is committed in part; the first ones are among the trees too.
 HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: TREES[name] for name in ("lfm2", "mamba2", "qwen3_next")},
@@ -144,29 +143,9 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
             }
         },
     ),
-    "kimi_linear": (
-        "kimi_linear",
-        {
-            **_LATENT, "model_max_length": 512, "num_experts": 4, "moe_intermediate_size": 32,
-            "num_key_value_heads": 4, "num_experts_per_token": 2, "num_shared_experts": 1,
-            "first_k_dense_replace": 1, "linear_attn_config": {
-                "kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 4, "head_dim": 16,
-                "short_conv_kernel_size": 4,
-            },
-        },
-    ),
+    "kimi_linear": ("kimi_linear", {**_KIMI, "model_max_length": 512}),
     "kimi_k3": (
-        "kimi_k3",
-        {
-            "text_config": {
-                **COMMON, **_LATENT, "num_key_value_heads": 4, "num_experts": 4, "moe_intermediate_size": 32,
-                "num_experts_per_token": 2, "num_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": 16,
-                "activation_situ_beta": 1.0, "linear_attn_config": {
-                    "kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 4, "head_dim": 16,
-                    "short_conv_kernel_size": 4,
-                },
-            },
-        },
+        "kimi_k3", {"text_config": {**COMMON, **_KIMI, "q_lora_rank": 16, "activation_situ_beta": 1.0}}
     ),
     "olmo_hybrid": (
         "olmo_hybrid",
@@ -177,28 +156,12 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "bailing_moe_v3": (
         "bailing_moe_v3",
-        {
-            **_LATENT, "moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 32, "num_experts": 4,
-            "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "layer_group_size": 2, "q_lora_rank": 16,
-            "num_hidden_layers": 4,
-        },
+        {**_LATENT, **_BAILING, "moe_shared_expert_intermediate_size": 32, "n_group": 1, "q_lora_rank": 16},
     ),
-    "bailing_moe_linear": (
-        "bailing_moe_linear",
-        {
-            "moe_intermediate_size": 32, "num_experts": 4, "num_shared_experts": 1, "norm_topk_prob": True,
-            "num_experts_per_tok": 2, "first_k_dense_replace": 1, "layer_group_size": 2, "group_norm_size": 2,
-            "num_hidden_layers": 4, "topk_group": 1,
-        },
-    ),
+    "bailing_moe_linear": ("bailing_moe_linear", {**_LIGHTNING, "norm_topk_prob": True}),
     "bailing_hybrid": (
         "bailing_hybrid",
-        {
-            **_LATENT, "moe_intermediate_size": 32, "num_experts": 4, "num_shared_experts": 1,
-            "num_experts_per_tok": 2, "first_k_dense_replace": 1, "layer_group_size": 2, "group_norm_size": 2,
-            "num_hidden_layers": 4, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0,
-            "num_key_value_heads": 4,
-        },
+        {**_LATENT, **_LIGHTNING, "n_group": 1, "routed_scaling_factor": 1.0, "num_key_value_heads": 4},
     ),
     "nemotron_h": (
         "nemotron_h",
@@ -228,9 +191,8 @@ HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
     "lfm2_moe": (
         "lfm2_moe",
         {
-            "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True,
-            "use_expert_bias": True, "num_dense_layers": 1, "norm_eps": 1e-5, "conv_bias": False, "conv_L_cache": 3,
-            "full_attn_idxs": [1],
+            **_CONVOLVED, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2,
+            "norm_topk_prob": True, "use_expert_bias": True, "num_dense_layers": 1,
         },
     ),
 }  # fmt: skip

@@ -11,9 +11,15 @@ from hypothesis import strategies as some
 from rdchat.inference.api import ImageSpan
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
-from tests.inference.fakes import ALPHABET
+from tests.inference.fakes import ALPHABET, shared_family, shared_llama
 
 _LARGEST = 10_000
+# Models whose caches differ, of which a window is shorter than an image.
+SEEING = {
+    "llama": shared_llama,
+    "a sliding window": lambda: shared_llama(sliding_window=5),
+    "recurrent state": lambda: shared_family("qwen3_5"),
+}
 
 
 @dataclass(frozen=True)

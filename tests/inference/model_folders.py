@@ -1,6 +1,8 @@
 """Writes and damages model folders, and collects the messages about them."""
 
 import json
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +41,14 @@ def refusal(folder: Path) -> ModelError:
         check_model_folder(folder)
     assert caught.value.hint
     return caught.value
+
+
+def rewrite_header(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change the header of a folder's weights, and leave their bytes."""
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    end = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:end])
+    edit(header)
+    raw = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(raw)) + raw + data[end:])

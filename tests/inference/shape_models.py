@@ -1,12 +1,16 @@
 """A small llama whose tokens can spell JSON, some of them several characters long."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
+
+import llguidance
 
 from rdchat.inference.api import AnswerShape
 from rdchat.inference.prompts.json_schema import reject_unfit
-from rdchat.inference.prompts.shape_grammar import check_grammar
+from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import CharacterPrompts, loaded
 from tests.inference.families import CHAINS, TREES, network_of
@@ -28,6 +32,14 @@ ALPHABET = [
     '"}',
 ]
 END = 0
+
+
+def takes(shape: AnswerShape, value: Any) -> bool:
+    """Return whether the grammar of a shape takes a value."""
+    check_grammar(shape)
+    matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar_of(shape), log_level=0, limits=limits())
+    text = json.dumps(value, ensure_ascii=False).encode()
+    return all(matcher.consume_token(byte) for byte in text) and matcher.is_accepting()
 
 
 class JsonTokenizer:

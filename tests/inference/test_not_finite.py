@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import cycle
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as some
-from mlx.utils import tree_map
-from mlx_lm.models import llama
 
 import rdchat.inference.drafters as drafters
 from rdchat.errors import ModelError
@@ -41,9 +38,9 @@ from tests.inference.fakes import (
     ScriptedDrafter,
     ask,
     chains_only,
-    loaded,
     reply_end,
     shared_llama,
+    tiny_llama,
     tree_of_beams,
     with_beams,
 )
@@ -53,11 +50,15 @@ from tests.inference.plain_replies import drafted, plain, unended
 pytestmark = pytest.mark.across_rows
 
 TEMPERATURES = (0.0, 0.9)
-SHAPES = {"chain": (BeamShape(1, 5), False), "tree": (BeamShape(3, 4), False), "branch": (BeamShape(3, 4), True)}
+SHAPES = {
+    "chain": (BeamShape(1, 5), False), "tree": (BeamShape(3, 4), False), "branch": (BeamShape(3, 4), True),
+    "no tree": (BeamShape(3, 4), True),
+}  # fmt: skip
+FILTERS = ({}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.1}, {"repetition_penalty": 1.4})
 
 
-def request_at(temperature: float) -> GenerationRequest:
-    return ask("abcabcabc", seed=5, max_tokens=30, temperature=temperature)
+def request_at(temperature: float, **sampling: float) -> GenerationRequest:
+    return ask("abcabcabc", seed=5, max_tokens=30, temperature=temperature, **sampling)
 
 
 def check(model: LoadedModel, request: GenerationRequest, end: object) -> ReplyEnd:
@@ -68,19 +69,21 @@ def check(model: LoadedModel, request: GenerationRequest, end: object) -> ReplyE
 
 
 @pytest.mark.parametrize(
-    ("kind", "harm", "shape", "temperature"),
-    share(pairs(HEADS, HARMS, SHAPES, TEMPERATURES), 36),
+    ("kind", "harm", "shape", "temperature", "filters"),
+    share(pairs(HEADS, HARMS, SHAPES, TEMPERATURES, FILTERS), 36),
 )
-def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temperature: float) -> None:
+def test_a_heads_scores_change_no_token(
+    kind: str, harm: str, shape: str, temperature: float, filters: dict[str, float]
+) -> None:
     """NaN was above the root, so that the target was fed tokens that it had not chosen."""
-    model = shared_llama()
-    request = request_at(temperature)
+    model = chains_only(shared_llama()) if shape == "no tree" else shared_llama()
+    request = request_at(temperature, **filters)
     beams, branch = SHAPES[shape]
     prompt = model.encode_chat(request.messages)
     drafter = harmed_head(model, kind, harm).drafter(prompt, with_beams(request, beams, branch))
     events, cache = drafted(model, request, drafter)
     end = check(model, request, events[-1])
-    assert end.statistics.host_syncs == end.statistics.rounds, "the flag comes with the round's one wait"
+    assert filters or end.statistics.host_syncs == end.statistics.rounds, "the flag comes with the round's one wait"
     assert cache.tokens == [*prompt, *end.token_ids][: len(cache.tokens)]
     if harm in NEVER_FINITE:
         assert (end.statistics.dropped_drafts, end.statistics.drafted) == (3, 0)
@@ -88,31 +91,6 @@ def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temper
         assert end.mode_reason.startswith("The drafter computed scores that are not finite, so the reply continued")
     if harm == "random":
         assert (end.statistics.dropped_drafts, end.mode_reason) == (0, None)
-
-
-@pytest.mark.parametrize(
-    ("harm", "sampling"),
-    share(
-        zip(HARMS, cycle([{"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.1}, {"repetition_penalty": 1.4}]), strict=False), 9
-    ),
-)
-def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, float]) -> None:
-    model = shared_llama()
-    request = ask("abcabcabc", max_tokens=20, temperature=0.9, **sampling)
-    prompt = model.encode_chat(request.messages)
-    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), False))
-    end = drafted(model, request, drafter)[0][-1]
-    assert isinstance(end, ReplyEnd)
-    assert end.token_ids == plain(model, request).token_ids
-
-
-@pytest.mark.parametrize("harm", share(HARMS, 7))
-def test_chains_of_any_scores_change_no_token(harm: str) -> None:
-    model = chains_only(shared_llama())
-    request = request_at(0.9)
-    prompt = model.encode_chat(request.messages)
-    drafter = harmed_head(model, "recurrent", harm).drafter(prompt, with_beams(request, BeamShape(3, 4), True))
-    check(model, request, drafted(model, request, drafter)[0][-1])
 
 
 @pytest.mark.parametrize(
@@ -237,18 +215,10 @@ WORDS = "tiny computed numbers that are not finite"
 @cache
 def untied(spoilt: int | None = None, value: float = float("inf")) -> LoadedModel:
     """Return a small llama; whoever feeds it the spoilt token gets no numbers from there on."""
-    args = llama.ModelArgs(
-        model_type="llama", hidden_size=32, num_hidden_layers=2, intermediate_size=64, num_attention_heads=4,
-        num_key_value_heads=2, rms_norm_eps=1e-5, vocab_size=len(ALPHABET), head_dim=8, tie_word_embeddings=False,
-    )  # fmt: skip
-    mx.random.seed(2)
-    with mx.stream(mx.cpu):
-        network = llama.Model(args)
-        network.update(tree_map(lambda array: array + 0.3 * mx.random.normal(array.shape), network.parameters()))
-        if spoilt is not None:
-            network.model.embed_tokens.weight[spoilt] = mx.full((32,), value)
-    network.eval()
-    return loaded(network)
+    model = tiny_llama(2, tied=False)
+    if spoilt is not None:
+        model.network.model.embed_tokens.weight[spoilt] = mx.full((32,), value)
+    return model
 
 
 def until_refused(events: Iterator[GenerationEvent]) -> tuple[int, ...]:

@@ -10,35 +10,20 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api import (
-    ChatMessage,
-    DraftSettings,
-    FinishReason,
-    GenerationRequest,
     Mode,
-    ReplyEnd,
-    Role,
 )
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.session import ChatSession
 from rdchat.inference.verification import prefix_caches
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_caches import PrefixCaches, usual_limit
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
-from tests.inference.fakes import ask, positions, reply_end, shared_family, shared_llama
-from tests.inference.plain_replies import plain
-from tests.inference.ready_drafters import ready_session, settings_of
+from tests.inference.caches_on_disk.kept import PLENTY, next_turn, reply_in, whole
+from tests.inference.fakes import MODELS, ask, positions, shared_family, shared_llama
+from tests.inference.ready_drafters import ready_session
 from tests.inference.threads import load_silently
 
 pytestmark = pytest.mark.across_rows
-
-PLENTY = 2**30
-MODELS = {
-    "llama": shared_llama,
-    "a sliding window": lambda: shared_llama(sliding_window=10),
-    "recurrent state": lambda: shared_family("qwen3_next"),
-    "convolutions": lambda: shared_family("lfm2"),
-}
 
 
 def filled(model: LoadedModel, tokens: list[int]) -> KVCache:
@@ -246,20 +231,6 @@ def test_one_is_kept_whatever_its_size_and_the_others_make_room_for_one_that_gro
     assert caches.facts.held_bytes == 0
 
 
-def answer(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
-    end = reply_end(session.generate(asked))
-    expected = replace(asked, draft=DraftSettings(Mode.OFF), partition="")
-    assert end.token_ids == plain(session.model, expected).token_ids
-    return end
-
-
-def whole(model: LoadedModel, asked: GenerationRequest) -> GenerationRequest:
-    """Return a request whose reply has no end token, which the small models' template does not write again."""
-    asked = replace(asked, partition="", draft=DraftSettings(Mode.OFF))
-    seeds = (replace(asked, seed=seed) for seed in range(100))
-    return next(each for each in seeds if plain(model, each).finish_reason is FinishReason.LENGTH)
-
-
 @pytest.mark.parametrize(("mode", "name"), grid(list(Mode), list(MODELS), one_in=6))
 def test_turns_of_two_interleaved_conversations_read_only_what_is_new(mode: Mode, name: str) -> None:
     session = ready_session(MODELS[name](), cache_bytes=PLENTY)
@@ -268,13 +239,12 @@ def test_turns_of_two_interleaved_conversations_read_only_what_is_new(mode: Mode
     for _ in range(3):
         for which, chat in enumerate(chats):
             asked = whole(session.model, chat)
-            end = answer(session, replace(asked, draft=settings_of(mode), partition=str(which)))
+            end = reply_in(session, replace(asked, partition=str(which)), mode)
             counted = end.statistics
             assert counted.cached_prompt_tokens == held[which]
             held[which] = len(session.cache.tokens)
             assert held[which] in range(counted.prompt_tokens, counted.context_tokens + 1), "the round is closed"
-            said = ChatMessage(Role.ASSISTANT, end.text)
-            chats[which] = replace(asked, messages=(*asked.messages, said, ChatMessage(Role.USER, "more")))
+            chats[which] = next_turn(asked, end)
     assert session.caches.facts.count == 2
 
 
@@ -283,27 +253,25 @@ def test_a_request_that_leaves_no_cache_costs_a_chat_nothing(name: str) -> None:
     """As it begins like the chat, it would take the chat's cache, and some models could not go back in it."""
     session = ready_session(MODELS[name](), cache_bytes=PLENTY)
     asked = whole(session.model, ask("a long text about apples", max_tokens=6))
-    end = answer(session, asked)
+    end = reply_in(session, asked)
     held = len(session.cache.tokens)
-    said = ChatMessage(Role.ASSISTANT, end.text)
-    aside = replace(asked, messages=(*asked.messages, said, ChatMessage(Role.USER, "notes")), leaves_cache=False)
-    assert answer(session, aside).statistics.cached_prompt_tokens == 0
+    aside = replace(next_turn(asked, end, "notes"), leaves_cache=False)
+    assert reply_in(session, aside).statistics.cached_prompt_tokens == 0
     assert session.caches.facts.count == 1
-    more = replace(asked, messages=(*asked.messages, said, ChatMessage(Role.USER, "more")))
-    assert answer(session, more).statistics.cached_prompt_tokens == held
+    assert reply_in(session, next_turn(asked, end)).statistics.cached_prompt_tokens == held
 
 
 @pytest.mark.parametrize("mode", [Mode.SPECULATIVE, Mode.DRAFTER])
 def test_what_a_drafter_read_for_one_serves_no_other(mode: Mode) -> None:
     """A draft model that has read a prompt already would tell so by its time."""
     session = ready_session(shared_llama(), cache_bytes=PLENTY)
-    asked = replace(ask("abcabcabc", max_tokens=6), draft=settings_of(mode))
-    answer(session, replace(asked, partition="one"))
+    asked = ask("abcabcabc", max_tokens=6)
+    reply_in(session, replace(asked, partition="one"), mode)
     small = session.drafters._draft_models["small"]
     before = small.cache
-    answer(session, replace(asked, partition="one"))
+    reply_in(session, replace(asked, partition="one"), mode)
     assert small.cache is before
-    answer(session, replace(asked, partition="two"))
+    reply_in(session, replace(asked, partition="two"), mode)
     assert small.cache is not before
 
 

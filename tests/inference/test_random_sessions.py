@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision.image_rows import TowerInput
+from tests.inference import fakes
 from tests.inference.caches_on_disk.kept import PLENTY, chat_folder, small_blocks
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama, token_events
 from tests.inference.plain_replies import plain
@@ -43,15 +44,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.across_rows, pytest.mark.usefixtures
 
 SESSIONS = int(os.environ.get("SESSIONS", "1"))
 STEPS = 24
-MODELS: dict[str, Callable[[], LoadedModel]] = {
-    "llama": shared_llama,
-    "a sliding window": partial(shared_llama, sliding_window=10),
+MODELS = fakes.MODELS | {
     "a window longer than the chat": partial(shared_llama, sliding_window=400),
     "a short context": partial(shared_llama, context_length=150),
 } | {
     name: partial(shared_family, name)
     for name in (
-        "gemma3", "gpt_oss", "deepseek_v3", "qwen3_moe", "cohere2", "lfm2", "mamba2", "qwen3_next", "llama4", "gpt2",
+        "gemma3", "gpt_oss", "deepseek_v3", "qwen3_moe", "cohere2", "mamba2", "llama4", "gpt2",
         "qwen3_5", "kimi_linear", "nemotron_h", "granitemoehybrid", "falcon_h1", "jamba", "rwkv7", "recurrent_gemma",
     )
 }  # fmt: skip

@@ -22,9 +22,8 @@ from rdchat.inference.api import (
 )
 from rdchat.inference.decoding import ledger, reply, reply_iterator
 from rdchat.inference.session import ChatSession
-from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, pairs, share
-from tests.inference.fakes import ask, positions, reply_end, shared_family, shared_llama, tiny_llama, token_events
+from tests.inference.fakes import MODELS, ask, positions, reply_end, shared_llama, tiny_llama, token_events
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
@@ -49,15 +48,6 @@ def answer(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
     end = reply_end(session.generate(asked))
     assert positions(session.cache) == len(session.cache.tokens)
     return end
-
-
-def test_second_turn_prefills_only_the_new_tokens() -> None:
-    session = ChatSession(tiny_llama())
-    first = answer(session, request((USER, "hello"), max_tokens=5))
-    held = len(session.cache.tokens)
-    second = answer(session, request((USER, "hello"), (ASSISTANT, first.text), (USER, "more"), max_tokens=5))
-    assert second.statistics.cached_prompt_tokens == held
-    assert second.statistics.prompt_tokens == held + len("\nuser: more\nassistant: ") + 1  # the last token was not fed
 
 
 def stop_after(count: int, act: Callable[[TokenIterator], None]) -> Callable[[TokenIterator], None]:
@@ -114,11 +104,6 @@ def test_a_reply_is_continued_as_it_stands_whatever_a_template_makes_of_thoughts
     assert part + rest.text == first.text
 
 
-MODELS: dict[str, Callable[[], LoadedModel]] = {
-    "llama": shared_llama,
-    "a sliding window": lambda: shared_llama(sliding_window=10),
-    "recurrent state": lambda: shared_family("qwen3_next"),
-}
 SAMPLINGS: list[dict[str, Any]] = [
     {"temperature": 0, "max_tokens": 16},
     {"temperature": 0.9, "max_tokens": 16, "stop": ("qq", "zx"), "repetition_penalty": 1.3, "frequency_penalty": 0.2},

@@ -91,6 +91,15 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
     return list(ReplyIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
 
 
+def in_every_mode(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
+    """Return the reply without drafts, and check that drafts change nothing."""
+    plain = reply(model, request, Mode.OFF)
+    found = [reply(model, request, mode) for mode in (Mode.LOOKUP, Mode.AUTO)]
+    found += [scripted(model, request, list(plain.token_ids), width)[-1] for width in (1, 3)]
+    assert [end.token_ids for end in found] == [plain.token_ids] * 4
+    return plain
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(15))
 def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
@@ -99,14 +108,11 @@ def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
     jsonschema.Draft202012Validator.check_schema(source)
     for temperature in (0, 0.9):
         request = shaped(source, seed=number, temperature=temperature, top_p=1)
-        plain = reply(model, request, Mode.OFF)
+        plain = in_every_mode(model, request)
         if plain.finish_reason is FinishReason.EOS:
             jsonschema.validate(json.loads(plain.text), source)
         else:
             assert plain.finish_reason is FinishReason.LENGTH
-        for mode in (Mode.LOOKUP, Mode.AUTO):
-            assert reply(model, request, mode).token_ids == plain.token_ids
-        assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
 
 
 @pytest.mark.slow
@@ -120,20 +126,14 @@ def test_samplings_look_at_what_the_shape_allows(sampling: dict[str, float]) -> 
     """A filter may keep only tokens that the shape forbids, unless it looks at the others alone."""
     model = json_model()
     request = shaped(schema(random.Random(3)), seed=3, **sampling)
-    plain = reply(model, request, Mode.OFF)
+    plain = in_every_mode(model, request)
     jsonschema.validate(json.loads(plain.text), json.loads(request.shape.source if request.shape else ""))
-    assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("family", share(["gemma3", "qwen3_next"], 2))
 def test_other_families_have_shapes_too(family: str) -> None:
     """Sliding windows, and recurrent state."""
-    model = json_model(family)
-    request = shaped(schema(random.Random(5)), seed=5, temperature=0.9)
-    plain = reply(model, request, Mode.OFF)
-    assert reply(model, request, Mode.LOOKUP).token_ids == plain.token_ids
-    for width in (1, 3):
-        assert scripted(model, request, list(plain.token_ids), width=width)[-1].token_ids == plain.token_ids
+    in_every_mode(json_model(family), shaped(schema(random.Random(5)), seed=5, temperature=0.9))
 
 
 def test_what_the_shape_forces_is_drafted() -> None:
@@ -221,12 +221,9 @@ def test_an_answer_that_is_continued_has_the_shape_in_every_mode(number: int, te
     whole = reply(model, request, Mode.OFF).text
     for length in {1, 2, len(whole) // 2, len(whole) - 1} & {*range(1, len(whole))}:
         continued = begun(request, whole[:length])
-        plain = reply(model, continued, Mode.OFF)
+        plain = in_every_mode(model, continued)
         if plain.finish_reason is FinishReason.EOS:
             jsonschema.validate(json.loads(whole[:length] + plain.text), source)
-        for mode in (Mode.LOOKUP, Mode.AUTO):
-            assert reply(model, continued, mode).token_ids == plain.token_ids
-        assert scripted(model, continued, list(plain.token_ids))[-1].token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize("text", ["hello", '{"b', "{ ", "{\x07"])
@@ -250,11 +247,8 @@ def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
     source = schema(random.Random(number))
     request = shaped(source, seed=number, temperature=temperature, top_p=1)
     request = replace(request, sampling=replace(request.sampling, max_tokens=240))
-    plain = reply(model, request, Mode.OFF)
+    plain = in_every_mode(model, request)
     _check_thinking(plain, plain.text, source)
-    for mode in (Mode.LOOKUP, Mode.AUTO):
-        assert reply(model, request, mode).token_ids == plain.token_ids
-    assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
     end = plain.text.find("</think>")
     for length in {4, end, end + 8, len(plain.text) - 1} if end > 4 else {4}:  # inside the thought, and behind it
         continued = begun(request, plain.text[:length])
@@ -322,11 +316,9 @@ def test_every_kind_of_end_of_an_expression_is_drafted_over() -> None:
     for number in range(12):
         source = random.Random(number).choice(["(yes|no)!", "a{1,3}", "[a-c]{2}(x|yz)?", "true|null|ab"])
         request = replace(ask(max_tokens=40, seed=number, temperature=0.9), shape=AnswerShape(ShapeKind.REGEX, source))
-        plain = reply(json_model(), request, Mode.OFF)
+        plain = in_every_mode(json_model(), request)
         assert plain.finish_reason is FinishReason.EOS
         assert re.fullmatch(source, plain.text)
-        for width in (1, 3):
-            assert scripted(json_model(), request, list(plain.token_ids), width)[-1].token_ids == plain.token_ids
 
 
 @pytest.mark.parametrize(("fits", "thinks"), share(product([True, False], [False, True]), 2))

@@ -17,7 +17,6 @@ from rdchat.inference.api import (
     THINK,
     AnswerShape,
     ChatMessage,
-    Dtype,
     FinishReason,
     GenerationEvent,
     GenerationRequest,
@@ -36,7 +35,6 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import share
 from tests.inference.fakes import ALPHABET, END, ask, reply_end, shared_family, shared_llama, token_events
 from tests.inference.prompts.folders import changed, with_template
 from tests.inference.ready_drafters import ready_session, settings_of
@@ -180,10 +178,6 @@ def model_of(name: str) -> LoadedModel:
     return shared_llama() if name == "llama" else shared_family(name)
 
 
-def end_of(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
-    return reply_end(session.generate(request))
-
-
 def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]) -> list[int]:
     """Return what the network writes most likely, of all but some tokens: mlx-lm's own cache, no code of ours."""
     cache = make_prompt_cache(model.network)
@@ -201,13 +195,13 @@ def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]
 def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None:
     model = model_of(name)
     request = ask(PROMPT, temperature=0, max_tokens=16)
-    usual = end_of(ChatSession(model), request).token_ids
+    usual = reply(model, request).token_ids
     suppressed = {*usual[:3], usual[-1]} | {-1, len(ALPHABET), 10**30}
     kept = replace(model, suppressed=frozenset(suppressed))
     expected = tuple(without(model, request, suppressed))
     assert expected != usual
     for mode in Mode:
-        end = end_of(ready_session(kept), replace(request, draft=settings_of(mode)))
+        end = reply(kept, request, mode)
         assert end.token_ids == expected, mode
 
 
@@ -216,9 +210,9 @@ def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None
 def test_a_sampled_reply_has_none_of_them_in_any_mode(name: str, sampling: dict[str, float]) -> None:
     model = model_of(name)
     request = ask(PROMPT, max_tokens=20, **sampling)
-    suppressed = frozenset(end_of(ChatSession(model), request).token_ids)
+    suppressed = frozenset(reply(model, request).token_ids)
     kept = replace(model, suppressed=suppressed)
-    replies = {mode: end_of(ready_session(kept), replace(request, draft=settings_of(mode))).token_ids for mode in Mode}
+    replies = {mode: reply(kept, request, mode).token_ids for mode in Mode}
     assert len({*replies.values()}) == 1, replies
     assert not suppressed & {*replies[Mode.OFF]}
 
@@ -238,40 +232,26 @@ def test_a_format_is_kept_with_its_tokens_suppressed() -> None:
     model = json_model()
     request = replace(ask("list", max_tokens=60), shape=AnswerShape(ShapeKind.REGEX, '"aa"'))
     model = replace(model, suppressed=frozenset(model.tokenizer.encode('"a')))
-    assert end_of(ChatSession(model), request).text.strip() == '"aa"'
+    assert reply(model, request).text.strip() == '"aa"'
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_models_own_stop_string_ends_a_reply_as_its_end_token_does(mode: Mode) -> None:
     model = shared_llama()
     request = replace(ask(PROMPT, temperature=0.9, max_tokens=20), draft=settings_of(mode))
-    whole = end_of(ready_session(model), request).text
+    whole = reply(model, request, mode).text
     stop = whole[5:8]
     kept = replace(model, stop=(stop, "never there"))
     events: list[GenerationEvent] = list(ready_session(kept).generate(request))
     end = reply_end(events)
     assert (end.text, end.finish_reason, end.stop) == (whole[: whole.index(stop)], FinishReason.EOS, "")
     assert "".join(each.text for each in token_events(events)) + end.trailing_text == end.text
-    own = end_of(ready_session(kept), replace(request, sampling=replace(request.sampling, stop=(stop,))))
+    own = reply(kept, replace(request, sampling=replace(request.sampling, stop=(stop,))), mode)
     assert (own.token_ids, own.finish_reason, own.stop) == (end.token_ids, FinishReason.STOP_STRING, stop)
 
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}ENDING"
-
-
-@pytest.mark.parametrize(
-    ("ending", "in_thought"),
-    share([("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("[THINK]", True), ("a <think> b", False)], 4),
-)
-def test_the_first_event_tells_that_the_reply_begins_in_a_thought(
-    small_model: Path, tmp_path: Path, ending: str, in_thought: bool
-) -> None:
-    folder = with_template(small_model, tmp_path / "model", TEMPLATE.replace("ENDING", ending))
-    session = ChatSession(load_model(str(folder), Dtype.AUTO, lambda _: None))
-    asked = GenerationRequest((ChatMessage(Role.USER, "Hi"),), SamplingParams(temperature=0, max_tokens=1))
-    first, *_ = session.generate(asked)
-    assert isinstance(first, PrefillProgress)
-    assert first.in_thought is in_thought
+ENDINGS = ("<think>\n", "<think>", "<think>\n\n</think>\n\n", "")
 
 
 def thinks_with_tokens(tokenizer: dict[str, Any]) -> None:
@@ -296,7 +276,16 @@ def thinkers(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
     return models
 
 
-ENDINGS = ("<think>\n", "<think>", "<think>\n\n</think>\n\n", "")
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_first_event_tells_that_the_reply_begins_in_a_thought(
+    thinkers: dict[str, LoadedModel], ending: str
+) -> None:
+    asked = GenerationRequest((ChatMessage(Role.USER, "Hi"),), SamplingParams(temperature=0, max_tokens=1))
+    first, *_ = ChatSession(thinkers[ending]).generate(asked)
+    assert isinstance(first, PrefillProgress)
+    assert first.in_thought is (ending in ENDINGS[:2])
+
+
 HM = "<think>\nhm\n</think>\n\nThe dog"
 DOG = "The dog"
 # The beginning of a reply, its thought and answer, and whether that is known.

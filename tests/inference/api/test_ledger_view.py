@@ -14,24 +14,6 @@ def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:
     return tuple(LedgerEntry(path.rpartition("/")[2], path.rpartition("/")[0], calls, ms) for path, calls, ms in stages)
 
 
-PLAIN = ledger(
-    ("template and tokenize", 1, 2.0),
-    ("prefill", 2, 20.0),
-    ("first token", 1, 3.0),
-    ("first token/choose", 1, 2.5),
-    ("first token/choose/queue", 1, 2.0),
-    ("first token/wait for token", 1, 0.3),
-    ("first token/wait for token/wait", 1, 0.2),
-    ("wait for token", 10, 41.0),
-    ("wait for token/wait", 10, 40.0),
-    ("queue step", 9, 30.0),
-    ("queue step/forward", 9, 9.0),
-    ("queue step/choose", 9, 20.0),
-    ("queue step/choose/queue", 9, 18.0),
-    ("detokenize", 10, 1.0),
-    ("hand over", 10, 2.0),
-    ("not measured", 1, 1.0),
-)
 ROUNDS = ledger(
     ("template and tokenize", 1, 2.0),
     ("prefill", 2, 20.0),
@@ -56,22 +38,6 @@ ROUNDS = ledger(
 
 def as_rows(recorded: tuple[LedgerEntry, ...]) -> list[tuple[int, str, int, float]]:
     return [(row.depth, row.name, row.calls, round(row.total_ms, 6)) for row in ledger_rows(grouped_entries(recorded))]
-
-
-def test_a_plain_reply() -> None:
-    assert as_rows(PLAIN) == [
-        (0, "reply", 1, 100.0),
-        (1, "reading", 1, 25.0),
-        (2, "chat template and tokens", 1, 2.0),
-        (2, "reading the prompt", 2, 20.0),
-        (2, "first token", 1, 3.0),
-        (1, "without draft", 10, 58.0),
-        (1, "other", 10, 17.0),
-        (2, "prepare steps", 10, 13.0),
-        (2, "text", 10, 1.0),
-        (2, "hand over tokens", 10, 2.0),
-        (2, "not measured", 1, 1.0),
-    ]
 
 
 def test_a_reply_in_rounds() -> None:

@@ -18,16 +18,13 @@ from rdchat.inference.api import (
 from rdchat.inference.caches_on_disk import disk_caches, segments
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference import fakes as models
 from tests.inference.fakes import ask, reply_end, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
-MODELS = {
-    "llama": shared_llama,
-    "a sliding window": lambda: shared_llama(sliding_window=10),
+MODELS = models.MODELS | {
     "a window longer than the chat": lambda: shared_llama(sliding_window=400),
-    "recurrent state": lambda: shared_family("qwen3_next"),
-    "convolutions": lambda: shared_family("lfm2"),
     "chunks": lambda: shared_family("llama4"),
     "bfloat16": lambda: shared_family("gemma3", "bfloat16"),
 }
@@ -61,10 +58,8 @@ def whole(model: LoadedModel, request: GenerationRequest) -> GenerationRequest:
     for number in range(100):
         longer = (*before, replace(last, content=f"{last.content} {'so' * number}"))
         changed = replace(request, seed=number, messages=longer)
-        if (
-            plain(model, replace(changed, keep=None, draft=DraftSettings(Mode.OFF))).finish_reason
-            is FinishReason.LENGTH
-        ):
+        asked = replace(changed, keep=None, draft=DraftSettings(Mode.OFF), partition="")
+        if plain(model, asked).finish_reason is FinishReason.LENGTH:
             return changed
     raise AssertionError("every reply has an end token")
 
@@ -79,7 +74,7 @@ def reply(model: LoadedModel, request: GenerationRequest, mode: Mode = Mode.OFF)
 
 def reply_in(session: ChatSession, request: GenerationRequest, mode: Mode = Mode.OFF) -> ReplyEnd:
     end = reply_end(session.generate(replace(request, draft=settings_of(mode))))
-    expected = replace(request, draft=DraftSettings(Mode.OFF), keep=None)
+    expected = replace(request, draft=DraftSettings(Mode.OFF), keep=None, partition="")
     assert end.token_ids == plain(session.model, expected).token_ids
     return end
 

@@ -20,8 +20,10 @@ from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
 from tests.inference.caches_on_disk.kept import MODELS, PLENTY, TEXT, files, kept_request, next_turn, reply, whole
-from tests.inference.fakes import shared_family, shared_llama
-from tests.inference.image_prompts import Image, ImagePrompt, alone, fresh, images, read
+from tests.inference.fakes import shared_llama
+from tests.inference.image_prompts import SEEING, Image, ImagePrompt, alone, fresh, images, read
+
+pytestmark = [pytest.mark.across_rows, pytest.mark.usefixtures("small_blocks")]
 
 SHARED = (ChatMessage(Role.USER, TEXT),)
 QUESTIONS = ("what grows there and who eats it in the end", "who lives there and since when do they do it")
@@ -46,8 +48,6 @@ def ends(folder: Path) -> list[int]:
     return sorted({segment.end for path in files(folder) if (segment := Segment.named(path.name))})
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(("name", "mode"), share(pairs(MODELS, Mode), one_in=3))
 def test_a_second_chat_reads_nothing_of_it_again_after_a_restart(name: str, mode: Mode, chat_folder: Path) -> None:
     model = MODELS[name]()
@@ -63,8 +63,6 @@ def test_a_second_chat_reads_nothing_of_it_again_after_a_restart(name: str, mode
     assert reply(model, second, mode).statistics.disk_prompt_tokens >= length
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["llama", "a sliding window", "recurrent state"])
 def test_the_project_has_the_beginning_alone_and_a_chat_the_rest(name: str, chat_folder: Path) -> None:
     model = MODELS[name]()
@@ -80,8 +78,6 @@ def test_the_project_has_the_beginning_alone_and_a_chat_the_rest(name: str, chat
     assert {path: path.stat().st_ino for path in files(chats / "project")} == before
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["llama", "recurrent state"])
 def test_without_the_projects_folder_all_is_read_again(name: str, chat_folder: Path) -> None:
     model = MODELS[name]()
@@ -96,8 +92,6 @@ def test_without_the_projects_folder_all_is_read_again(name: str, chat_folder: P
     assert reply(model, project_request(model, chats, 1)).statistics.disk_prompt_tokens >= len(TEXT)
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 def test_a_chat_outside_of_projects_keeps_all_of_its_own(chat_folder: Path) -> None:
     model = MODELS["llama"]()
     request = replace(project_request(model, chat_folder.parent, 0), shared=())
@@ -108,8 +102,6 @@ def test_a_chat_outside_of_projects_keeps_all_of_its_own(chat_folder: Path) -> N
     assert ends(chat_folder.parent / "chat0")[0] == 16
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     "name", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("recurrent state", "a sliding window"))]
 )
@@ -147,11 +139,6 @@ def test_a_kill_while_the_project_is_kept_loses_and_doubles_nothing(name: str, c
     assert counts[-1] >= length
 
 
-SEEING = {
-    "llama": shared_llama,
-    "a sliding window": lambda: shared_llama(sliding_window=5),
-    "recurrent state": lambda: shared_family("qwen3_5"),
-}
 BEFORE = [1, 2, 3] * 9
 BEHIND = [4, 5] * 12
 
@@ -180,8 +167,6 @@ def restored(model: LoadedModel, prompt: ImagePrompt, folder: Path) -> KVCache:
     return cache
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", SEEING)
 @settings(max_examples=8)
 @given(image=images(), second=images(), whole=some.booleans())
@@ -200,8 +185,6 @@ def test_a_stored_prompt_comes_back_with_its_shift(
         remove_folder(path)
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 def test_an_image_whose_rows_see_each_other_comes_back_whole_or_not(chat_folder: Path) -> None:
     """Blocks end inside it here."""
     model = shared_llama()
@@ -214,8 +197,6 @@ def test_an_image_whose_rows_see_each_other_comes_back_whole_or_not(chat_folder:
     assert len(found.tokens) == 80
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", SEEING)
 @pytest.mark.parametrize("whole", [False, True])
 def test_the_images_of_a_project_are_read_once_for_all_of_its_chats(name: str, whole: bool, chat_folder: Path) -> None:
@@ -241,8 +222,6 @@ def test_the_images_of_a_project_are_read_once_for_all_of_its_chats(name: str, w
     assert found == [0, len(beginning)]
 
 
-@pytest.mark.across_rows
-@pytest.mark.usefixtures("small_blocks")
 def test_digests_know_each_token_of_an_image() -> None:
     tokens = [5, *Image(1, 6).ids, 7]
     others = [[5, *Image(2, 6).ids, 7], [5, *Image(1, 6).ids[::-1], 7], [5, *[-2 - 2**61] * 6, 7], [5] * 8]

@@ -26,29 +26,9 @@ def run(stream: Detokenizer, tokens: list[int]) -> list[str]:
     return [*shown, stream.last_text()]
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        ("a\ufffd".encode(), "a\ufffd"),
-        ("\ufffd\ufffd".encode(), "\ufffd\ufffd"),
-        ("a\ufffd".encode() + "😀".encode()[:3], "a\ufffd"),
-        ("😀".encode()[:2], ""),
-        ("a\ufffd".encode()[:-1], "a"),
-    ],
-)
-def test_a_replacement_character_of_the_model_itself_stays_at_the_end(data: bytes, text: str) -> None:
-    stream = Detokenizer(byte)
-    assert "".join(run(stream, list(data))) == text
-    assert stream.text == text
-
-
 def test_what_might_begin_a_stop_string_is_held_back_and_shown_if_it_does_not() -> None:
     stream = Detokenizer(pieces("a", "<", "|", "b"), stop=("<|end",))
     assert [stream.add_token(token) for token in range(4)] == ["a", "", "", "<|b"]
-
-
-def test_what_was_held_back_is_shown_at_the_end() -> None:
-    assert run(Detokenizer(pieces("a", "<|"), stop=("<|end",)), [0, 1]) == ["a", "", "<|"]
 
 
 def test_earliest_of_several_stop_strings_wins() -> None:

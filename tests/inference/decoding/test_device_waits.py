@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api import BeamShape, DraftKind, GenerationEvent
+from rdchat.inference.api import BeamShape, DraftKind, GenerationEvent, ReplyEnd
 from rdchat.inference.decoding.draft import LazyPath, accepted_path
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
@@ -49,6 +49,13 @@ def recurrent(model: LoadedModel, job: ReplyJob, branch: bool = False, width: in
     return random_drafter(model).drafter(job.prompt, with_beams(job.request, BeamShape(width, 4), branch))
 
 
+def watched(model: LoadedModel, iterator: ReplyIterator) -> tuple[ReplyEnd, list[Any]]:
+    """Return the end of a reply that waits once a round, and what happened on the device."""
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), iterator)
+    assert waits(events) == end.statistics.host_syncs == (end.statistics.rounds or end.statistics.target_calls)
+    return end, events
+
+
 def note_reuse(drafter: HeadDrafter) -> list[bool]:
     """Return a list that takes, for each draft, whether its search had been begun in the round before."""
     reused = list[bool]()
@@ -72,8 +79,7 @@ def note_reuse(drafter: HeadDrafter) -> list[bool]:
 def test_plain_decoding_queues_each_call_before_it_waits_for_the_last(sampling: dict[str, float]) -> None:
     model = shared_llama()
     request = ask(max_tokens=12, **sampling)
-    end, events = decoding(DeviceStandIn(model.network, times=SLOW), ReplyIterator(job_of(model, request)))
-    assert waits(events) == end.statistics.host_syncs == end.statistics.target_calls
+    _, events = watched(model, ReplyIterator(job_of(model, request)))
     steps = [step for step in order(events) if not step.startswith("build")]
     between = [steps[i + 1] for i, step in enumerate(steps[:-1]) if step == "wait"]
     assert between.count("wait") <= 1, "but for the last token a call is queued before each wait"
@@ -113,8 +119,7 @@ def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
     model = shared_llama()
     request = ask("abcabcabc", max_tokens=20, **sampling)
     job = job_of(model, request)
-    end, events = decoding(DeviceStandIn(model.network, times=SLOW), ReplyIterator(job, LookupDrafter(job.prompt, 4)))
-    assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
+    end, _ = watched(model, ReplyIterator(job, LookupDrafter(job.prompt, 4)))
     assert end.token_ids == plain(model, request).token_ids
 
 
@@ -127,9 +132,7 @@ def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_wait
     model = shared_llama()
     request = ask(max_tokens=24, **sampling)
     job = job_of(model, request)
-    iterator = ReplyIterator(job, recurrent(model, job, branch))
-    end, events = decoding(DeviceStandIn(model.network, times=SLOW), iterator)
-    assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
+    end, events = watched(model, ReplyIterator(job, recurrent(model, job, branch)))
     steps = [step for step in order(events) if "other" not in step]
     calls = [i for i, step in enumerate(steps) if step == "queue target"]
     for call in calls[:-2]:  # the last ones leave no room for another draft

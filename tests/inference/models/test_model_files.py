@@ -24,9 +24,8 @@ from rdchat.inference.api import Dtype
 from rdchat.inference.loading import Part, load_model, load_part
 from rdchat.inference.models.model_config import kv_values_per_token
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
-from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.sharding.model_split import split_of
-from tests.inference.model_folders import change_config, refusal
+from tests.inference.model_folders import change_config, refusal, rewrite_header
 
 
 def shard(folder: Path, indexed: bool) -> None:
@@ -74,15 +73,9 @@ def test_missing_shards_are_named(folder: Path, indexed: bool) -> None:
     assert error.message == f"{folder} is incomplete: {reason}."
 
 
-def test_a_missing_folder(tmp_path: Path) -> None:
+def test_a_folder_that_is_missing_empty_or_another(tmp_path: Path) -> None:
     assert refusal(tmp_path / "gone").message == f"There is no folder at {tmp_path / 'gone'}."
-
-
-def test_an_empty_folder(tmp_path: Path) -> None:
     assert refusal(tmp_path).message == f"The folder {tmp_path} is empty."
-
-
-def test_some_other_folder(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"")
     assert refusal(tmp_path).message == f"{tmp_path} is not a model folder: it has no config.json."
 
@@ -390,13 +383,7 @@ def test_floats_of_8_bits_without_scales_are_refused(folder: Path) -> None:
     weights = plain_llama(folder)
     name = "model.layers.1.mlp.up_proj.weight"
     save_file(weights | {name: weights[name].astype(np.uint8)}, folder / "model.safetensors")
-    data = (folder / "model.safetensors").read_bytes()
-    assert read_header(folder / "model.safetensors")[name].dtype == "U8"
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    header[name]["dtype"] = "F8_E4M3"
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+    rewrite_header(folder, lambda header: header[name].update(dtype="F8_E4M3"))
     with pytest.raises(ModelError, match=rf"The weights of {re.escape(name)} have 8 bits, but no scales"):
         read(folder)
 

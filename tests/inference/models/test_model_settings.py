@@ -327,12 +327,13 @@ _LATENT: dict[str, Any] = {
 }  # fmt: skip
 _YARN = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256, "mscale": 1.0, "mscale_all_dim": 1.0}
 _FACTORS = {"short_factor": [1.0] * 4, "long_factor": [1.0] * 4, "original_max_position_embeddings": 512}
-_EXPERTS = {
-    "moe_intermediate_size": 32, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
-    "first_k_dense_replace": 1, "moe_layer_freq": 1, "routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1,
-}  # fmt: skip
 LATENT: dict[str, tuple[str, dict[str, Any]]] = {
-    "deepseek_v2": ("deepseek_v2", {**_LATENT, **_EXPERTS, "topk_method": "greedy", "rope_scaling": _YARN}),
+    "deepseek_v2": (
+        "deepseek_v2",
+        {
+            **TREES["deepseek_v3"][1], **_LATENT, "moe_layer_freq": 1, "topk_method": "greedy", "rope_scaling": _YARN
+        },
+    ),
     "minicpm3": (
         "minicpm3", {**_LATENT, "dim_model_base": 32, "scale_depth": 1.0, "scale_emb": 1.0, "rope_scaling": _FACTORS}
     ),

@@ -7,17 +7,17 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-import llguidance
 import pytest
 
 from rdchat.errors import ModelError, ShapeRefusedError
 from rdchat.inference.api import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded, reject_unfit
-from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
+from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.server.interfaces.client_tools import call_shape
 from rdchat.server.interfaces.fields import ApiError
 from tests.grids import share
+from tests.inference.shape_models import takes
 
 ROOT = {"$id": "https://example.com/s.json", "$defs": {"N": {"type": "integer"}}}
 DRAFT7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -27,14 +27,6 @@ OTHER = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$
 
 def tool(parameters: Any, name: str = "t", **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters}, **more}
-
-
-def fits(shape: AnswerShape, value: Any) -> bool:
-    """Tell whether the grammar of a shape takes a value."""
-    check_grammar(shape)
-    matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar_of(shape), log_level=0, limits=limits())
-    text = json.dumps(value, ensure_ascii=False).encode()
-    return all(matcher.consume_token(byte) for byte in text) and matcher.is_accepting()
 
 
 def a(schema: Any, **more: Any) -> dict[str, Any]:
@@ -112,11 +104,11 @@ def test_references_mean_the_same_inside_a_call_and_in_a_format(name: str) -> No
         good = {"a": good}
         bad = {"a": bad}
     call = call_shape([tool(schema), tool(OTHER, "other")])
-    assert fits(call, {"name": "t", "arguments": good})
-    assert not fits(call, {"name": "t", "arguments": bad})
-    assert fits(call, {"name": "other", "arguments": {"kids": [{"kids": []}]}})
+    assert takes(call, {"name": "t", "arguments": good})
+    assert not takes(call, {"name": "t", "arguments": bad})
+    assert takes(call, {"name": "other", "arguments": {"kids": [{"kids": []}]}})
     given = AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
-    assert (fits(given, good), fits(given, bad)) == (True, False)
+    assert (takes(given, good), takes(given, bad)) == (True, False)
     assert call.left_out == ()
 
 
@@ -126,9 +118,9 @@ def test_definitions_of_two_tools_with_one_name_stay_apart() -> None:
         tool(a({"$ref": "#/$defs/N"}, **{"$defs": {"N": {"type": kind}}}), kind) for kind in ("integer", "boolean")
     ]
     shape = call_shape(tools)
-    assert fits(shape, {"name": "integer", "arguments": {"a": 1}})
-    assert fits(shape, {"name": "boolean", "arguments": {"a": True}})
-    assert not fits(shape, {"name": "integer", "arguments": {"a": True}})
+    assert takes(shape, {"name": "integer", "arguments": {"a": 1}})
+    assert takes(shape, {"name": "boolean", "arguments": {"a": True}})
+    assert not takes(shape, {"name": "integer", "arguments": {"a": True}})
 
 
 @pytest.mark.parametrize(
@@ -161,8 +153,8 @@ NEUTRAL: dict[str, Any] = {
 def test_what_changes_nothing_is_taken_everywhere(name: str) -> None:
     schema = a(NEUTRAL[name])
     call = call_shape([tool(schema, strict=True)])
-    assert fits(call, {"name": "t", "arguments": {"a": []}})
-    assert fits(AnswerShape(ShapeKind.SCHEMA, json.dumps(schema)), {"a": []})
+    assert takes(call, {"name": "t", "arguments": {"a": []}})
+    assert takes(AnswerShape(ShapeKind.SCHEMA, json.dumps(schema)), {"a": []})
     assert (call.left_out, call.unenforced) == ((), "")
 
 
@@ -178,7 +170,7 @@ def test_what_changes_nothing_is_taken_everywhere(name: str) -> None:
 )
 def test_older_and_careless_schemas_mean_what_their_writers_meant(inner: Any, good: Any, bad: Any) -> None:
     shape = call_shape([tool(a(inner))])
-    assert [fits(shape, {"name": "t", "arguments": {"a": value}}) for value in (good, bad)] == [True, False]
+    assert [takes(shape, {"name": "t", "arguments": {"a": value}}) for value in (good, bad)] == [True, False]
 
 
 UNION = [
@@ -230,8 +222,8 @@ def test_what_no_grammar_enforces_is_named_and_checked(name: str) -> None:
     schema = a(inner, **definitions)
     shape = call_shape([tool(schema), tool(OTHER, "other")])
     assert f"t.{keyword}" in shape.left_out
-    assert fits(shape, {"name": "t", "arguments": {"a": good}})
-    assert fits(shape, {"name": "other", "arguments": {"kids": []}})
+    assert takes(shape, {"name": "t", "arguments": {"a": good}})
+    assert takes(shape, {"name": "other", "arguments": {"kids": []}})
     reject_unfit(json.dumps({"name": "t", "arguments": {"a": good}}), shape.unenforced)
     reject_unfit(json.dumps({"name": "other", "arguments": {"kids": 7}}), shape.unenforced)  # the grammar's part
     with pytest.raises(ModelError, match="does not fit the JSON schema"):
@@ -247,14 +239,14 @@ def test_unions_with_tags_are_enforced_whole() -> None:
     schema = a(union, **{"$defs": dict(zip("xy", UNION, strict=True))})
     shape = call_shape([tool(schema, strict=True)])
     assert (shape.left_out, shape.unenforced) == ((), "")
-    assert fits(shape, {"name": "t", "arguments": {"a": {"t": "y", "n": 1}}})
-    assert not fits(shape, {"name": "t", "arguments": {"a": {"t": "z"}}})
+    assert takes(shape, {"name": "t", "arguments": {"a": {"t": "y", "n": 1}}})
+    assert not takes(shape, {"name": "t", "arguments": {"a": {"t": "z"}}})
 
 
 def test_a_one_of_beside_an_any_of_keeps_both() -> None:
     schema = a({"oneOf": [{"type": "string"}, {"type": "integer"}], "anyOf": [{"type": "string"}, {"type": "null"}]})
     shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
-    assert [fits(shape, {"a": value}) for value in ("x", 1, None)] == [True, False, False]
+    assert [takes(shape, {"a": value}) for value in ("x", 1, None)] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -269,8 +261,8 @@ def test_a_one_of_beside_an_any_of_keeps_both() -> None:
 )  # fmt: skip
 def test_a_tool_without_parameters_takes_none(parameters: Any, takes_any: bool) -> None:
     shape = call_shape([tool(parameters)])
-    assert fits(shape, {"name": "t", "arguments": {}})
-    assert fits(shape, {"name": "t", "arguments": {"x": 1}}) is takes_any
+    assert takes(shape, {"name": "t", "arguments": {}})
+    assert takes(shape, {"name": "t", "arguments": {"x": 1}}) is takes_any
 
 
 def test_a_call_or_an_answer() -> None:
@@ -278,10 +270,10 @@ def test_a_call_or_an_answer() -> None:
         ShapeKind.SCHEMA, json.dumps(a({"$ref": "#/$defs/n"}, **{"$defs": {"n": {"type": "integer"}}}))
     )
     shape = call_shape([tool(OTHER)], answer)
-    assert fits(shape, {"name": "t", "arguments": {"kids": []}})
-    assert fits(shape, {"a": 1})
-    assert not fits(shape, {"a": "1"})
-    assert fits(call_shape([tool(OTHER)], AnswerShape(ShapeKind.JSON)), {"anything": [1]})
+    assert takes(shape, {"name": "t", "arguments": {"kids": []}})
+    assert takes(shape, {"a": 1})
+    assert not takes(shape, {"a": "1"})
+    assert takes(call_shape([tool(OTHER)], AnswerShape(ShapeKind.JSON)), {"anything": [1]})
 
 
 def test_templates_get_references_written_out() -> None:

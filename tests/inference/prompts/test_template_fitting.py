@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -35,42 +35,6 @@ CALL = ToolCall("ls", '{"p": "/"}', "toolu_01")
 
 def said(*turns: tuple[Role, str]) -> tuple[ChatMessage, ...]:
     return tuple(ChatMessage(*turn) for turn in turns)
-
-
-def system_first(messages: Sequence[ChatMessage]) -> bool:
-    return all(message.role is not S for message in messages[1:])
-
-
-def in_strict_turns(messages: Sequence[ChatMessage]) -> bool:
-    roles = [message.role for message in messages if message.role is not S]
-    return system_first(messages) and all(role is (A if at % 2 else U) for at, role in enumerate(roles))
-
-
-def without_system(messages: Sequence[ChatMessage]) -> bool:
-    return all(message.role is not S for message in messages)
-
-
-@pytest.mark.parametrize("takes", [system_first, in_strict_turns, without_system])
-@pytest.mark.parametrize(
-    "messages",
-    [
-        said((S, "a"), (U, "b")),
-        said((S, "a"), (S, "b"), (U, "c"), (S, "d"), (A, "e"), (U, "f")),
-        said((U, "a"), (U, "b"), (A, "c"), (A, "d"), (U, "e")),
-        said((A, "a"), (U, "b"), (S, "c")),
-        said((S, "a")),
-        (*said((U, "a")), ChatMessage(A, "b", tool_calls=(CALL,)), ChatMessage(T, "c", tool_call_id="toolu_01")),
-    ],
-    ids=["usual", "late systems", "twice", "greeting", "only a system", "call"],
-)
-def test_every_order_fits_each_kind_of_template_and_no_text_is_lost(
-    takes: Callable[[Sequence[ChatMessage]], bool], messages: tuple[ChatMessage, ...]
-) -> None:
-    fit = next(each for each in fitted(messages) if takes(each))
-    text = "\n".join(message.content + "".join(call.name for call in message.tool_calls) for message in fit)
-    at = [text.index(message.content) for message in messages]
-    assert at == sorted(at)
-    assert ("ls" in text) is any(message.tool_calls for message in messages)
 
 
 def test_a_conversation_that_fits_is_left_as_it_is() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as some
-from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
@@ -23,6 +23,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.prompts.model_prompts import read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import NO_CODE, TokenizerProcess, joined_templates, tokenizer_view
 from tests.inference.prompts.folders import changed, edited, prompts_of, user
+from tests.inference.tokenizer_kinds import kinds
 
 MARK = b"\xef\xbb\xbf"
 CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -40,20 +41,7 @@ TYPES = ("llama", "qwen2", "mistral", "gemma3_text", "gpt2", "something_new")
 
 def pieces() -> Tokenizer:
     """Return a tokenizer as SentencePiece makes them, with a word mark before each part between control tokens."""
-    trained = Tokenizer(models.BPE())
-    trained.normalizer = normalizers.Replace(" ", "▁")
-    texts = ["the quick brown fox jumps over the lazy dog", "a b c a b c a b c", "12 345 6789"] * 20
-    trained.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=150, show_progress=False))
-    made = json.loads(trained.to_str())["model"]
-    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2} | {f"<0x{byte:02X}>": 3 + byte for byte in range(256)}
-    for token in sorted(made["vocab"], key=made["vocab"].__getitem__):
-        vocabulary.setdefault(token, len(vocabulary))
-    merges = [tuple(merge) for merge in made["merges"]]
-    whole = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token="<unk>", fuse_unk=True))
-    whole.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    whole.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    whole.add_special_tokens(["<unk>", "<s>", "</s>"])
-    return whole
+    return Tokenizer.from_str(kinds()["Llama 2"].own.to_str())
 
 
 def read(folder: Path) -> Any:

@@ -18,35 +18,13 @@ from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.state_round import TreePaths, _Recursion
 from tests.grids import share
-from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, VOCABULARY, network_of
+from tests.inference.families import CHAINS, HYBRIDS, TREES, VOCABULARY, network_of
 from tests.inference.rounding import rounding_by_rows
 
 type Solve = Callable[[list[mx.array], mx.array, list[mx.array]], mx.array]
 
 NARROW = ("float16", "bfloat16", "4bit")
 FAINT = ("ministral3", "mistral4")  # what they do wrong with trees is less than rounding in 16 bits
-
-
-@pytest.mark.parametrize(("name", "options"), share(TREES.values(), 8), ids=TREES.keys())
-def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
-    network = network_of(name, options)
-    hooks = ModelHooks(network)
-    capability = check_capability(network, hooks, VOCABULARY)
-    assert (capability.kind, capability.reason) == (DraftKind.TREE, "")
-    if name == "gemma3n":  # its trunk returns logits
-        assert hooks.hidden is None
-    else:
-        assert hooks.hidden is not None
-        assert hooks.hidden.shape in {(1, 8, 64), (1, 3, 64)}  # of every packed token, or of those after a commit
-
-
-@pytest.mark.parametrize("name", share([*HYBRIDS, *FED_AGAIN], 5))
-def test_families_with_state_take_trees_unless_they_run_a_recurrence_of_their_own(name: str) -> None:
-    network = network_of(*(HYBRIDS | FED_AGAIN)[name])
-    hooks = ModelHooks(network)
-    capability = check_capability(network, hooks, VOCABULARY)
-    assert capability.kind is (DraftKind.TREE if name in HYBRIDS else DraftKind.FED_AGAIN), capability.reason
-    assert hooks.states.recorded is (name in HYBRIDS)
 
 
 @pytest.mark.parametrize("harm", ["branch", "commit"])
@@ -64,22 +42,21 @@ def test_wrong_commits_of_state_are_found_out(harm: str, monkeypatch: pytest.Mon
     assert hooks.states.recorded is (harm == "branch")
 
 
-@pytest.mark.parametrize(("name", "options"), share(CHAINS.values(), 6), ids=CHAINS.keys())
-@pytest.mark.across_rows
-def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, options: dict[str, Any]) -> None:
-    network = network_of(name, options)
-    capability = check_capability(network, ModelHooks(network), VOCABULARY)
-    assert capability.kind is DraftKind.CHAIN
-    assert capability.reason
-
-
 @pytest.mark.parametrize(("name", "options"), share([*TREES.values(), *CHAINS.values()], 5), ids=[*TREES, *CHAINS])
 def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
     tokens = mx.array([[1, 2, 3, 4, 5]])
     before = np.array(network(tokens, cache=make_prompt_cache(network)))
-    ModelHooks(network)
+    hooks = ModelHooks(network)
     assert (np.array(network(tokens, cache=make_prompt_cache(network))) == before).all()
+    assert hooks.hidden.shape == (1, 5, VOCABULARY if name == "gemma3n" else 64)
+
+
+def test_logits_that_a_trunk_returns_are_no_hidden_states() -> None:
+    network = network_of(*TREES["gemma3n"])
+    hooks = ModelHooks(network)
+    assert check_capability(network, hooks, VOCABULARY).kind is DraftKind.TREE
+    assert hooks.hidden is None
 
 
 @pytest.mark.parametrize(
@@ -109,19 +86,14 @@ def test_a_text_model_inside_another_gives_its_hidden_states() -> None:
 
 
 def ignore_masks(network: nn.Module, now: Callable[[], bool] = lambda: True) -> None:
-    attention = type(network.model.layers[0].self_attn)
-
     def without_mask(self: nn.Module, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
-        mask = "causal" if mask is not None and now() else mask
-        return attention.__call__(self, x, mask, cache)  # type: ignore[no-any-return]
+        return attention.__call__(self, x, "causal" if mask is not None and now() else mask, cache)  # type: ignore[no-any-return]
 
-    for layer in network.model.layers:
-        layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": without_mask})
+    attention = stubborn([layer.self_attn for layer in network.model.layers], without_mask)
 
 
 def ignore_positions(network: nn.Module) -> None:
     """Read positions from the cache alone, as gpt2 does."""
-    rope = type(network.model.layers[0].self_attn.rope)
 
     def without_depths(self: nn.Module, x: mx.array, offset: Any = 0) -> mx.array:
         if isinstance(offset, mx.array) and offset.size > 1:
@@ -130,13 +102,11 @@ def ignore_positions(network: nn.Module) -> None:
             return rope.__call__(self, x, offset=offset).transpose(2, 1, 0, 3)  # type: ignore[no-any-return]
         return rope.__call__(self, x, offset=offset)  # type: ignore[no-any-return]
 
-    for layer in network.model.layers:
-        layer.self_attn.rope.__class__ = type("Stubborn", (rope,), {"__call__": without_depths})
+    rope = stubborn([layer.self_attn.rope for layer in network.model.layers], without_depths)
 
 
 def forget_a_row(network: nn.Module) -> None:
     """Leave the row before out of what a call of several rows sees: such tokens cannot be fed together."""
-    attention = type(network.model.layers[0].self_attn)
 
     def forgetful(self: nn.Module, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
         if x.shape[1] == 8:
@@ -144,8 +114,15 @@ def forget_a_row(network: nn.Module) -> None:
             mask = mask & (mx.arange(mask.shape[1])[None] != mx.arange(mask.shape[1] - 8, mask.shape[1])[:, None] - 1)
         return attention.__call__(self, x, mask, cache)  # type: ignore[no-any-return]
 
-    for layer in network.model.layers:
-        layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": forgetful})
+    attention = stubborn([layer.self_attn for layer in network.model.layers], forgetful)
+
+
+def stubborn(modules: list[Any], call: Callable[..., mx.array]) -> Any:
+    """Give modules of one class another call; return their class."""
+    kind = type(modules[0])
+    for module in modules:
+        module.__class__ = type("Stubborn", (kind,), {"__call__": call})
+    return kind
 
 
 HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {

@@ -19,6 +19,7 @@ from rdchat.inference.verification.device import (
     memory_errors,
     on_gpu,
 )
+from tests.inference.metal_words import WORDS
 
 M3 = {"device_name": "Apple M3", "max_recommended_working_set_size": 17, "memory_size": 24}
 
@@ -61,12 +62,8 @@ def test_memory_is_wired_where_there_is_metal(monkeypatch: pytest.MonkeyPatch, m
     assert found == limits
 
 
-METAL = (
-    "[METAL] Command buffer execution failed: Insufficient Memory "
-    "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
-)
 ERRORS = [
-    RuntimeError(METAL),
+    RuntimeError(WORDS),
     RuntimeError(
         "[metal::malloc] Attempting to allocate 83404284800 bytes which is greater than the maximum allowed buffer "
         "size of 77309411328 bytes."
@@ -99,7 +96,7 @@ def test_what_the_broken_work_held_is_free_at_once() -> None:
     def work() -> None:
         held = mx.zeros((1024, 1024))
         mx.eval(held)
-        raise RuntimeError(METAL)
+        raise RuntimeError(WORDS)
 
     gc.collect()
     before = mx.get_active_memory()
@@ -116,7 +113,7 @@ def test_what_else_fails_on_the_device_is_said_plainly() -> None:
         raise error
     assert caught.value.__cause__ is error
     with pytest.raises(OutOfMemoryError), device_errors("for this reply"):
-        raise RuntimeError(METAL)
+        raise RuntimeError(WORDS)
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), NotImplementedError("a subclass of it"), KeyboardInterrupt()])

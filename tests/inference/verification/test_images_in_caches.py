@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -24,15 +23,10 @@ from rdchat.inference.verification.round_cache import RoundKVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.inference.fakes import ALPHABET, shared_family, shared_llama, tree_of_beams
-from tests.inference.image_prompts import Image, ImagePrompt, alone, fresh, prompts, read
+from tests.inference.image_prompts import SEEING, Image, ImagePrompt, alone, fresh, prompts, read
 
 pytestmark = pytest.mark.across_rows
 
-MODELS = {
-    "llama": shared_llama,
-    "a sliding window": lambda: shared_llama(sliding_window=5),
-    "recurrent state": lambda: shared_family("qwen3_5"),
-}
 PLENTY = 2**30
 
 
@@ -45,11 +39,11 @@ def read_in_parts(model: LoadedModel, cache: KVCache, prompt: ImagePrompt, cuts:
             assert mx.allclose(logits, expected[start:end], atol=2e-4), (start, end)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SEEING)
 @settings(max_examples=25)
 @given(prompt=prompts(), data=some.data())
 def test_a_trimmed_cache_reads_on_like_a_fresh_one(name: str, prompt: ImagePrompt, data: some.DataObject) -> None:
-    model = MODELS[name]()
+    model = SEEING[name]()
     places = some.lists(some.integers(1, len(prompt)), max_size=3)
     cache = fresh(model, prompt)
     read_in_parts(model, cache, prompt, data.draw(places))
@@ -72,7 +66,7 @@ def test_an_image_whose_rows_see_each_other_is_never_cut(prompt: ImagePrompt, da
     read_in_parts(model, cache, prompt, [])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SEEING)
 @settings(max_examples=25)
 @given(
     prompts=some.lists(prompts(), min_size=2, max_size=2),
@@ -82,7 +76,7 @@ def test_an_image_whose_rows_see_each_other_is_never_cut(prompt: ImagePrompt, da
 def test_two_chats_in_turn_with_what_was_put_aside(
     name: str, prompts: list[ImagePrompt], shared: ImagePrompt, turns: list[bool]
 ) -> None:
-    model = MODELS[name]()
+    model = SEEING[name]()
     caches = PrefixCaches(model.network, PLENTY)
     chats = [ImagePrompt(*shared.pieces, *prompt.pieces) for prompt in prompts]
     with pytest.MonkeyPatch.context() as patch:
@@ -95,11 +89,11 @@ def test_two_chats_in_turn_with_what_was_put_aside(
             caches.give_back(cache, "")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SEEING)
 @settings(max_examples=25)
 @given(prompt=prompts(), seed=some.integers(0, 99), keep=some.booleans())
 def test_rounds_and_steps_behind_images_equal_reading(name: str, prompt: ImagePrompt, seed: int, keep: bool) -> None:
-    model = MODELS[name]()
+    model = SEEING[name]()
     rng = np.random.default_rng(seed)
     cache = fresh(model, prompt)
     read(model, cache, prompt, len(prompt))
@@ -203,12 +197,6 @@ def test_several_macs_are_given_no_images() -> None:
     assert caches.take_cache([1, 2], "").tokens == []
 
 
-def chat(*turns: str, **sampling: object) -> GenerationRequest:
-    """Return the request of a chat; a person and the model speak in turn."""
-    messages = tuple(ChatMessage((Role.USER, Role.ASSISTANT)[number % 2], turn) for number, turn in enumerate(turns))
-    return GenerationRequest(messages, SamplingParams(max_tokens=8, **sampling), seed=4)  # type: ignore[arg-type]
-
-
 # What looks at prompts
 
 MIXED = some.lists(some.sampled_from([1, 1, 2, 2, 3, -2, -3, -9]), max_size=60)
@@ -245,7 +233,8 @@ def test_penalties_and_texts_know_nothing_of_images(prompt: list[int]) -> None:
 
 
 def test_a_continued_text_begins_behind_an_image() -> None:
-    request = replace(chat("hi", "ab"), continue_last=True)
+    messages = ChatMessage(Role.USER, "hi"), ChatMessage(Role.ASSISTANT, "ab")
+    request = GenerationRequest(messages, continue_last=True)
     assert reply_start(shared_llama(), [3, *Image(1, 4).ids, 1, 2], request) == 5
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from typing import Any
 
 import mlx.core as mx
@@ -64,30 +65,37 @@ def test_a_lazy_tree_with_fewer_leaves_than_its_bound_has_all_paths() -> None:
         assert row[: len(way)].tolist() == way[::-1]
 
 
-@pytest.mark.parametrize("name", share(HYBRIDS, 4))
+@pytest.mark.parametrize(("name", "dtype"), share(product(HYBRIDS, ["float32", "bfloat16", "float16", "4bit"]), 7))
 @pytest.mark.across_rows
-def test_every_path_leaves_the_state_of_a_model_that_was_fed_it(name: str) -> None:
-    network = network_of(*HYBRIDS[name])
+def test_every_path_leaves_the_state_of_a_model_that_was_fed_it(name: str, dtype: str) -> None:
+    """A round may be the first call of a cache."""
+    options = HYBRIDS[name][1]
+    if dtype.endswith("16") and "num_experts" in (options | options.get("text_config", {})):
+        pytest.skip("MLX has no experts in 16 bits on a CPU")
+    network = network_of(*HYBRIDS[name], dtype)
     hooks = ModelHooks(network)
     assert hooks.states.along_paths is (name in GATED or name.startswith("bailing"))
-    for packed, paths in ((PackedTree.pack(TREE).padded(12), [[0], [0, 1, 4], [0, 1, 2, 3], [0, 6, 7, 9]]),
-                          (PackedTree.pack(CHAIN), [[0], [0, 1, 2], [0, 1, 2, 3, 4]])):  # fmt: skip
-        for path in paths:
-            cache = after_prompt(network)
-            expected = after_prompt(network)
+    cases = ((PackedTree.pack(TREE).padded(12), [[0], [0, 6, 7, 9], [0, 1, 4], [0, 1, 2, 3]]),
+             (PackedTree.pack(CHAIN), [[0], [0, 1, 2], [0, 1, 2, 3, 4]]))  # fmt: skip
+    exact = dtype == "float32"  # in others a router may pick other experts
+    for begin, (packed, paths) in product((KVCache, after_prompt)[: 1 + exact], cases):
+        for path in paths if exact else paths[1:2]:
+            cache = begin(network)
+            expected = begin(network)
             logits = fed(network, cache, hooks, packed)
             assert cache.can_commit_part
             mx.eval(logits)
             cache.close_round(path)
             for node in path:
                 one = network(packed.tokens[node][None, None], cache=expected.layers)[0, 0]
-                assert mx.allclose(logits[node], one, atol=1e-4), (path, node)
+                assert not exact or mx.allclose(logits[node], one, atol=1e-4), (path, node)
             for ours, theirs in zip(arrays(cache), arrays(expected), strict=True):
-                assert ours.shape == theirs.shape
-                assert ours.dtype == theirs.dtype
-                assert mx.allclose(ours, theirs, atol=1e-4)
-            following = [network(mx.array([[30, 31]]), cache=each.layers) for each in (cache, expected)]
-            assert mx.allclose(*following, atol=1e-4)
+                assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+                assert not exact or mx.allclose(ours, theirs, atol=1e-4)
+            ours, theirs = (
+                network(mx.array([[30, 31]]), cache=each.layers).astype(mx.float32) for each in (cache, expected)
+            )
+            assert mx.max(mx.abs(ours - theirs)) < (1e-4 if exact else 0.3) * mx.std(theirs)
 
 
 @pytest.mark.parametrize("name", share(HYBRIDS, 4))
@@ -130,32 +138,6 @@ def test_a_call_of_several_parts_cannot_be_committed_in_part() -> None:
     for tokens in ([4, 7], [9, 11]):
         network(mx.array([tokens]), cache=cache.layers)
     assert not cache.can_commit_part
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "4bit"])
-@pytest.mark.parametrize("name", share(HYBRIDS, 10))
-@pytest.mark.across_rows
-def test_a_round_is_the_first_call_of_a_cache_in_any_precision(name: str, dtype: str) -> None:
-    options = HYBRIDS[name][1]
-    if dtype.endswith("16") and "num_experts" in (options | options.get("text_config", {})):
-        pytest.skip("MLX has no experts in 16 bits on a CPU")
-    network = network_of(*HYBRIDS[name], dtype)
-    hooks = ModelHooks(network)
-    for packed, path in ((PackedTree.pack(TREE).padded(12), [0, 6, 7, 9]), (PackedTree.pack(CHAIN), [0, 1, 2])):
-        cache = KVCache(network)
-        expected = KVCache(network)
-        mx.eval(fed(network, cache, hooks, packed))
-        assert cache.can_commit_part
-        cache.close_round(path)
-        for node in path:
-            network(packed.tokens[node][None, None], cache=expected.layers)
-        for ours, theirs in zip(arrays(cache), arrays(expected), strict=True):
-            assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        ours, theirs = (
-            network(mx.array([[30, 31]]), cache=each.layers).astype(mx.float32) for each in (cache, expected)
-        )
-        limit = 1e-4 if dtype == "float32" else 0.3
-        assert mx.max(mx.abs(ours - theirs)) < limit * mx.std(theirs)
 
 
 @pytest.mark.parametrize("name", share(["qwen3_5", "nemotron_h", "lfm2"]))
