@@ -38,18 +38,16 @@ def test_everything_said_is_there_after_a_restart(open_store: OpenStore) -> None
         finish_reason=FinishReason.EOS,
         statistics=STATISTICS,
     )
-    chats = store.conversations()
-    messages = store.messages(chat.id)
-    assert (chats[0].system_prompt, chats[0].sampling) == ("Be brief.", sampling)
-    assert messages == [prompt, answer]
     assert (answer.text, answer.model, answer.seed) == ("Rayleigh.", "smollm2", 7)
     assert (answer.finish_reason, answer.statistics) == (FinishReason.EOS, STATISTICS)
+    chats = store.conversations()
+    assert (chats[0].system_prompt, chats[0].sampling) == ("Be brief.", sampling)
     store.close()
 
     store = open_store()
     assert store.notice is None
     assert store.conversations() == chats
-    assert store.messages(chat.id) == messages
+    assert store.messages(chat.id) == [prompt, answer]
 
 
 def test_counters_of_a_remote_reply_are_read_again(store: ConversationStore) -> None:

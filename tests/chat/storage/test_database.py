@@ -15,6 +15,7 @@ from rdchat.inference.api import Role
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
 from tests.grids import share
+from tests.processes import held_by_another_process
 
 HOLD = """
 import sys
@@ -22,16 +23,6 @@ from pathlib import Path
 from rdchat.chat.store import ConversationStore
 store = ConversationStore(Path(sys.argv[1]))
 print("open", flush=True)
-sys.stdin.read()
-"""
-HOLD_AS_ANOTHER_PROGRAM = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], autocommit=True)
-connection.execute(sys.argv[2])
-print("locked", flush=True)
-sys.stdin.readline()
-connection.execute("ROLLBACK")
-print("released", flush=True)
 sys.stdin.read()
 """
 DIE_AS_NEWER_VERSION = """
@@ -59,16 +50,18 @@ def kept_databases(database: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in database.parent.glob("*.db") if path != database}
 
 
-def assert_set_aside(database: Path, content: bytes, label: str) -> None:
-    """Assert that a new database is in use, and that the old one is kept untouched where the notice says."""
+def assert_set_aside(database: Path) -> None:
+    """Assert that a new database is in use, and that the damaged one is kept untouched where the notice says."""
+    content = database.read_bytes()
     with closing(ConversationStore(database)) as store:
         assert store.notice is not None
+        assert store.notice.title == "Your chats could not be read"
         assert store.conversations() == []
         store.create_conversation("after")
         kept = kept_databases(database)
         assert list(kept.values()) == [content]
         (name,) = kept
-        assert name.startswith(f"conversations-{label}-")
+        assert name.startswith("conversations-damaged-")
         assert str(database.with_name(name)) in store.notice.detail
     with closing(ConversationStore(database)) as store:
         assert store.notice is None
@@ -80,7 +73,7 @@ def test_a_truncated_database_is_set_aside(filled: Path, kept: float) -> None:
     content = filled.read_bytes()
     content = content[: int(len(content) * kept) if 0 < kept < 1 else int(kept)]
     filled.write_bytes(content)
-    assert_set_aside(filled, content, "damaged")
+    assert_set_aside(filled)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +84,7 @@ def test_a_truncated_database_is_set_aside(filled: Path, kept: float) -> None:
 def test_a_file_that_is_no_database_is_set_aside(database: Path, content: bytes) -> None:
     database.parent.mkdir()
     database.write_bytes(content)
-    assert_set_aside(database, content, "damaged")
+    assert_set_aside(database)
 
 
 @pytest.mark.slow
@@ -154,34 +147,15 @@ def test_a_second_process_is_told_so_until_the_first_dies(database: Path, start_
     ConversationStore(database).close()
 
 
-def test_another_program_that_holds_the_file_is_named_when_opening(filled: Path, start_process: StartProcess) -> None:
-    other = start_process(HOLD_AS_ANOTHER_PROGRAM, filled, "BEGIN EXCLUSIVE")
-    assert other.stdin is not None
-    assert other.stdout is not None
-    assert other.stdout.readline() == "locked\n"
-    with pytest.raises(StorageLockedError, match=r"Another program is using .*conversations\.db"):
+def test_a_database_that_another_program_holds_is_named_and_left(filled: Path) -> None:
+    with held_by_another_process(filled), pytest.raises(StorageLockedError, match=r"is using .*conversations\.db"):
         ConversationStore(filled)
-    print(file=other.stdin, flush=True)
-    assert other.stdout.readline() == "released\n"
     with closing(ConversationStore(filled)) as store:
         assert store.notice is None
-        assert len(store.conversations()) == 1
-
-
-def test_another_program_that_writes_delays_ours_but_harms_nothing(
-    store: ConversationStore, database: Path, start_process: StartProcess
-) -> None:
-    other = start_process(HOLD_AS_ANOTHER_PROGRAM, database, "BEGIN IMMEDIATE")
-    assert other.stdin is not None
-    assert other.stdout is not None
-    assert other.stdout.readline() == "locked\n"
-    with pytest.raises(StorageLockedError, match="Another program is using"):
-        store.create_conversation("one")
-    assert store.conversations() == []
-    print(file=other.stdin, flush=True)
-    assert other.stdout.readline() == "released\n"
-    store.create_conversation("two")
-    assert [chat.title for chat in store.conversations()] == ["two"]
+        with held_by_another_process(filled), pytest.raises(StorageLockedError, match="Another program is using"):
+            store.create_conversation("one")
+        store.create_conversation("two")
+        assert [chat.title for chat in store.conversations()] == ["two", "before"]
 
 
 def test_a_database_that_breaks_while_it_is_open_is_reported(database: Path) -> None:

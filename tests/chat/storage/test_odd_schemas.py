@@ -12,6 +12,7 @@ from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
+from tests.chat.storage.test_database import assert_set_aside
 from tests.stores import connect_by_hand
 from tests.time_limits import at_most
 
@@ -31,16 +32,6 @@ def change(database: Path, *statements: str) -> None:
     with closing(connect_by_hand(database, autocommit=True)) as by_hand:
         for statement in statements:
             by_hand.execute(statement)
-
-
-def assert_damaged(database: Path) -> None:
-    content = database.read_bytes()
-    with closing(ConversationStore(database)) as store:
-        assert store.notice is not None
-        assert store.notice.title == "Your chats could not be read"
-        assert store.conversations() == []
-        (kept,) = database.parent.glob("conversations-damaged-*.db")
-        assert kept.read_bytes() == content
 
 
 HOSTILE: dict[str, Sequence[str]] = {
@@ -79,7 +70,7 @@ HOSTILE: dict[str, Sequence[str]] = {
 )
 def test_a_schema_that_no_version_made_is_set_aside_before_it_is_run(filled: Path, statements: Sequence[str]) -> None:
     change(filled, *statements)
-    assert_damaged(filled)
+    assert_set_aside(filled)
 
 
 def test_statements_that_are_no_sql_are_set_aside(filled: Path) -> None:
@@ -88,7 +79,7 @@ def test_statements_that_are_no_sql_are_set_aside(filled: Path) -> None:
         "PRAGMA writable_schema = ON",
         "UPDATE sqlite_schema SET sql = 'CREATE TABLE messages (' WHERE name = 'messages'",
     )
-    assert_damaged(filled)
+    assert_set_aside(filled)
 
 
 def spoil_a_statement(database: Path) -> None:
@@ -105,7 +96,7 @@ def test_a_statement_that_is_no_text_is_set_aside(filled: Path) -> None:
     spoil_a_statement(filled)
     with pytest.raises(StorageError, match="are damaged, or of another version"), reading(filled):
         pass
-    assert_damaged(filled)
+    assert_set_aside(filled)
 
 
 def test_two_tables_on_the_same_pages_are_set_aside(filled: Path) -> None:
@@ -115,7 +106,7 @@ def test_two_tables_on_the_same_pages_are_set_aside(filled: Path) -> None:
         "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = 'titles_index_data')"
         " WHERE name = 'messages_index_data'",
     )
-    assert_damaged(filled)
+    assert_set_aside(filled)
 
 
 def test_our_mark_on_an_empty_file_is_a_new_database(database: Path) -> None:

@@ -122,26 +122,22 @@ def test_what_is_in_the_bin_is_counted_neither_in_a_backup_nor_before_a_restore(
     assert (made.chats, made.messages) == (asked.chats, asked.messages) == (2, 1)
 
 
-def test_a_restore_puts_chats_and_settings_back_and_keeps_those_that_were_there(data: Path, backup: Path):
+def test_a_restore_puts_chats_and_settings_back_and_is_undone_with_what_it_kept(data: Path, backup: Path):
+    def now() -> tuple[list[str], str]:
+        return titles(data / "conversations.db"), json.loads((data / "settings.json").read_text())["system_prompt"]
+
     facts = prepare(backup, data)
     assert (facts.chats, facts.messages, facts.settings) == (1, 1, True)
     assert facts.made_at is not None
-    assert titles(data / "conversations.db") == ["Now"], "nothing is touched before it is decided"
+    assert now() == (["Now"], "Now"), "nothing is touched before it is decided"
     kept = restore(backup, data)
-    assert titles(data / "conversations.db") == ["Then"]
-    assert json.loads((data / "settings.json").read_text()) == {"system_prompt": "Then"}
+    assert now() == (["Then"], "Then")
     assert titles(Path(kept.database)) == ["Now"]
-    assert json.loads(Path(kept.settings).read_text()) == {"system_prompt": "Now"}
-
-
-def test_a_restore_is_undone_with_what_it_kept_and_that_too(data: Path, backup: Path):
-    kept = restore(backup, data)
     prepare(Path(kept.database), data, Path(kept.settings))
     decide(data)
     again = carry_out(data, data / "conversations.db", data / "settings.json")
     assert again is not None
-    assert titles(data / "conversations.db") == ["Now"]
-    assert json.loads((data / "settings.json").read_text()) == {"system_prompt": "Now"}
+    assert now() == (["Now"], "Now")
     assert titles(Path(again.database)) == ["Then"]
     assert Path(kept.database).exists(), "a copy of it was restored"
 

@@ -212,7 +212,8 @@ def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
     chat = FULL[program]
     base = read(program, chat)
     # Names of models go with a message that has no text.
-    kept = [path for path in leaves_of(program, chat) if " " in at(chat, path) and at(chat, path) in stored(base)]
+    text = stored(base)
+    kept = [path for path in leaves_of(program, chat) if " " in at(chat, path) and at(chat, path) in text]
     container = CONTAINERS[program]
     wrong = []
     for path in places(chat):
@@ -221,7 +222,8 @@ def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
         message = path[: len(container) + 1]
         for damage in ((), (7,), ([3],)):
             now = read(program, changed(chat, path, *damage))
-            lost = {each for each in kept if each[: len(path)] != path and at(chat, each) not in stored(now)}
+            text = stored(now)
+            lost = {each for each in kept if each[: len(path)] != path and at(chat, each) not in text}
             own = {each for each in lost if each[: len(message)] == message}
             if lost - own or (lost and not Counter(now.without) - Counter(base.without)):
                 wrong.append(f"{'.'.join(map(str, path))} = {damage[0] if damage else 'missing'!r}: {lost}")
