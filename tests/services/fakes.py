@@ -143,6 +143,15 @@ class ScriptedEngine:
     count_gate: Gate = field(default_factory=Gate)
     counting_threads: set[int] = field(default_factory=set)
 
+    @property
+    def last_request(self) -> GenerationRequest:
+        return self.requests[-1]
+
+    @property
+    def last_contents(self) -> list[str]:
+        """The texts of the messages of the last request."""
+        return [message.content for message in self.last_request.messages]
+
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
     ) -> ModelInfo:

@@ -17,7 +17,7 @@ from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.inference.vision.image_process import shared_images
 from rdchat.services.transfers import Transfers
 from tests.services.fakes import ScriptedEngine
-from tests.services.window import WAIT_MS, Window
+from tests.services.window import Window
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def kept(window: Window, engine: ScriptedEngine) -> Path:
 
 
 def fill(engine: ScriptedEngine) -> Path:
-    folder = engine.requests[-1].keep
+    folder = engine.last_request.keep
     assert folder is not None
     for name in ("model/0-128-x.rows", "model/part-1", "other/0-128-x.rows"):
         path = folder.path / name
@@ -40,7 +40,7 @@ def fill(engine: ScriptedEngine) -> Path:
 def gone(qtbot: QtBot, folder: Path) -> None:
     """Wait until a chat's folder is gone, and no part of it is left under another name."""
     top = paths.chat_caches_dir()
-    qtbot.waitUntil(lambda: not folder.exists() and not list(top.glob("removed-*")), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not folder.exists() and not list(top.glob("removed-*")))
 
 
 def test_a_request_names_its_chat_s_folder_which_only_this_user_can_enter(
@@ -49,36 +49,36 @@ def test_a_request_names_its_chat_s_folder_which_only_this_user_can_enter(
     assert kept.stat().st_mode & 0o777 == 0o700
     assert kept.parent == paths.chat_caches_dir()
     assert (kept.parent / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
-    request = engine.requests[-1]
+    request = engine.last_request
     assert request.keep is not None
     assert request.keep.limit_bytes == 10**10
     window.ask("And more")
-    assert engine.requests[-1].keep == request.keep
-    window.controller.chat.start_new()
+    assert engine.last_request.keep == request.keep
+    window.chat.start_new()
     window.ask("Another chat")
-    assert engine.requests[-1].keep != request.keep
+    assert engine.last_request.keep != request.keep
 
 
 def delete_chat(window: Window) -> None:
-    chat = window.controller.chat
+    chat = window.chat
     assert chat.id is not None
-    window.controller.chats.delete_conversation(chat.id)
+    window.chats.delete_conversation(chat.id)
 
 
 def delete_message(window: Window) -> None:
-    window.controller.delete_message(window.controller.chat.path[-1].id)
+    window.delete_message(window.last.id)
 
 
 def switch_off(window: Window) -> None:
-    window.controller.settings.change_values(keep_caches=False)
+    window.settings.change_values(keep_caches=False)
 
 
 def switch_chat_off(window: Window) -> None:
-    window.controller.chat.set_own(keep_cache=False)
+    window.chat.set_own(keep_cache=False)
 
 
 def clear(window: Window) -> None:
-    window.controller.disk_caches.remove_all()
+    window.disk_caches.remove_all()
 
 
 @pytest.mark.parametrize("act", [delete_chat, delete_message, switch_off, switch_chat_off, clear])
@@ -92,54 +92,54 @@ def test_caches_of_a_deleted_chat_are_removed(
 def test_caches_of_a_chat_that_undo_deletes_are_removed(
     window: Window, qtbot: QtBot, engine: ScriptedEngine, kept: Path
 ) -> None:
-    window.controller.delete_message(window.controller.chat.path[-1].id)
+    window.delete_message(window.last.id)
     gone(qtbot, kept)
     window.controller.restore_deleted()
     window.ask("And more")
     assert fill(engine) == kept
-    window.controller.chat.start_new()
-    window.controller.chats.order.history.undo()
+    window.chat.start_new()
+    window.chats.order.history.undo()
     gone(qtbot, kept)
 
 
 def test_caches_of_chats_deleted_elsewhere_are_removed(
     window: Window, qtbot: QtBot, kept: Path, window_on: Callable[[Path], Window]
 ) -> None:
-    chat_id = window.controller.chat.id
+    chat_id = window.chat.id
     assert chat_id is not None
     foreign = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24)
     make_folder(foreign)
     window.store.delete_conversation(chat_id)
-    window.controller.chats.update_list()
+    window.chats.update_list()
     gone(qtbot, kept)
     assert foreign.exists(), "it may belong to other chats of this user"
 
 
 def test_engine_gets_no_cache_folder_while_caches_are_off(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
-    window.controller.chat.set_own(keep_cache=False)
+    window.chat.set_own(keep_cache=False)
     window.ask("Hello")
-    assert engine.requests[-1].keep is None
-    stored = window.store.conversation(window.controller.chat.id or 0)
+    assert engine.last_request.keep is None
+    stored = window.store.conversation(window.chat.id or 0)
     assert not stored.own.keep_cache
-    window.controller.chat.set_own(keep_cache=True)
+    window.chat.set_own(keep_cache=True)
     window.ask("And now")
-    assert engine.requests[-1].keep is not None
+    assert engine.last_request.keep is not None
     other = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24) / "model" / "0-128-x.rows"
     other.parent.mkdir(parents=True)
     other.write_bytes(b"another program's")
     switch_off(window)
-    window.controller.disk_caches.tidy()
-    qtbot.waitUntil(lambda: window.controller.disk_caches.bytes == len(other.read_bytes()), timeout=WAIT_MS)
+    window.disk_caches.tidy()
+    qtbot.waitUntil(lambda: window.disk_caches.bytes == len(other.read_bytes()))
     window.ask("And now?")
-    assert engine.requests[-1].keep is None
+    assert engine.last_request.keep is None
 
 
 def test_a_file_that_was_not_finished_a_day_ago_is_removed(window: Window, qtbot: QtBot, kept: Path) -> None:
     os.utime(kept / "model" / "part-1", (0, time.time() - 25 * 3600))
     (kept / "model" / "part-2").write_bytes(b"2" * 1000)
-    window.controller.disk_caches.tidy()
-    qtbot.waitUntil(lambda: not (kept / "model" / "part-1").exists(), timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: window.controller.disk_caches.bytes == 3000, timeout=WAIT_MS)
+    window.disk_caches.tidy()
+    qtbot.waitUntil(lambda: not (kept / "model" / "part-1").exists())
+    qtbot.waitUntil(lambda: window.disk_caches.bytes == 3000)
     assert (kept / "model" / "part-2").exists()
 
 
@@ -154,21 +154,15 @@ def test_a_chat_made_while_folders_are_removed_keeps_its_own(tmp_path: Path) -> 
     assert new.exists()
 
 
-def test_only_replies_of_a_chat_have_a_cache_folder(window: Window, engine: ScriptedEngine, kept: Path) -> None:
-    window.controller.settings.change_values(titles_by_model=True)
-    assert all(request.keep is None or len(request.messages) for request in engine.requests)
-    assert [request.keep and request.keep.path for request in engine.requests] == [kept] * len(engine.requests)
-
-
 def test_the_size_is_shown_and_the_limit_holds(window: Window, qtbot: QtBot, kept: Path) -> None:
-    caches = window.controller.disk_caches
+    caches = window.disk_caches
     caches.tidy()
-    qtbot.waitUntil(lambda: caches.bytes == 3000, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: caches.bytes == 3000)
     huge = kept / "model" / "1-2-x.rows"
     with huge.open("wb") as file:
         file.truncate(2 * 10**9)
-    window.controller.settings.change_values(kept_caches_gb=1)
-    qtbot.waitUntil(lambda: caches.bytes < 10**9, timeout=WAIT_MS)
+    window.settings.change_values(kept_caches_gb=1)
+    qtbot.waitUntil(lambda: caches.bytes < 10**9)
     assert kept.exists()
 
 
@@ -182,7 +176,7 @@ def test_backup_has_no_caches(window: Window, kept: Path, tmp_path: Path, qtbot:
     ended: list[object] = []
     desk = Transfers(window.controller, window.store, tmp_path / "settings.json")
     desk.back_up(tmp_path / "backup.zip", lambda _: None, ended.append)
-    qtbot.waitUntil(lambda: bool(ended), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bool(ended))
     desk.end_transfers()
     names = zipfile.ZipFile(tmp_path / "backup.zip").namelist()
     assert names
@@ -190,7 +184,7 @@ def test_backup_has_no_caches(window: Window, kept: Path, tmp_path: Path, qtbot:
 
 
 def project_with_a_file(window: Window, name: str = "a.txt") -> Folder:
-    order = window.controller.chats.order
+    order = window.chats.order
     folder = order.folders[0] if order.folders else order.create_folder("Work")
     assert folder is not None
     text = f"Text of {name}"
@@ -201,9 +195,9 @@ def project_with_a_file(window: Window, name: str = "a.txt") -> Folder:
 
 def shared_folder(window: Window, engine: ScriptedEngine, folder: Folder) -> Path:
     """Ask in a new chat of the project; return the project's folder of caches."""
-    window.controller.chat.start_new(folder.id)
+    window.chat.start_new(folder.id)
     window.ask("Hello")
-    keep = engine.requests[-1].keep
+    keep = engine.last_request.keep
     assert keep is not None
     assert keep.shared is not None
     return keep.shared
@@ -214,15 +208,15 @@ def change_file(window: Window, folder: Folder) -> None:
 
 
 def change_instructions(window: Window, folder: Folder) -> None:
-    window.controller.chats.order.set_project(folder, Project("Be brief."))
+    window.chats.order.set_project(folder, Project("Be brief."))
 
 
 def remove_files(window: Window, folder: Folder) -> None:
-    window.controller.chats.order.set_project(folder, folder.project, [])
+    window.chats.order.set_project(folder, folder.project, [])
 
 
 def delete_project(window: Window, folder: Folder) -> None:
-    window.controller.chats.order.delete_folder(folder)
+    window.chats.order.delete_folder(folder)
 
 
 @pytest.mark.parametrize("act", [change_file, change_instructions, remove_files, delete_project])
@@ -232,7 +226,7 @@ def test_the_projects_caches_go_with_a_change_and_with_the_project(
     folder = project_with_a_file(window)
     shared = shared_folder(window, engine, folder)
     assert shared.stat().st_mode & 0o777 == 0o700
-    act(window, window.controller.chats.order.folders[0])
+    act(window, window.chats.order.folders[0])
     gone(qtbot, shared)
 
 
@@ -243,20 +237,20 @@ def test_the_caches_of_chats_go_with_a_file_of_a_project_whose_passages_they_may
     folder = project_with_a_file(window)
     shared_folder(window, engine, folder)
     kept = fill(engine)
-    caches = window.controller.disk_caches
-    with qtbot.waitSignal(caches.changed, timeout=WAIT_MS):
+    caches = window.disk_caches
+    with qtbot.waitSignal(caches.changed):
         caches.tidy()
     assert kept.exists()
-    act(window, window.controller.chats.order.folders[0])
+    act(window, window.chats.order.folders[0])
     gone(qtbot, kept)
 
 
 def test_the_caches_of_a_chat_go_with_a_summary(window: Window, qtbot: QtBot, kept: Path) -> None:
-    chat = window.controller.chat
+    chat = window.chat
     message = chat.path[-1]
     chat.set_cut(message.id, ContextCut("A secret."))
     assert kept.exists()
-    window.controller.context.edit_summary(message.id, "None.")
+    window.context.edit_summary(message.id, "None.")
     gone(qtbot, kept)
 
 
@@ -269,19 +263,19 @@ def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(
     delete_chat(window)
     gone(qtbot, kept)
     assert shared_folder(window, engine, folder) == shared
-    system, question = engine.requests[-1].messages
-    assert engine.requests[-1].shared == (
+    system, question = engine.last_request.messages
+    assert engine.last_request.shared == (
         system,
         replace(question, content='<file name="a.txt">\nText of a.txt\n</file>'),
     )
 
 
 def test_a_system_prompt_of_the_chats_own_is_not_kept_with_the_project(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.chat.start_new(project_with_a_file(window).id)
-    window.controller.chat.set_options(system_prompt="My own.")
+    window.chat.start_new(project_with_a_file(window).id)
+    window.chat.set_options(system_prompt="My own.")
     window.ask("Hello")
-    assert engine.requests[-1].shared == ()
-    assert engine.requests[-1].messages[0].content == "My own."
+    assert engine.last_request.shared == ()
+    assert engine.last_request.messages[0].content == "My own."
 
 
 @pytest.mark.parametrize("text", ["", "I use spaces"])
@@ -289,17 +283,17 @@ def test_caches_that_may_have_a_note_go_with_it_and_the_projects_stay(
     window: Window, qtbot: QtBot, engine: ScriptedEngine, text: str
 ) -> None:
     folder = project_with_a_file(window)
-    notes = window.controller.notes
+    notes = window.notes
     shared = shared_folder(window, engine, folder)
     window.ask("Remember that I use tabs")
-    (note,) = notes.proposed(window.controller.chat.conversation)
+    (note,) = notes.proposed(window.chat.conversation)
     notes.keep(note, note.text)
     assert shared_folder(window, engine, folder) == shared
-    request = engine.requests[-1]
+    request = engine.last_request
     assert "I use tabs" in request.messages[1].content
     assert "I use tabs" not in "".join(message.content for message in request.shared)
     kept = fill(engine)
-    (note,) = window.controller.replies.notes()
+    (note,) = window.replies.notes()
     notes.change(note, text)
     gone(qtbot, kept)
     assert shared.exists()
@@ -308,28 +302,28 @@ def test_caches_that_may_have_a_note_go_with_it_and_the_projects_stay(
 def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
     window: Window, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
-    kept = window.controller.memory_caches
-    settings = window.controller.settings
-    qtbot.waitUntil(lambda: kept.facts is not None, timeout=WAIT_MS)
+    kept = window.memory_caches
+    settings = window.settings
+    qtbot.waitUntil(lambda: kept.facts is not None)
     assert kept.facts is not None
     assert kept.facts.limit_bytes == engine.cache_bytes
     settings.change(replace(settings.values, prefix_cache_bytes=5_000_000))
-    qtbot.waitUntil(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000)
     assert engine.cache_bytes == 5_000_000
 
 
 def test_the_limit_of_the_settings_holds_from_the_start(
     unstarted: Window, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
-    settings = unstarted.controller.settings
+    settings = unstarted.settings
     settings.change(replace(settings.values, prefix_cache_bytes=7_000_000))
-    unstarted.controller.open_last_chat()
-    qtbot.waitUntil(lambda: unstarted.controller.memory_caches.facts is not None, timeout=WAIT_MS)
+    unstarted.open_last_chat()
+    qtbot.waitUntil(lambda: unstarted.memory_caches.facts is not None)
     assert engine.cache_bytes == 7_000_000
 
 
 def test_chat_that_is_discarded_leaves_no_pixels_behind(window: Window, monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten = list[bool]()
     monkeypatch.setattr(shared_images(), "forget_images", lambda: forgotten.append(True))
-    window.controller.chat.discarded.emit()
+    window.chat.discarded.emit()
     assert len(forgotten) == 1

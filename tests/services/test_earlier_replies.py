@@ -40,20 +40,19 @@ def app(window_on: Callable[[Path], Window], tmp_path: Path) -> Window:
 
 def load(window: Window, folder: Path) -> None:
     """Load a model with the tokenizer of a folder, and wait for the index."""
-    window.controller.model_slot.load_model(str(folder))
-    window.wait_for(EngineState.IDLE)
-    window.qtbot.waitUntil(lambda: window.controller.earlier.index is not None, timeout=WAIT_MS)
+    window.load(str(folder))
+    window.wait_until(lambda: window.earlier.index is not None)
 
 
 def check(window: Window) -> None:
     """Check whether the index is up to date, and wait for the end."""
-    with window.qtbot.waitSignal(window.controller.earlier.changed, timeout=WAIT_MS):
-        window.controller.earlier.check_index()
+    with window.qtbot.waitSignal(window.earlier.changed):
+        window.earlier.check_index()
 
 
 def indexed(window: Window, folder: Path) -> list[str]:
     """Return the replies that are drafted from."""
-    index = window.controller.earlier.index
+    index = window.earlier.index
     found = []
     for reply in (SOUP, TEA, COFFEE):
         tokens = shared_tokenizers().encode_text(folder, reply)
@@ -76,9 +75,9 @@ def chat_about(window: Window, reply: str) -> int:
 def test_stored_replies_are_drafted_from_until_their_chat_is_deleted(app: Window, default_model_folder: Path) -> None:
     load(app, default_model_folder)
     assert indexed(app, default_model_folder) == [SOUP, TEA]
-    assert (len(stored(app)), app.controller.earlier.bytes > 0) == (2, True)
+    assert (len(stored(app)), app.earlier.bytes > 0) == (2, True)
     chat = chat_about(app, SOUP)
-    app.controller.chats.delete_conversation(chat)
+    app.chats.delete_conversation(chat)
     check(app)
     assert indexed(app, default_model_folder) == [TEA]
     app.store.restore_conversation(chat)
@@ -114,26 +113,26 @@ def test_token_ids_go_with_their_message_and_with_another_text(app: Window, defa
 
 def test_an_index_that_is_up_to_date_stays(app: Window, default_model_folder: Path) -> None:
     load(app, default_model_folder)
-    index = app.controller.earlier.index
+    index = app.earlier.index
     check(app)
-    assert app.controller.earlier.index is index
+    assert app.earlier.index is index
 
 
 def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window, default_model_folder: Path) -> None:
-    settings = app.controller.settings
-    earlier = app.controller.earlier
+    settings = app.settings
+    earlier = app.earlier
     load(app, default_model_folder)
     settings.change(replace(settings.values, earlier_replies=False))
     assert earlier.index is None
-    app.qtbot.waitUntil(lambda: not stored(app), timeout=WAIT_MS)
+    app.wait_until(lambda: not stored(app))
     check(app)
     assert earlier.index is None
     settings.change(replace(settings.values, earlier_replies=True))
-    app.qtbot.waitUntil(lambda: earlier.index is not None, timeout=WAIT_MS)
+    app.wait_until(lambda: earlier.index is not None)
     assert indexed(app, default_model_folder) == [SOUP, TEA]
     earlier.forget_replies()
     assert earlier.index is None
-    app.qtbot.waitUntil(lambda: earlier.index is not None, timeout=WAIT_MS)
+    app.wait_until(lambda: earlier.index is not None)
     assert (indexed(app, default_model_folder), stored(app)) == ([], set())
     _, later = add_reply(app, TEA)
     check(app)
@@ -145,19 +144,19 @@ def test_a_reply_that_ends_is_stored_and_drafted_from_at_once(
 ) -> None:
     engine.replies = [Reply(("Boil", " it.")), Reply(("Boil", " it."))]
     load(app, default_model_folder)
-    index = app.controller.earlier.index
+    index = app.earlier.index
     assert index is not None
     reply = app.ask("How do I cook soup?")
-    assert engine.requests[-1].earlier is index
+    assert engine.last_request.earlier is index
     assert reply.id in index.messages
     assert reply.id in stored(app)
     check(app)
-    assert app.controller.earlier.index is index, "it has all replies"
-    assert app.controller.chat.id is not None
-    app.controller.chats.delete_conversation(app.controller.chat.id)
+    assert app.earlier.index is index, "it has all replies"
+    assert app.chat.id is not None
+    app.chats.delete_conversation(app.chat.id)
     check(app)
-    assert app.controller.earlier.index is not None
-    assert reply.id not in app.controller.earlier.index.messages
+    assert app.earlier.index is not None
+    assert reply.id not in app.earlier.index.messages
 
 
 def test_chats_that_cannot_be_read_are_not_drafted_from(
@@ -169,7 +168,7 @@ def test_chats_that_cannot_be_read_are_not_drafted_from(
     load(app, default_model_folder)
     monkeypatch.setattr(app.store.reply_tokens, "newest", fail)
     check(app)
-    assert app.controller.earlier.index is None
+    assert app.earlier.index is None
 
 
 def test_token_ids_of_another_tokenizer_or_beyond_the_vocabulary_are_not_used(
@@ -179,7 +178,7 @@ def test_token_ids_of_another_tokenizer_or_beyond_the_vocabulary_are_not_used(
     app.store.reply_tokens.save_tokens(other, "another", [1, 2, 3])
     app.store.reply_tokens.save_tokens(beyond, tokenizer_key(default_model_folder), [1, 2**31])
     load(app, default_model_folder)
-    index = app.controller.earlier.index
+    index = app.earlier.index
     assert index is not None
     assert indexed(app, default_model_folder) == [SOUP, TEA, COFFEE]
     assert index.matches([1]) == []
@@ -187,8 +186,8 @@ def test_token_ids_of_another_tokenizer_or_beyond_the_vocabulary_are_not_used(
 
 def test_without_a_model_there_is_no_index_and_the_token_ids_stay(app: Window, default_model_folder: Path) -> None:
     load(app, default_model_folder)
-    app.controller.model_slot.unload_model()
+    app.slot.unload_model()
     app.wait_for(EngineState.NO_MODEL)
     check(app)
-    assert app.controller.earlier.index is None
+    assert app.earlier.index is None
     assert len(stored(app)) == 2

@@ -63,18 +63,18 @@ class Client:
         return text
 
     def wait(self, qtbot: QtBot) -> None:
-        qtbot.waitUntil(lambda: not self._thread.is_alive(), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: not self._thread.is_alive())
 
 
 def change(window: Window, **values: Any) -> None:
-    settings = window.controller.settings
+    settings = window.settings
     settings.change(replace(settings.values, **values))
 
 
 def start(window: Window) -> ServerControl:
-    server = window.controller.server
+    server = window.server
     server.set_on(True)
-    window.qtbot.waitUntil(lambda: bool(server.address), timeout=WAIT_MS)
+    window.wait_until(lambda: bool(server.address))
     return server
 
 
@@ -83,12 +83,12 @@ def test_the_port_of_the_settings_is_the_server_s_own() -> None:
 
 
 def test_server_is_off_at_first_and_answers_once_switched_on(window: Window, qtbot: QtBot) -> None:
-    assert not window.controller.server.on
+    assert not window.server.on
     server = start(window)
     client = Client(server)
     client.wait(qtbot)
     assert (client.status, client.text) == (200, "Hello, you!")
-    qtbot.waitUntil(lambda: server.facts.answered == 1, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: server.facts.answered == 1)
     server.set_on(False)
     assert (server.address, server.key, server.problem) == ("", "", "")
 
@@ -98,27 +98,27 @@ def test_facts_of_the_request_that_runs_and_a_stop(window: Window, engine: Scrip
     engine.gate.shut()
     engine.gate.allow(3)  # two pieces of the prompt, and a token
     client = Client(server)
-    qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1)
     running = server.facts.running
     assert running is not None
     assert (running.user_agent, running.phase) == ("agent/1", Phase.WRITING)
     server.cancel_request(running.request_id)
     client.wait(qtbot)
     assert client.status == 503
-    qtbot.waitUntil(lambda: server.facts.running is None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: server.facts.running is None)
 
 
 def test_a_port_in_use_is_one_sentence_and_leaves_it_off(window: Window, qtbot: QtBot) -> None:
-    server = window.controller.server
+    server = window.server
     with socket.create_server(("127.0.0.1", 0)) as other:
         change(window, server_port=other.getsockname()[1])
         server.set_on(True)
-        qtbot.waitUntil(lambda: bool(server.problem), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: bool(server.problem))
     assert (server.on, server.address) == (False, "")
     assert "port" in server.problem
     assert not window.seen.notices
     server.set_on(True)  # the port is free now
-    qtbot.waitUntil(lambda: bool(server.address), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bool(server.address))
     assert not server.problem
 
 
@@ -127,11 +127,11 @@ def test_server_moves_to_another_port(window: Window, qtbot: QtBot) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         change(window, server_port=port)
-        qtbot.waitUntil(lambda: bool(server.problem), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: bool(server.problem))
     assert f"port {port}" in server.problem
     change(window, server_port=DEFAULT_PORT)
     server.set_on(True)
-    qtbot.waitUntil(lambda: bool(server.address), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bool(server.address))
     client = Client(server)
     client.wait(qtbot)
     assert client.status == 200
@@ -142,13 +142,13 @@ def test_new_key_replaces_the_old_one(window: Window, engine: ScriptedEngine, qt
     old = server.key
     engine.gate.shut()
     cut = Client(server)
-    qtbot.waitUntil(lambda: server.facts.running is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: server.facts.running is not None)
     server.renew_key()
     assert server.key == ""
     cut.wait(qtbot)
     assert cut.status == 503
     engine.gate.open()
-    qtbot.waitUntil(lambda: bool(server.key), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bool(server.key))
     assert server.key != old
     for key, status in ((old, 401), (server.key, 200)):
         client = Client(server, key)
@@ -157,21 +157,21 @@ def test_new_key_replaces_the_old_one(window: Window, engine: ScriptedEngine, qt
     new = server.key
     server.set_on(False)
     server.set_on(True)
-    qtbot.waitUntil(lambda: bool(server.key), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bool(server.key))
     assert server.key == new
 
 
 def test_server_starts_with_the_app(settings: SettingsStore, unstarted: Window, qtbot: QtBot) -> None:
     change(unstarted, server_at_start=True)
-    unstarted.controller.open_last_chat()
-    qtbot.waitUntil(lambda: bool(unstarted.controller.server.address), timeout=WAIT_MS)
+    unstarted.open_last_chat()
+    qtbot.waitUntil(lambda: bool(unstarted.server.address))
 
 
 def test_notice_says_that_the_server_could_not_start_with_the_app(unstarted: Window, qtbot: QtBot) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         change(unstarted, server_at_start=True, server_port=other.getsockname()[1])
-        unstarted.controller.open_last_chat()
-        qtbot.waitUntil(lambda: bool(unstarted.seen.notices), timeout=WAIT_MS)
+        unstarted.open_last_chat()
+        qtbot.waitUntil(lambda: bool(unstarted.seen.notices))
     assert [notice.title for notice in unstarted.seen.notices] == ["The server did not start"]
 
 
@@ -181,12 +181,12 @@ def test_closing_ends_a_client_s_reply(window: Window, engine: ScriptedEngine, q
     if busy_with == "the window":
         pause_midway(window, engine)
         client = Client(server)
-        qtbot.waitUntil(lambda: server.facts.running is not None, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: server.facts.running is not None)
     else:
         engine.gate.shut()
         client = Client(server)
-        qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
-    assert window.controller.shut_down()
+        qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    assert window.shut_down()
     client.wait(qtbot)
     assert client.status == 503
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("server")]
@@ -197,17 +197,17 @@ def test_a_prompt_of_the_window_pauses_a_client_s_reply(window: Window, engine: 
     engine.gate.shut()
     engine.gate.allow(3)
     client = Client(server)
-    qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1, timeout=WAIT_MS)
-    window.controller.send("Me first")
-    live = window.controller.replies.live
-    qtbot.waitUntil(lambda: bool(live) and live[0].request is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1)
+    window.send("Me first")
+    live = window.replies.live
+    qtbot.waitUntil(lambda: bool(live) and live[0].request is not None)
     engine.gate.allow(1)  # a token of the client's, behind which the window's prompt goes first
-    qtbot.waitUntil(lambda: len(engine.requests) == 2, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: len(engine.requests) == 2)
     assert client.status == 0
     engine.gate.open()
     client.wait(qtbot)
     assert (client.status, client.text) == (200, "Hello, you!")
-    qtbot.waitUntil(lambda: window.texts == ["Me first", "Hello, you!"] and not window.writing, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.texts == ["Me first", "Hello, you!"] and not window.writing)
 
 
 ASK = GenerationRequest((ChatMessage(Role.USER, "Hi"),))
@@ -223,7 +223,7 @@ def find() -> Sequence[ModelCard]:
 def slot(make_client: Callable[..., EngineClient], qtbot: QtBot) -> ModelSlot:
     slot = ModelSlot(make_client(), Settings())
     slot.load_model("tiny")
-    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    qtbot.waitUntil(lambda: slot.info is not None)
     return slot
 
 
@@ -238,7 +238,7 @@ def from_a_thread(qtbot: QtBot, begin: Callable[[Callable[[Any], object]], objec
     caller = threading.Thread(target=begin, args=(events.append,))
     caller.start()
     ends = (ReplyEnd, ApiError, ModelInfo)
-    qtbot.waitUntil(lambda: bool(events) and isinstance(events[-1], ends), timeout=60_000)
+    qtbot.waitUntil(lambda: bool(events) and isinstance(events[-1], ends))
     caller.join()
     return events
 
@@ -278,7 +278,7 @@ def test_a_load_by_the_server_shows_in_the_window(shared: SharedEngine, slot: Mo
     assert [each.name for each in from_a_thread(qtbot, lambda take: shared.load(OTHER, take))] == ["folder/other"]
     assert shared.model
     assert shared.model.name == "folder/other"
-    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    qtbot.waitUntil(lambda: slot.info is not None)
     assert (slot.name, slot.chosen, shown) == ("folder/other", "folder/other", ["started", "folder/other"])
 
 
@@ -287,7 +287,7 @@ def test_a_load_that_fails_brings_the_model_from_before_back(
 ) -> None:
     engine.load_errors["folder/other"] = ModelError("It is damaged.")
     assert from_a_thread(qtbot, lambda take: shared.load(OTHER, take)) == [ApiError(500, "It is damaged.")]
-    qtbot.waitUntil(lambda: shared.model is not None, timeout=60_000)
+    qtbot.waitUntil(lambda: shared.model is not None)
     assert shared.model
     assert (shared.model.name, slot.name, slot.chosen) == ("tiny", "tiny", "tiny")
 
@@ -299,12 +299,12 @@ def test_the_person_chooses_another_model_while_the_server_loads_one(
     ends: list[Any] = []
     caller = threading.Thread(target=shared.load, args=(OTHER, ends.append))
     caller.start()
-    qtbot.waitUntil(lambda: slot.loading, timeout=60_000)
+    qtbot.waitUntil(lambda: slot.loading)
     failed: list[object] = []
     slot.failed.connect(failed.append)
     slot.load_model("new")
     engine.load_gate.open()
-    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    qtbot.waitUntil(lambda: slot.info is not None)
     caller.join()
     assert [type(end) for end in ends] == [ApiError]
     assert (slot.name, slot.chosen, failed) == ("new", "new", [])
@@ -316,7 +316,7 @@ def test_the_app_does_not_start_with_a_model_that_the_server_loaded(
     shared: SharedEngine, slot: ModelSlot, qtbot: QtBot
 ) -> None:
     from_a_thread(qtbot, lambda take: shared.load(OTHER, take))
-    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    qtbot.waitUntil(lambda: slot.info is not None)
     settings = Settings(model="tiny")
     assert slot.remembered_in(settings) == settings
 
@@ -326,7 +326,7 @@ def test_a_load_in_the_window(shared: SharedEngine, slot: ModelSlot, engine: Scr
     slot.load_model("new")
     assert shared.model is None
     engine.load_gate.open()
-    qtbot.waitUntil(lambda: shared.model is not None, timeout=60_000)
+    qtbot.waitUntil(lambda: shared.model is not None)
     assert shared.model
     assert shared.model.name == "new"
     slot.unload_model()

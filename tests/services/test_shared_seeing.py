@@ -67,12 +67,12 @@ def test_a_text_comes_between_the_images_of_another_client(
     with ThreadPoolExecutor() as clients:
         try:
             slot.load_model(str(seeing_folder(tmp_path / "model", "smolvlm")))
-            qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+            qtbot.waitUntil(lambda: slot.info is not None)
             server.listen()
             images = clients.submit(ask, "images", *map(image, (40, 48, 56)))
-            qtbot.waitUntil(first_begun.is_set, timeout=60_000)
+            qtbot.waitUntil(first_begun.is_set)
             text = clients.submit(ask_text)
-            qtbot.waitUntil(lambda: bool(client._inbox), timeout=60_000)
+            qtbot.waitUntil(lambda: bool(client._inbox))
             text_waits.set()
             qtbot.waitUntil(lambda: images.done() and text.done(), timeout=120_000)
         finally:

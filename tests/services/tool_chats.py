@@ -5,7 +5,6 @@ import pytest
 from rdchat.chat.conversation import Message
 from rdchat.inference.api import ToolCall
 from rdchat.services.chat.tool_call_control import Scope
-from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window
 
@@ -15,24 +14,24 @@ ANSWER = Reply(("It says so.",))
 @pytest.fixture
 def tools(window: Window) -> Window:
     """A window whose chat has both servers."""
-    window.controller.chat.set_tools(("files", "web"), ())
+    window.chat.set_tools(("files", "web"), ())
     return window
 
 
 def roles(window: Window) -> list[str]:
-    return [message.role.value for message in window.controller.chat.path]
+    return [message.role.value for message in window.chat.path]
 
 
 def run(window: Window, call: ToolCall, scope: Scope = Scope.ONCE) -> None:
     """Approve a call as its card shows it."""
-    calls = window.controller.calls
+    calls = window.calls
     calls.decide(call, scope, calls.waiting_call(call).tool)
 
 
 def approve(window: Window, scope: Scope = Scope.ONCE) -> None:
     """Approve the first call that waits, and wait until nothing goes on."""
-    run(window, window.controller.calls.waiting[0], scope)
-    window.wait_for(EngineState.IDLE)
+    run(window, window.calls.waiting[0], scope)
+    window.wait_until_idle()
 
 
 def ask(window: Window, engine: ScriptedEngine, *replies: Reply) -> Message:

@@ -6,9 +6,9 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Message, Notice
+from rdchat.chat.conversation import Conversation, Message, Notice
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api import Statistics
+from rdchat.inference.api import Dtype, Statistics
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
@@ -38,6 +38,31 @@ class Window(QObject):
     def __init__(self, controller: ChatController, store: ConversationStore, qtbot: QtBot) -> None:
         super().__init__()
         self.controller = controller
+        self.send = controller.send
+        self.edit_message = controller.edit_message
+        self.continue_reply = controller.continue_reply
+        self.stop_reply = controller.stop_reply
+        self.delete_message = controller.delete_message
+        self.open_last_chat = controller.open_last_chat
+        self.shut_down = controller.shut_down
+        self.chat = controller.chat
+        self.chats = controller.chats
+        self.context = controller.context
+        self.settings = controller.settings
+        self.replies = controller.replies
+        self.calls = controller.calls
+        self.notes = controller.notes
+        self.slot = controller.model_slot
+        self.storage = controller.storage
+        self.server = controller.server
+        self.quick = controller.quick
+        self.title_writer = controller.titles
+        self.traces = controller.traces
+        self.borrowed = controller.borrowed
+        self.earlier = controller.earlier
+        self.disk_caches = controller.disk_caches
+        self.memory_caches = controller.memory_caches
+        self.wait_until = qtbot.waitUntil
         self.store = store
         self.qtbot = qtbot
         self.seen = Seen()
@@ -51,53 +76,79 @@ class Window(QObject):
         controller.replies.state_changed.connect(self._on_state)
 
     def _on_state(self) -> None:
-        if not self.seen.states or self.seen.states[-1] is not self.controller.replies.state:
-            self.seen.states.append(self.controller.replies.state)
+        if not self.seen.states or self.seen.states[-1] is not self.replies.state:
+            self.seen.states.append(self.replies.state)
 
     def wait_for(self, state: EngineState) -> None:
-        self.qtbot.waitUntil(lambda: self.controller.replies.state is state, timeout=WAIT_MS)
+        self.wait_until(lambda: self.replies.state is state)
+
+    def wait_until_idle(self) -> None:
+        self.wait_for(EngineState.IDLE)
+
+    def load(self, model: str | None, dtype: Dtype | None = None) -> None:
+        """Load a model and wait for it."""
+        self.slot.load_model(model, dtype)
+        self.wait_until_idle()
 
     def ask(self, text: str) -> Message:
         """Send a prompt and wait for the end of its reply."""
-        self.controller.send(text)
-        self.wait_for(EngineState.IDLE)
-        return self.controller.chat.path[-1]
+        self.send(text)
+        self.wait_until_idle()
+        return self.last
+
+    def regenerate(self, message_id: int) -> Message:
+        """Have another reply written and wait for its end."""
+        self.controller.regenerate(message_id)
+        self.wait_until_idle()
+        return self.last
+
+    @property
+    def stored_chat(self) -> Conversation:
+        """The open conversation, which is stored."""
+        chat = self.chat.stored_conversation
+        assert chat is not None
+        return chat
+
+    @property
+    def last(self) -> Message:
+        """The last message of the open chat."""
+        return self.chat.path[-1]
 
     @property
     def writing(self) -> bool:
-        return self.controller.chat.streaming_id is not None
+        return self.chat.streaming_id is not None
 
     @property
     def texts(self) -> list[str]:
-        return [message.text for message in self.controller.chat.path]
+        return [message.text for message in self.chat.path]
 
     @property
     def titles(self) -> list[str]:
-        return [conversation.title for conversation in listed(self.controller.chats)]
+        return [conversation.title for conversation in listed(self.chats)]
 
 
 def pause_in_prefill(window: Window, engine: ScriptedEngine) -> int:
     """Send a prompt and hold its reply before anything of the prompt is read; return the reply's id."""
     engine.gate.shut()
-    window.controller.send("Hi")
+    window.send("Hi")
     window.wait_for(EngineState.PREFILL)
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
-    return window.controller.chat.path[-1].id
+    window.wait_until(lambda: engine.gate.is_waiting)
+    return window.last.id
 
 
 def pause_midway(window: Window, engine: ScriptedEngine, prompt: str = "Hi") -> int:
     """Send a prompt and hold its reply after `Hello,`; return the reply's id."""
     engine.gate.shut()
     engine.gate.allow(4)
-    window.controller.send(prompt)
-    window.qtbot.waitUntil(lambda: window.texts[-1:] == ["Hello,"], timeout=WAIT_MS)
-    assert window.controller.chat.streaming_id is not None
-    return window.controller.chat.streaming_id
+    window.send(prompt)
+    window.wait_until(lambda: window.texts[-1:] == ["Hello,"])
+    assert window.chat.streaming_id is not None
+    return window.chat.streaming_id
 
 
 def bring(window: Window, *paths: Path) -> list[PendingFile]:
     """Add files and wait until they are read and counted."""
-    files = window.controller.chat.files
+    files = window.chat.files
     files.add_files([str(path) for path in paths])
-    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    window.wait_until(lambda: all(file.count for file in files.files))
     return list(files.files)

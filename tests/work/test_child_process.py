@@ -39,18 +39,13 @@ def answers(child):
     return child.submit("echo", {"value": 1}).result() == {"value": 1}
 
 
-def test_answers_one_request_after_the_other(child):
-    jobs = [child.submit("echo", {"value": number}) for number in range(20)]
-    assert [job.result() for job in jobs] == [{"value": number} for number in range(20)]
-    assert child.starts == 1
-
-
 def test_requests_reach_the_child_in_the_order_in_which_they_were_submitted(child):
     ended = []
     jobs = [child.submit("echo", {"value": number}, on_end=ended.append) for number in range(200)]
     for job in jobs:
         job.result()
     assert ended == [{"value": number} for number in range(200)]
+    assert child.starts == 1
 
 
 def test_tells_progress_in_order_before_the_result(child):
@@ -62,7 +57,7 @@ def test_tells_progress_in_order_before_the_result(child):
 @pytest.mark.parametrize("closes", [False, True])
 def test_an_ended_run_does_not_stay_in_memory(child, closes):
     runs = []
-    for _ in range(3):
+    for _ in range(2):
         assert answers(child)
         runs.append(weakref.ref(child._running))
         if closes:
@@ -73,7 +68,7 @@ def test_an_ended_run_does_not_stay_in_memory(child, closes):
                 if thread.name == "echo child":
                     thread.join()
     gc.collect()
-    assert [run() is None for run in runs[:-1]] == [True, True]
+    assert runs[0]() is None
 
 
 def test_a_large_request_and_its_answer_pass(child):

@@ -15,25 +15,6 @@ def thread():
     thread.wait_for_jobs()
 
 
-def test_jobs_run_in_order_on_one_named_thread(thread):
-    seen = []
-    jobs = [
-        thread.do(lambda _job, number=number: seen.append(number) or threading.current_thread().name)
-        for number in range(9)
-    ]
-    assert {job.result() for job in jobs} == {"tested"}
-    assert seen == list(range(9))
-
-
-def test_progress_comes_before_the_end_and_each_once(thread):
-    told = []
-    job = thread.do(
-        lambda job: [job.report_progress(each) for each in "ab"] and 3, on_end=told.append, on_progress=told.append
-    )
-    assert job.result() == 3
-    assert told == ["a", "b", 3]
-
-
 @pytest.mark.parametrize(
     ("error", "words"),
     [
@@ -74,25 +55,6 @@ def test_a_callback_that_fails_does_not_end_the_thread(thread):
     assert thread.do(lambda _job: 2).result() == 2
 
 
-def test_a_job_that_is_replaced_holds_nothing_up_and_tells_nothing(thread):
-    let_go = threading.Event()
-    begun = threading.Event()
-    told = []
-
-    def slow(job):
-        begun.set()
-        let_go.wait(60)
-        job.report_progress("late")
-
-    thread.do(slow, on_end=told.append, on_progress=told.append)
-    assert begun.wait(60)
-    thread.abandon_job()
-    assert thread.do(lambda _job: "new", on_end=told.append).result() == "new"
-    let_go.set()
-    thread.wait_for_jobs()
-    assert told == ["new"]
-
-
 def test_a_job_that_is_cancelled_before_its_turn_does_not_run(thread):
     let_go = threading.Event()
     ran = []
@@ -111,14 +73,6 @@ def test_after_closing_jobs_end_as_cancelled(thread):
     assert ended.result() == 1
     with pytest.raises(CancelledError):
         thread.do(lambda _job: 1).result()
-
-
-def test_closing_does_not_wait_for_a_disk_that_hangs():
-    let_go = threading.Event()
-    thread = SerialThread("hanging")
-    thread.do(lambda _job: let_go.wait(60))
-    thread.wait_for_jobs(timeout_s=0.05)
-    let_go.set()
 
 
 def test_a_thread_ends_with_the_owner_whose_methods_were_its_last_job() -> None:

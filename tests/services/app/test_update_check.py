@@ -46,7 +46,7 @@ class Days:
 
 @pytest.fixture
 def check(window: Window) -> Iterator[UpdateCheck]:
-    check = UpdateCheck(window.controller.settings, "https://example.org/newest", Days())
+    check = UpdateCheck(window.settings, "https://example.org/newest", Days())
     yield check
     check.cancel_check()
 
@@ -80,7 +80,7 @@ def test_update_check_asks_once_a_day(
 
 
 def test_a_build_without_an_address_never_asks(window: Window, address: Address) -> None:
-    check = UpdateCheck(window.controller.settings, "")
+    check = UpdateCheck(window.settings, "")
     check.keep_answer(True)
     assert not check.unanswered
     assert not check._work.busy

@@ -6,7 +6,6 @@ from rdchat.chat.conversation import USUAL_OPTIONS, MadeWith, MessageStatus
 from rdchat.errors import ModelError
 from rdchat.inference.api import Role, SamplingParams
 from rdchat.services.chat.borrowed_model import Loan, OtherModel
-from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
 
@@ -15,7 +14,7 @@ OTHER = OtherModel("big", "Big")
 
 
 def regenerate(window: Window, other: OtherModel | None, options: MadeWith = USUAL_OPTIONS) -> None:
-    window.controller.regenerate(window.controller.chat.path[-1].id, options, other)
+    window.controller.regenerate(window.last.id, options, other)
 
 
 def borrow_midway(window: Window, engine: ScriptedEngine) -> None:
@@ -23,44 +22,44 @@ def borrow_midway(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
     engine.gate.shut()
     regenerate(window, OTHER)
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
+    window.wait_until(lambda: engine.gate.is_waiting)
 
 
 def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) -> None:
-    window.qtbot.waitUntil(lambda: [model for model, _ in engine.loads] == list(models))
-    window.wait_for(EngineState.IDLE)
+    window.wait_until(lambda: [model for model, _ in engine.loads] == list(models))
+    window.wait_until_idle()
 
 
 def test_options_hold_for_one_reply_and_the_chat_stays_as_it_is(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.chat.set_options(system_prompt="Be brief.")
+    window.chat.set_options(system_prompt="Be brief.")
     window.ask("Hi")
     regenerate(window, None, MadeWith(HOT, "Rhyme."))
-    window.wait_for(EngineState.IDLE)
-    request = engine.requests[-1]
+    window.wait_until_idle()
+    request = engine.last_request
     assert (request.sampling, request.messages[0].content) == (HOT, "Rhyme.")
-    assert window.controller.chat.path[-1].made_with == MadeWith(HOT, "Rhyme.", once=True)
-    assert window.controller.chat.path[-1].siblings == 2
+    assert window.last.made_with == MadeWith(HOT, "Rhyme.", once=True)
+    assert window.last.siblings == 2
     window.ask("More")
-    assert engine.requests[-1].sampling == SamplingParams()
-    assert engine.requests[-1].messages[0].content == "Be brief."
-    assert window.controller.chat.path[-1].made_with == MadeWith(SamplingParams())
-    assert window.controller.chat.conversation.sampling is None
+    assert engine.last_request.sampling == SamplingParams()
+    assert engine.last_request.messages[0].content == "Be brief."
+    assert window.last.made_with == MadeWith(SamplingParams())
+    assert window.chat.conversation.sampling is None
 
 
 def test_continued_reply_keeps_its_own_options(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
     regenerate(window, None, MadeWith(HOT, ""))
-    window.wait_for(EngineState.IDLE)
-    window.controller.continue_reply(window.controller.chat.path[-1].id)
-    window.wait_for(EngineState.IDLE)
-    assert engine.requests[-1].sampling == HOT
-    assert engine.requests[-1].messages[0].role is Role.USER
+    window.wait_until_idle()
+    window.continue_reply(window.last.id)
+    window.wait_until_idle()
+    assert engine.last_request.sampling == HOT
+    assert engine.last_request.messages[0].role is Role.USER
 
 
 def test_another_model_writes_one_reply_and_the_chats_own_comes_back(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
     loans: list[Loan | None] = []
-    borrowed = window.controller.borrowed
+    borrowed = window.borrowed
     borrowed.changed.connect(lambda: loans.append(borrowed.loan))
     regenerate(window, OTHER)
     wait_for_loads(window, engine, None, "big", None)
@@ -68,28 +67,28 @@ def test_another_model_writes_one_reply_and_the_chats_own_comes_back(window: Win
     assert none is None
     assert loan is not None
     assert (loan.borrowed.name, loan.own_name) == ("Big", "tiny")
-    assert window.controller.chat.path[-1].model == "big"
-    assert (window.controller.model_slot.info.name, window.controller.settings.values.model) == ("tiny", None)
-    assert window.controller.settings.values.recent_models == ()
+    assert window.last.model == "big"
+    assert (window.slot.info.name, window.settings.values.model) == ("tiny", None)
+    assert window.settings.values.recent_models == ()
 
 
 def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, engine: ScriptedEngine) -> None:
     borrow_midway(window, engine)
-    assert window.controller.model_slot.info.name == "big"
-    assert window.controller.settings.values.model is None
+    assert window.slot.info.name == "big"
+    assert window.settings.values.model is None
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", None)
 
 
 def test_borrowed_model_becomes_the_chosen_one_by_stay(window: Window, engine: ScriptedEngine) -> None:
     borrow_midway(window, engine)
-    window.controller.borrowed.stay()
-    assert window.controller.settings.values.model == "big"
+    window.borrowed.stay()
+    assert window.settings.values.model == "big"
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     regenerate(window, OtherModel("other", "Other", stay=True))
     wait_for_loads(window, engine, None, "big", "other")
-    assert window.controller.settings.values.model == "other"
+    assert window.settings.values.model == "other"
 
 
 @pytest.mark.parametrize("while_loading", [True, False])
@@ -98,8 +97,8 @@ def test_stopping_brings_the_chats_own_model_back(window: Window, engine: Script
     gate = engine.load_gate if while_loading else engine.gate
     gate.shut()
     regenerate(window, OTHER)
-    window.qtbot.waitUntil(lambda: gate.is_waiting)
-    window.controller.stop_reply()
+    window.wait_until(lambda: gate.is_waiting)
+    window.stop_reply()
     gate.open()
     wait_for_loads(window, engine, None, "big", None)
 
@@ -111,33 +110,33 @@ def test_a_model_that_does_not_load_leaves_a_failed_reply_and_the_chats_own(
     engine.load_errors["big"] = ModelError("It is no model.")
     regenerate(window, OTHER)
     wait_for_loads(window, engine, None, "big", None)
-    failed = window.controller.chat.path[-1]
+    failed = window.last
     assert (failed.status, failed.error, failed.model) == (MessageStatus.FAILED, "It is no model.", "Big")
-    assert window.controller.settings.values.model is None
+    assert window.settings.values.model is None
 
 
 def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: ScriptedEngine) -> None:
     borrow_midway(window, engine)
-    window.controller.model_slot.load_model("mine")
+    window.slot.load_model("mine")
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "mine")
-    assert window.controller.borrowed.loan is None
-    assert window.controller.settings.values.model == "mine"
+    assert window.borrowed.loan is None
+    assert window.settings.values.model == "mine"
 
 
 def test_regenerating_meanwhile_is_the_chats_own_models_work(window: Window, engine: ScriptedEngine) -> None:
     borrow_midway(window, engine)
-    window.controller.regenerate(window.controller.chat.path[-1].id)
+    window.controller.regenerate(window.last.id)
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", None)
     assert window.texts == ["Hi", "Hello, you!"]
-    assert window.controller.chat.path[-1].model == "tiny"
+    assert window.last.model == "tiny"
 
 
 def test_a_second_loan_brings_the_first_own_model_back(window: Window, engine: ScriptedEngine) -> None:
     borrow_midway(window, engine)
     regenerate(window, OtherModel("huge", "Huge"))
-    assert window.controller.borrowed.loan is not None
-    assert window.controller.borrowed.loan.own_name == "tiny"
+    assert window.borrowed.loan is not None
+    assert window.borrowed.loan.own_name == "tiny"
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "huge", None)

@@ -13,7 +13,7 @@ from rdchat.services.chat.chat_context import TOO_LONG, ContextMeter, ContextUse
 from rdchat.services.chat.cut_plan import pieces_of, summary_request
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import MODEL, Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window, pause_midway
+from tests.services.window import Window, pause_midway
 from tests.stores import cut_of
 
 LONG = "word " * 9  # 10 tokens; "Hello, you!" has 3
@@ -23,37 +23,35 @@ LONGER = "word " * 99
 def fill(window: Window, engine: ScriptedEngine, context: int = 48, question: str = LONG) -> None:
     """Load a model of few tokens and have it answer three questions, so that a fourth is too much."""
     engine.context_length = context
-    window.controller.model_slot.load_model("/models/short")
-    window.wait_for(EngineState.IDLE)
+    window.load("/models/short")
     for _ in range(3):
         window.ask(question)
 
 
 def outgrow(window: Window, typed: str = LONG) -> None:
-    context = window.controller.context
-    window.controller.chat.set_typed(typed)
-    window.qtbot.waitUntil(
+    context = window.context
+    window.chat.set_typed(typed)
+    window.wait_until(
         lambda: (
             context.outgrown is not None
             and context.meter.current
             and context.meter.use is not None
             and context.meter.use.typed == typed.strip()
         ),
-        timeout=WAIT_MS,
     )
 
 
 def leave_out(window: Window) -> None:
-    context = window.controller.context
+    context = window.context
     context.cut_oldest()
     assert context.doing is Doing.LEAVING_OUT
-    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    window.wait_until(lambda: context.doing is Doing.NOTHING)
 
 
 def summarise(window: Window) -> None:
-    context = window.controller.context
+    context = window.context
     context.summarise()
-    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    window.wait_until(lambda: context.doing is Doing.NOTHING)
 
 
 def outgrown(window: Window, engine: ScriptedEngine) -> None:
@@ -62,15 +60,11 @@ def outgrown(window: Window, engine: ScriptedEngine) -> None:
     outgrow(window, LONGER)
 
 
-def asked(engine: ScriptedEngine) -> list[str]:
-    return [message.content for message in engine.requests[-1].messages]
-
-
 def test_what_does_not_fit_is_not_sent_and_nothing_is_cut(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
     outgrow(window)
     requests = len(engine.requests)
-    window.controller.send(LONG)
+    window.send(LONG)
     assert window.seen.refused == [(LONG, TOO_LONG)]
     assert (len(engine.requests), len(window.texts)) == (requests, 6)
 
@@ -80,14 +74,14 @@ def test_the_oldest_turns_are_left_out_kept_and_told_again(window: Window, engin
     outgrow(window)
     leave_out(window)
     window.ask(LONG)
-    cut = cut_of(window.controller.chat.path)
+    cut = cut_of(window.chat.path)
     assert cut is not None
-    assert cut.id == window.controller.chat.path[1].id  # 36 of 48: 12 for the reply
-    assert (len(asked(engine)), len(window.texts)) == (5, 8)
+    assert cut.id == window.chat.path[1].id  # 36 of 48: 12 for the reply
+    assert (len(engine.last_contents), len(window.texts)) == (5, 8)
     stored = window.store.messages(cut.conversation_id)
     assert cut_of(stored) == cut
-    window.controller.context.undo_cut(cut.id)
-    assert cut_of(window.controller.chat.path) is None
+    window.context.undo_cut(cut.id)
+    assert cut_of(window.chat.path) is None
     assert cut_of(window.store.messages(cut.conversation_id)) is None
 
 
@@ -96,27 +90,26 @@ def test_a_chat_whose_last_reply_is_too_long_is_cut_before_the_next_question(
 ) -> None:
     window.ask("Hi")
     engine.context_length = 4
-    window.controller.model_slot.load_model("/models/short")
-    window.wait_for(EngineState.IDLE)
+    window.load("/models/short")
     outgrow(window, "")
-    use = window.controller.context.outgrown
+    use = window.context.outgrown
     assert use is not None
     assert use.can_cut
     leave_out(window)
-    assert cut_of(window.controller.chat.path) == window.controller.chat.path[-1]
+    assert cut_of(window.chat.path) == window.last
 
 
 def test_a_question_that_failed_is_answered_once_it_fits(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
     engine.replies = [Reply(refusal=PromptTooLongError("It has 49 tokens.")), Reply()]
-    window.controller.send(LONG)  # before it was counted
-    window.qtbot.waitUntil(lambda: window.controller.chat.path[-1].status is MessageStatus.FAILED, timeout=WAIT_MS)
+    window.send(LONG)  # before it was counted
+    window.wait_until(lambda: window.last.status is MessageStatus.FAILED)
     outgrow(window, "")
     leave_out(window)
-    window.wait_for(EngineState.IDLE)
-    last = window.controller.chat.path[-1]
+    window.wait_until_idle()
+    last = window.last
     assert (last.text, last.status, last.siblings) == ("Hello, you!", MessageStatus.COMPLETE, 1)
-    assert [message.role for message in engine.requests[-1].messages] == [Role.USER, Role.ASSISTANT] * 2 + [Role.USER]
+    assert [message.role for message in engine.last_request.messages] == [Role.USER, Role.ASSISTANT] * 2 + [Role.USER]
 
 
 def test_a_message_that_is_too_long_alone_leaves_the_chat_whole(window: Window, engine: ScriptedEngine) -> None:
@@ -124,58 +117,58 @@ def test_a_message_that_is_too_long_alone_leaves_the_chat_whole(window: Window, 
     outgrow(window, "word " * 60)
     leave_out(window)
     assert [notice.title for notice in window.seen.notices][-1].startswith("The last message alone")
-    assert cut_of(window.controller.chat.path) is None
+    assert cut_of(window.chat.path) is None
 
 
 def test_a_cut_that_another_chat_overtakes_is_not_made(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
-    first = window.controller.chat.stored_conversation
+    first = window.chat.stored_conversation
     assert first is not None
     outgrow(window)
     engine.count_gate.shut()
-    window.controller.context.cut_oldest()
-    window.controller.chat.start_new()
+    window.context.cut_oldest()
+    window.chat.start_new()
     engine.count_gate.open()
-    window.qtbot.waitUntil(lambda: window.controller.context.doing is Doing.NOTHING, timeout=WAIT_MS)
+    window.wait_until(lambda: window.context.doing is Doing.NOTHING)
     assert cut_of(window.store.messages(first.id)) is None
 
 
 def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedEngine) -> None:
     outgrown(window, engine)
     engine.replies = [Reply(tokens=("<think>", "hm", "</think>", "They said", " words."))]
-    context = window.controller.context
+    context = window.context
     told: list[SummaryProgress] = []
     context.summary_progressed.connect(told.append)
     context.summarise()
-    window.qtbot.waitUntil(lambda: cut_of(window.controller.chat.path) is not None, timeout=WAIT_MS)
-    cut = cut_of(window.controller.chat.path)
+    window.wait_until(lambda: cut_of(window.chat.path) is not None)
+    cut = cut_of(window.chat.path)
     assert cut is not None
     assert cut.context_cut is not None
     assert replace(cut.context_cut, written_at=None) == ContextCut("They said words.", "/models/short")
     assert (told[0].part, told[0].to_read, told[0].written) == (1, 8, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 5)
     assert "Person: word" in engine.requests[3].messages[0].content
-    window.controller.chat.set_typed("")
+    window.chat.set_typed("")
     assert len(window.texts) == 6, "what it replaces stays in the chat"
     window.ask("And now?")
-    assert asked(engine)[0].endswith("They said words.\n\nAnd now?")
-    assert engine.requests[-1].messages[0].role is Role.USER
+    assert engine.last_contents[0].endswith("They said words.\n\nAnd now?")
+    assert engine.last_request.messages[0].role is Role.USER
 
 
 def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Window, engine: ScriptedEngine) -> None:
     outgrown(window, engine)
     engine.replies = [Reply(tokens=("<think>", "hm"))]
-    context = window.controller.context
+    context = window.context
     summarise(window)
     assert window.seen.notices[-1].title == "The model wrote no summary"
     engine.gate.shut()
     context.summarise()
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    window.wait_until(lambda: engine.gate.is_waiting)
     context.cancel_work()
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING)
+    window.wait_until(lambda: context.doing is Doing.NOTHING)
     window.qtbot.wait(100)  # what comes late changes nothing
-    assert (context.doing, cut_of(window.controller.chat.path)) == (Doing.NOTHING, None)
+    assert (context.doing, cut_of(window.chat.path)) == (Doing.NOTHING, None)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +185,7 @@ def test_a_summary_that_is_cut_off_or_a_thought_is_none(
     outgrown(window, engine)
     engine.replies = [reply]
     summarise(window)
-    assert (cut_of(window.controller.chat.path), window.seen.notices[-1].title) == (None, said)
+    assert (cut_of(window.chat.path), window.seen.notices[-1].title) == (None, said)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +213,7 @@ def test_a_summary_has_room_for_thoughts_only_of_a_model_that_may_think(
     engine.replies = [replies]
     outgrown(window, engine)
     summarise(window)
-    assert (engine.requests[-1].thinking, engine.requests[-1].sampling.max_tokens) == (thinking, tokens)
+    assert (engine.last_request.thinking, engine.last_request.sampling.max_tokens) == (thinking, tokens)
 
 
 def test_the_parts_of_a_long_text_are_counted(
@@ -228,11 +221,11 @@ def test_the_parts_of_a_long_text_are_counted(
 ) -> None:
     outgrown(window, engine)
     monkeypatch.setattr(cut_plan, "pieces_of", lambda *_: ["one", "two"])
-    context = window.controller.context
+    context = window.context
     told: list[SummaryProgress] = []
     context.summary_progressed.connect(told.append)
     context.summarise()
-    window.qtbot.waitUntil(lambda: cut_of(window.controller.chat.path) is not None, timeout=WAIT_MS)
+    window.wait_until(lambda: cut_of(window.chat.path) is not None)
     first = told.index(SummaryProgress(1, 2, 8, 8, 4))
     assert (told[first + 1].part, told[first + 1].written) == (2, 0)
     assert told[-1] == SummaryProgress(2, 2, 8, 8, 4)
@@ -241,22 +234,22 @@ def test_the_parts_of_a_long_text_are_counted(
 def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, engine: ScriptedEngine) -> None:
     outgrown(window, engine)
     engine.replies = [Reply(tokens=("All", " of it."))]
-    old = window.controller.chat.stored_conversation
+    old = window.chat.stored_conversation
     assert old is not None
-    with window.qtbot.waitSignal(window.controller.chat.opened, timeout=WAIT_MS):
-        window.controller.context.start_anew()
-    new = window.controller.chat.stored_conversation
+    with window.qtbot.waitSignal(window.chat.opened):
+        window.context.start_anew()
+    new = window.chat.stored_conversation
     assert new is not None
     assert new != old
-    assert window.controller.chat.typed == LONGER.strip()
+    assert window.chat.typed == LONGER.strip()
     assert new.title == f"{old.title} (continued)"
-    assert window.store.conversation(new.id).system_prompt == window.controller.chat.conversation.system_prompt
+    assert window.store.conversation(new.id).system_prompt == window.chat.conversation.system_prompt
     assert str(new.system_prompt).endswith("All of it.")
-    assert window.controller.chat.values.sampling == SamplingParams()
+    assert window.chat.values.sampling == SamplingParams()
     assert len(window.store.messages(old.id)) == 6
     window.ask("And now?")
-    assert asked(engine)[-1] == "And now?"
-    assert asked(engine)[0].endswith("All of it.")
+    assert engine.last_contents[-1] == "And now?"
+    assert engine.last_contents[0].endswith("All of it.")
 
 
 @pytest.mark.slow
@@ -264,19 +257,19 @@ def test_a_new_chat_takes_the_files_of_the_unanswered_question(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     fill(window, engine, 400, LONG)
-    files = window.controller.chat.files
+    files = window.chat.files
     (tmp_path / "prices.csv").write_text("apples,3")
     files.add_files([str(tmp_path / "prices.csv")])
-    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    window.wait_until(lambda: all(file.count for file in files.files))
     engine.replies = [Reply(tokens=(), refusal=PromptTooLongError("Too long.")), Reply(tokens=("All", " of it."))]
     window.ask("How much?")
     assert files.files == ()
-    with window.qtbot.waitSignal(window.controller.chat.opened, timeout=WAIT_MS):
-        window.controller.context.start_anew()
-    assert window.controller.chat.typed == "How much?"
-    window.qtbot.waitUntil(lambda: all(file.count for file in files.files), timeout=WAIT_MS)
+    with window.qtbot.waitSignal(window.chat.opened):
+        window.context.start_anew()
+    assert window.chat.typed == "How much?"
+    window.wait_until(lambda: all(file.count for file in files.files))
     window.ask("How much?")
-    assert asked(engine)[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'
+    assert engine.last_contents[-1] == '<file name="prices.csv">\napples,3\n</file>\n\nHow much?'
 
 
 def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
@@ -294,8 +287,8 @@ def test_a_text_longer_than_the_context_is_summarised_in_pieces() -> None:
 
 
 def wait_for(window: Window, tokens: int | None) -> ContextUse:
-    meter = window.controller.context.meter
-    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == tokens, timeout=WAIT_MS)
+    meter = window.context.meter
+    window.wait_until(lambda: meter.use is not None and meter.use.tokens == tokens)
     assert meter.use is not None
     return meter.use
 
@@ -304,21 +297,21 @@ def test_the_chat_is_counted_with_what_is_typed_on_a_thread_of_its_own(window: W
     wait_for(window, 0)
     window.ask("one two")  # 3 tokens; "Hello, you!" has 3
     wait_for(window, 6)
-    window.controller.chat.set_typed("three four five")
+    window.chat.set_typed("three four five")
     use = wait_for(window, 10)
     assert (use.limit, use.typed, use.fits) == (MODEL.context_length, "three four five", True)
-    window.controller.chat.set_options(system_prompt="Be brief")
+    window.chat.set_options(system_prompt="Be brief")
     wait_for(window, 13)
     assert not engine.counting_threads & (engine.threads | {threading.get_ident()})
 
 
 def test_it_counts_while_a_reply_is_written_and_stops_none(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine)
-    window.controller.chat.set_typed("a b c")
+    window.chat.set_typed("a b c")
     wait_for(window, 8)  # "Hi", "Hello," and what is typed
-    assert window.controller.replies.state is EngineState.WRITING
+    assert window.replies.state is EngineState.WRITING
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert window.texts[-1] == "Hello, you!"
     wait_for(window, 9)
 
@@ -326,10 +319,10 @@ def test_it_counts_while_a_reply_is_written_and_stops_none(window: Window, engin
 def test_a_count_that_takes_long_is_not_joined_by_others(window: Window, engine: ScriptedEngine) -> None:
     wait_for(window, 0)
     engine.count_gate.shut()
-    window.controller.chat.set_typed("a")
-    window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
+    window.chat.set_typed("a")
+    window.wait_until(lambda: engine.count_gate.is_waiting)
     engine.counting_threads.clear()
-    window.controller.chat.set_typed("a b")
+    window.chat.set_typed("a b")
     window.qtbot.wait(300)
     assert not engine.counting_threads
     engine.count_gate.open()
@@ -341,13 +334,13 @@ def test_count_of_another_chat_is_not_shown(window: Window, engine: ScriptedEngi
     wait_for(window, 0)
     window.ask("one two")
     wait_for(window, 6)
-    meter: ContextMeter = window.controller.context.meter
+    meter: ContextMeter = window.context.meter
     engine.count_gate.shut()
-    window.controller.chat.set_typed("a")
-    window.qtbot.waitUntil(lambda: engine.count_gate.is_waiting, timeout=WAIT_MS)
+    window.chat.set_typed("a")
+    window.wait_until(lambda: engine.count_gate.is_waiting)
     window.qtbot.wait(300)
-    window.controller.chat.start_new()
-    window.controller.chat.set_typed("a")
+    window.chat.start_new()
+    window.chat.set_typed("a")
     assert meter.use is None
     seen: list[ContextUse | None] = []
     meter.changed.connect(lambda: seen.append(meter.use))
@@ -358,22 +351,22 @@ def test_count_of_another_chat_is_not_shown(window: Window, engine: ScriptedEngi
 
 def test_more_than_the_context_is_said_without_a_number(window: Window, engine: ScriptedEngine) -> None:
     engine.count_error = PromptTooLongError("Too long.")
-    window.controller.chat.set_typed("x")
+    window.chat.set_typed("x")
     assert not wait_for(window, None).fits
 
 
 def test_a_template_that_refuses_leaves_no_count(window: Window, engine: ScriptedEngine) -> None:
     wait_for(window, 0)
     engine.count_error = ModelError("The template refuses.")
-    with window.qtbot.waitSignal(window.controller.context.meter.changed, timeout=WAIT_MS):
-        window.controller.chat.set_typed("x")
-    assert window.controller.context.meter.use is None
+    with window.qtbot.waitSignal(window.context.meter.changed):
+        window.chat.set_typed("x")
+    assert window.context.meter.use is None
 
 
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine) -> None:
     wait_for(window, 0)
     engine.context_length = 64
-    window.controller.model_slot.load_model("/models/other")
-    assert window.controller.context.meter.use is None
-    window.qtbot.waitUntil(lambda: window.controller.context.meter.use is not None, timeout=WAIT_MS)
-    assert window.controller.context.meter.use == ContextUse(0, 64, "", None)
+    window.slot.load_model("/models/other")
+    assert window.context.meter.use is None
+    window.wait_until(lambda: window.context.meter.use is not None)
+    assert window.context.meter.use == ContextUse(0, 64, "", None)

@@ -23,7 +23,7 @@ from rdchat.inference.api import (
 from rdchat.services.engine.engine_request import EngineState, Failure
 from tests.listed_chats import listed
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midway
+from tests.services.window import Window, pause_in_prefill, pause_midway
 
 # Sending
 
@@ -49,35 +49,32 @@ def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Win
 
 
 def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.chat.set_options(system_prompt="Be brief.", sampling=SamplingParams(temperature=0))
+    window.chat.set_options(system_prompt="Be brief.", sampling=SamplingParams(temperature=0))
     window.ask("One")
     window.ask("Two")
-    assert engine.requests[-1].messages == (
+    assert engine.last_request.messages == (
         ChatMessage(Role.SYSTEM, "Be brief."),
         ChatMessage(Role.USER, "One"),
         ChatMessage(Role.ASSISTANT, "Hello, you!"),
         ChatMessage(Role.USER, "Two"),
     )
-    assert engine.requests[-1].sampling.temperature == 0
-    assert window.controller.chat.stored_conversation is not None
-    assert window.controller.chat.stored_conversation.system_prompt == "Be brief."
+    assert engine.last_request.sampling.temperature == 0
+    assert window.stored_chat.system_prompt == "Be brief."
 
 
 def test_the_settings_hold_where_the_chat_has_no_options(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.settings.change(
-        replace(window.controller.settings.values, system_prompt="Be kind.", sampling=SamplingParams(top_k=5))
-    )
+    window.settings.change(replace(window.settings.values, system_prompt="Be kind.", sampling=SamplingParams(top_k=5)))
     window.ask("One")
-    assert engine.requests[-1].messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
-    assert engine.requests[-1].sampling.top_k == 5
-    window.controller.chat.set_options(system_prompt="")
+    assert engine.last_request.messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
+    assert engine.last_request.sampling.top_k == 5
+    window.chat.set_options(system_prompt="")
     window.ask("Two")
-    assert engine.requests[-1].messages[0] == ChatMessage(Role.USER, "One")
+    assert engine.last_request.messages[0] == ChatMessage(Role.USER, "One")
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t"])
 def test_an_empty_prompt_is_refused_with_a_reason(window: Window, text: str) -> None:
-    window.controller.send(text)
+    window.send(text)
     assert window.seen.refused == [(text, "Type something to ask.")]
     assert window.titles == []
 
@@ -85,25 +82,24 @@ def test_an_empty_prompt_is_refused_with_a_reason(window: Window, text: str) -> 
 def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, engine: ScriptedEngine) -> None:
     engine.load_gate.shut()
     window = unstarted
-    window.controller.open_last_chat()
-    window.controller.send("Hi")
-    assert window.controller.replies.state is EngineState.LOADING
+    window.open_last_chat()
+    window.send("Hi")
+    assert window.replies.state is EngineState.LOADING
     assert window.texts == ["Hi", ""]
-    assert window.controller.chat.streaming_id == window.controller.chat.path[-1].id
+    assert window.chat.streaming_id == window.last.id
     engine.load_gate.open()
-    window.wait_for(EngineState.IDLE)
-    reply = window.controller.chat.path[-1]
+    window.wait_until_idle()
+    reply = window.last
     assert (reply.text, reply.model) == ("Hello, you!", "tiny")
 
 
 def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.settings.change(replace(window.controller.settings.values, seed=0))
+    window.settings.change(replace(window.settings.values, seed=0))
     window.ask("One")
     reply = window.ask("Two")
-    assert reply.seed == engine.requests[-1].seed == reply_seed(0, 3, 0)
-    window.controller.regenerate(reply.id)
-    window.wait_for(EngineState.IDLE)
-    assert engine.requests[-1].seed == window.controller.chat.path[-1].seed == reply_seed(0, 3, 1)
+    assert reply.seed == engine.last_request.seed == reply_seed(0, 3, 0)
+    window.regenerate(reply.id)
+    assert engine.last_request.seed == window.last.seed == reply_seed(0, 3, 1)
 
 
 # Stopping
@@ -111,19 +107,19 @@ def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window
 
 def test_a_stopped_reply_keeps_its_text_and_can_be_continued(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine)
-    window.controller.stop_reply()
-    window.wait_for(EngineState.IDLE)
+    window.stop_reply()
+    window.wait_until_idle()
     reply = window.store.message(reply_id)
     assert (reply.text, reply.status, reply.finish_reason) == ("Hello,", MessageStatus.COMPLETE, FinishReason.CANCELLED)
     engine.replies = [Reply(tokens=(" dear", " you."))]
     engine.gate.open()
-    window.controller.continue_reply(reply_id)
+    window.continue_reply(reply_id)
     assert window.seen.changed[-1].status is MessageStatus.STREAMING
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert window.store.message(reply_id).text == window.texts[-1] == "Hello, dear you."
-    assert engine.requests[-1].continue_last
-    assert engine.requests[-1].messages[-1] == ChatMessage(Role.ASSISTANT, "Hello,")
-    assert engine.requests[-1].seed == reply.seed
+    assert engine.last_request.continue_last
+    assert engine.last_request.messages[-1] == ChatMessage(Role.ASSISTANT, "Hello,")
+    assert engine.last_request.seed == reply.seed
 
 
 def test_the_figures_of_a_continued_reply_are_marked_as_those_of_its_last_part(
@@ -132,14 +128,13 @@ def test_the_figures_of_a_continued_reply_are_marked_as_those_of_its_last_part(
     """A reply of 520 tokens said that it had 20."""
     first = window.ask("Hi")
     engine.replies = [Reply(tokens=(" And", " you?"))]
-    window.controller.continue_reply(first.id)
-    window.wait_for(EngineState.IDLE)
+    window.continue_reply(first.id)
+    window.wait_until_idle()
     continued = window.store.message(first.id)
     assert continued.statistics == Statistics(prompt_tokens=8, generated_tokens=2)
     assert (first.drafting, continued.drafting) == (Drafting(), Drafting(last_part=True))
-    window.controller.regenerate(first.id)
-    window.wait_for(EngineState.IDLE)
-    assert window.controller.chat.path[-1].drafting == Drafting()
+    window.regenerate(first.id)
+    assert window.last.drafting == Drafting()
 
 
 def test_the_model_is_told_which_control_tokens_are_its_own_after_a_restart_too(
@@ -148,32 +143,31 @@ def test_the_model_is_told_which_control_tokens_are_its_own_after_a_restart_too(
     engine.replies = [Reply(tokens=("<think>", "hm", "</think>"), control_offsets=(0, 9))]
     first = window.ask("Hi <think>")
     engine.replies = [Reply(tokens=(" so", "<think>"), control_offsets=(3,))]
-    window.controller.continue_reply(first.id)
-    window.wait_for(EngineState.IDLE)
-    assert engine.requests[-1].messages[-1].own_control == (0, 9)
+    window.continue_reply(first.id)
+    window.wait_until_idle()
+    assert engine.last_request.messages[-1].own_control == (0, 9)
     assert window.store.message(first.id).control_offsets == (0, 9, 20)
-    window.controller.chat.start_new()
-    window.controller.chat.open_chat(first.conversation_id)
+    window.chat.start_new()
+    window.chat.open_chat(first.conversation_id)
     window.ask("More")
-    assert [message.own_control for message in engine.requests[-1].messages] == [(), (0, 9, 20), ()]
-    window.controller.regenerate(first.id)
-    window.wait_for(EngineState.IDLE)
-    assert window.controller.chat.path[-1].control_offsets == (3,)
+    assert [message.own_control for message in engine.last_request.messages] == [(), (0, 9, 20), ()]
+    window.regenerate(first.id)
+    assert window.last.control_offsets == (3,)
 
 
 def test_a_stop_during_prefill_leaves_an_empty_reply_that_continue_answers(
     window: Window, engine: ScriptedEngine
 ) -> None:
     pause_in_prefill(window, engine)
-    window.controller.stop_reply()
-    window.wait_for(EngineState.IDLE)
-    reply = window.controller.chat.path[-1]
+    window.stop_reply()
+    window.wait_until_idle()
+    reply = window.last
     assert (reply.text, reply.finish_reason) == ("", FinishReason.CANCELLED)
     engine.gate.open()
-    window.controller.continue_reply(reply.id)
-    window.wait_for(EngineState.IDLE)
+    window.continue_reply(reply.id)
+    window.wait_until_idle()
     assert window.texts == ["Hi", "Hello, you!"]
-    assert not engine.requests[-1].continue_last
+    assert not engine.last_request.continue_last
 
 
 def test_a_stop_while_the_model_loads_withdraws_the_prompt_from_the_queue(
@@ -181,21 +175,21 @@ def test_a_stop_while_the_model_loads_withdraws_the_prompt_from_the_queue(
 ) -> None:
     engine.load_gate.shut()
     window = unstarted
-    window.controller.open_last_chat()
-    window.controller.send("Hi")
-    window.controller.stop_reply()
-    assert window.controller.chat.path[-1].finish_reason is FinishReason.CANCELLED
+    window.open_last_chat()
+    window.send("Hi")
+    window.stop_reply()
+    assert window.last.finish_reason is FinishReason.CANCELLED
     engine.load_gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert engine.requests == []
 
 
 def test_closing_midway_keeps_what_was_written(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine)
-    assert window.controller.shut_down()
+    assert window.shut_down()
     reply = window.store.message(reply_id)
     assert (reply.text, reply.status) == ("Hello,", MessageStatus.COMPLETE)
-    assert window.controller.shut_down()
+    assert window.shut_down()
 
 
 def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
@@ -203,18 +197,18 @@ def test_closing_while_a_prompt_waits_for_the_model_leaves_it_interrupted(
 ) -> None:
     engine.load_gate.shut()
     window = unstarted
-    window.controller.open_last_chat()
-    window.controller.send("Hi")
-    reply_id = window.controller.chat.path[-1].id
+    window.open_last_chat()
+    window.send("Hi")
+    reply_id = window.last.id
     engine.load_gate.allow(1)
-    assert window.controller.shut_down()
+    assert window.shut_down()
     assert window.store.message(reply_id).status is MessageStatus.INTERRUPTED
 
 
 def test_closing_while_the_prompt_is_read_leaves_the_reply_interrupted(window: Window, engine: ScriptedEngine) -> None:
     """It was told as stopped, as if the person had done so."""
     reply_id = pause_in_prefill(window, engine)
-    assert window.controller.shut_down()
+    assert window.shut_down()
     reply = window.store.message(reply_id)
     assert (reply.text, reply.status, reply.finish_reason) == ("", MessageStatus.INTERRUPTED, None)
 
@@ -223,16 +217,10 @@ def test_a_reply_that_the_person_stopped_stays_stopped_when_the_app_closes(
     window: Window, engine: ScriptedEngine
 ) -> None:
     reply_id = pause_in_prefill(window, engine)
-    window.controller.stop_reply()
-    assert window.controller.shut_down()
+    window.stop_reply()
+    assert window.shut_down()
     reply = window.store.message(reply_id)
     assert (reply.text, reply.finish_reason) == ("", FinishReason.CANCELLED)
-
-
-def test_text_is_on_the_disk_while_its_reply_is_written(window: Window, engine: ScriptedEngine) -> None:
-    reply_id = pause_midway(window, engine)
-    window.qtbot.waitUntil(lambda: window.store.message(reply_id).text == "Hello,")
-    assert window.store.message(reply_id).status is MessageStatus.STREAMING
 
 
 # Alternatives
@@ -241,35 +229,25 @@ def test_text_is_on_the_disk_while_its_reply_is_written(window: Window, engine: 
 def test_regenerating_keeps_the_old_reply_as_an_alternative(window: Window, engine: ScriptedEngine) -> None:
     first = window.ask("Hi")
     engine.replies = [Reply(tokens=("Another",))]
-    window.controller.regenerate(first.id)
-    window.wait_for(EngineState.IDLE)
-    second = window.controller.chat.path[-1]
+    window.regenerate(first.id)
+    second = window.last
     assert (second.text, second.sibling, second.siblings) == ("Another", 1, 2)
     assert second.seed != first.seed
-    window.controller.chat.show_alternative(second.id, -1)
-    shown = window.controller.chat.path[-1]
+    window.chat.show_alternative(second.id, -1)
+    shown = window.last
     assert (shown.id, shown.text, shown.siblings) == (first.id, "Hello, you!", 2)
-
-
-def test_a_prompt_that_never_got_a_reply_is_answered(window: Window) -> None:
-    conversation = window.store.create_conversation("Broken off")
-    prompt = window.store.add_message(conversation.id, None, Role.USER, "Hi")
-    window.controller.chat.open_chat(conversation.id)
-    window.controller.regenerate(prompt.id)
-    window.wait_for(EngineState.IDLE)
-    assert window.texts == ["Hi", "Hello, you!"]
 
 
 def test_an_edit_is_answered_and_keeps_the_old_branch(window: Window, engine: ScriptedEngine) -> None:
     window.ask("One")
     window.ask("Two")
-    first = window.controller.chat.path[0]
+    first = window.chat.path[0]
     engine.replies = [Reply(tokens=("Uno!",))]
-    window.controller.edit_message(first.id, "Uno")
-    window.wait_for(EngineState.IDLE)
+    window.edit_message(first.id, "Uno")
+    window.wait_until_idle()
     assert window.texts == ["Uno", "Uno!"]
-    assert engine.requests[-1].messages == (ChatMessage(Role.USER, "Uno"),)
-    window.controller.chat.show_alternative(window.controller.chat.path[0].id, -1)
+    assert engine.last_request.messages == (ChatMessage(Role.USER, "Uno"),)
+    window.chat.show_alternative(window.chat.path[0].id, -1)
     assert window.texts == ["One", "Hello, you!", "Two", "Hello, you!"]
 
 
@@ -279,13 +257,13 @@ def test_editing_or_regenerating_while_writing_stops_that_reply_first(
 ) -> None:
     reply_id = pause_midway(window, engine)
     engine.replies = [Reply(tokens=("New",))]
-    prompt_id = window.controller.chat.path[0].id
+    prompt_id = window.chat.path[0].id
     if command == "edit":
-        window.controller.edit_message(prompt_id, "Hey")
+        window.edit_message(prompt_id, "Hey")
     else:
         window.controller.regenerate(reply_id)
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert window.texts == ["Hey" if command == "edit" else "Hi", "New"]
     stopped = window.store.message(reply_id)
     assert (stopped.text, stopped.finish_reason) == ("Hello,", FinishReason.CANCELLED)
@@ -294,8 +272,8 @@ def test_editing_or_regenerating_while_writing_stops_that_reply_first(
 def test_only_an_ended_reply_at_the_end_of_the_path_is_continued(window: Window, engine: ScriptedEngine) -> None:
     first = window.ask("One")
     streaming = pause_midway(window, engine, "Two")
-    window.controller.continue_reply(first.id)
-    window.controller.continue_reply(streaming)
+    window.continue_reply(first.id)
+    window.continue_reply(streaming)
     assert len(engine.requests) == 2
 
 
@@ -304,32 +282,30 @@ def test_only_an_ended_reply_at_the_end_of_the_path_is_continued(window: Window,
 
 def test_a_reply_is_finished_behind_another_conversation(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.chat.stored_conversation
-    assert first is not None
-    window.controller.chat.start_new()
-    assert window.controller.chat.streaming_id is None
-    assert window.controller.replies.state is EngineState.WRITING
+    first = window.stored_chat
+    window.chat.start_new()
+    assert window.chat.streaming_id is None
+    assert window.replies.state is EngineState.WRITING
     shown = len(window.seen.grown)
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert len(window.seen.grown) == shown
     assert window.store.message(reply_id).text == "Hello, you!"
-    window.controller.chat.open_chat(first.id)
+    window.chat.open_chat(first.id)
     assert window.texts == ["First", "Hello, you!"]
 
 
 def test_switching_back_shows_the_text_so_far_and_goes_on_live(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.chat.stored_conversation
-    assert first is not None
-    window.controller.chat.start_new()
+    first = window.stored_chat
+    window.chat.start_new()
     engine.gate.allow(1)
-    window.controller.chat.open_chat(first.id)
-    assert window.controller.chat.streaming_id == reply_id
+    window.chat.open_chat(first.id)
+    assert window.chat.streaming_id == reply_id
     assert window.texts[-1].startswith("Hello,")
-    window.qtbot.waitUntil(lambda: window.texts[-1] == "Hello, you", timeout=WAIT_MS)
+    window.wait_until(lambda: window.texts[-1] == "Hello, you")
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert window.texts[-1] == "Hello, you!"
     assert window.seen.changed[-1].id == reply_id
 
@@ -338,43 +314,40 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
     window: Window, engine: ScriptedEngine
 ) -> None:
     window.ask("Older")
-    window.controller.chat.start_new()
+    window.chat.start_new()
     reply_id = pause_midway(window, engine, "Newer")
-    deleted = window.controller.chat.stored_conversation
-    assert deleted is not None
-    window.controller.chats.delete_conversation(deleted.id)
+    deleted = window.stored_chat
+    window.chats.delete_conversation(deleted.id)
     assert window.titles == ["Older"]
     assert window.texts[0] == "Older"
     assert window.seen.removed == [deleted.id]
-    window.wait_for(EngineState.IDLE)
-    window.controller.chats.undo()
+    window.wait_until_idle()
+    window.chats.undo()
     assert window.titles == ["Newer", "Older"]
     assert window.texts == ["Newer", "Hello,"]
-    assert window.controller.chat.path[-1].id == reply_id
-    window.controller.chats.undo()
+    assert window.last.id == reply_id
+    window.chats.undo()
     assert len(window.titles) == 2
 
 
 def test_deleting_the_last_conversation_leaves_a_new_chat(window: Window) -> None:
     window.ask("Only")
-    assert window.controller.chat.stored_conversation is not None
-    window.controller.chats.delete_conversation(window.controller.chat.stored_conversation.id)
-    assert (window.controller.chat.stored_conversation, window.controller.chat.path, window.titles) == (None, [], [])
+    window.chats.delete_conversation(window.stored_chat.id)
+    assert (window.chat.stored_conversation, window.chat.path, window.titles) == (None, [], [])
 
 
 def test_conversations_are_renamed_and_searched(window: Window) -> None:
     window.ask("Trees and birds")
-    window.controller.chat.start_new()
+    window.chat.start_new()
     window.ask("Cars")
-    assert window.controller.chat.stored_conversation is not None
-    window.controller.chats.rename_conversation(window.controller.chat.stored_conversation.id, "Vehicles")
+    window.chats.rename_conversation(window.stored_chat.id, "Vehicles")
     assert window.titles == ["Vehicles", "Trees and birds"]
-    assert window.controller.chat.stored_conversation.title == "Vehicles"
-    window.controller.chats.rename_conversation(window.controller.chat.stored_conversation.id, "  ")
+    assert window.stored_chat.title == "Vehicles"
+    window.chats.rename_conversation(window.stored_chat.id, "  ")
     assert window.titles[0] == "Vehicles"
-    window.controller.chats.list_hits("bir")
-    window.qtbot.waitUntil(lambda: window.titles == ["Trees and birds"])
-    window.controller.chats.list_hits("")
+    window.chats.list_hits("bir")
+    window.wait_until(lambda: window.titles == ["Trees and birds"])
+    window.chats.list_hits("")
     assert len(window.titles) == 2
 
 
@@ -387,26 +360,24 @@ def test_a_model_that_does_not_load_fails_the_waiting_reply_and_another_mends_it
     engine.load_errors[None] = ModelError("The weights are cut short.", "Fetch them again.")
     engine.load_gate.shut()
     window = unstarted
-    window.controller.open_last_chat()
-    window.controller.send("Hi")
+    window.open_last_chat()
+    window.send("Hi")
     engine.load_gate.open()
     window.wait_for(EngineState.NO_MODEL)
-    failed = window.controller.chat.path[-1]
+    failed = window.last
     assert (failed.status, failed.error) == (MessageStatus.FAILED, "The weights are cut short. Fetch them again.")
-    assert window.controller.model_slot.failure is not None
-    assert window.controller.model_slot.info is None
+    assert window.slot.failure is not None
+    assert window.slot.info is None
 
-    window.controller.continue_reply(failed.id)
-    assert window.controller.replies.state is EngineState.LOADING
+    window.continue_reply(failed.id)
+    assert window.replies.state is EngineState.LOADING
     window.wait_for(EngineState.NO_MODEL)
-    assert window.controller.chat.path[-1].error == "The weights are cut short. Fetch them again."
+    assert window.last.error == "The weights are cut short. Fetch them again."
 
-    window.controller.model_slot.load_model("/models/good", Dtype.FLOAT16)
-    window.wait_for(EngineState.IDLE)
-    assert window.controller.model_slot.failure is None
-    window.controller.regenerate(failed.id)
-    window.wait_for(EngineState.IDLE)
-    reply = window.controller.chat.path[-1]
+    window.load("/models/good", Dtype.FLOAT16)
+    assert window.slot.failure is None
+    window.regenerate(failed.id)
+    reply = window.last
     assert (reply.text, reply.model, reply.sibling) == ("Hello, you!", "/models/good", 1)
     assert (settings.settings.model, settings.settings.dtype) == ("/models/good", Dtype.FLOAT16)
     assert settings.settings.recent_models == ("/models/good",)
@@ -416,15 +387,14 @@ def test_another_model_stops_the_reply_and_recent_ones_are_remembered(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     reply_id = pause_midway(window, engine)
-    window.controller.model_slot.load_model("a")
-    window.wait_for(EngineState.IDLE)
-    assert window.store.message(reply_id).finish_reason is FinishReason.CANCELLED
+    window.load("a")
+    stopped = window.store.message(reply_id)
+    assert (stopped.finish_reason, stopped.error) == (FinishReason.CANCELLED, "Stopped: another model was loaded.")
     for name in ("b", "a"):
-        window.controller.model_slot.load_model(name)
-        window.wait_for(EngineState.IDLE)
+        window.load(name)
     assert settings.settings.recent_models == ("a", "b")
-    assert window.controller.model_slot.info is not None
-    assert window.controller.model_slot.info.name == "a"
+    assert window.slot.info is not None
+    assert window.slot.info.name == "a"
 
 
 def test_another_precision_is_for_the_model_that_did_not_load(
@@ -432,17 +402,17 @@ def test_another_precision_is_for_the_model_that_did_not_load(
 ) -> None:
     """It loaded the default model: the one too large for memory was known nowhere."""
     engine.load_errors["/models/big"] = OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")
-    window.controller.model_slot.load_model("/models/big")
+    window.slot.load_model("/models/big")
     window.wait_for(EngineState.NO_MODEL)
     assert (settings.settings.model, settings.settings.recent_models) == ("/models/big", ())
     engine.load_errors.clear()
-    window.controller.model_slot.retry(Dtype.FOUR_BIT)
-    window.wait_for(EngineState.IDLE)
+    window.slot.retry(Dtype.FOUR_BIT)
+    window.wait_until_idle()
     assert engine.loads[-1] == ("/models/big", Dtype.FOUR_BIT)
     assert settings.settings.recent_models == ("/models/big",)
     assert settings.settings.dtype is Dtype.FOUR_BIT
-    window.controller.model_slot.load_model("/models/small")  # in the precision that was chosen last
-    window.wait_for(EngineState.IDLE)
+    window.slot.load_model("/models/small")  # in the precision that was chosen last
+    window.wait_until_idle()
     assert engine.loads[-1] == ("/models/small", Dtype.FOUR_BIT)
 
 
@@ -450,65 +420,46 @@ def test_model_that_seems_too_large_is_loaded_anyway_on_request(
     window: Window, engine: ScriptedEngine, settings: SettingsStore
 ) -> None:
     engine.load_errors["/models/big"] = DoesNotFitError("It needs 80 GB.", "Choose a smaller precision.")
-    window.controller.model_slot.load_model("/models/big", Dtype.FLOAT16)
+    window.slot.load_model("/models/big", Dtype.FLOAT16)
     window.wait_for(EngineState.NO_MODEL)
-    slot = window.controller.model_slot
+    slot = window.slot
     assert slot.failure == Failure("It needs 80 GB.", "Choose a smaller precision.", can_load_anyway=True)
     slot.retry()
     window.wait_for(EngineState.NO_MODEL)
     assert engine.loaded_anyway == []
     engine.warning = "It needs 80 GB; 20 GB are free."
     slot.load_anyway()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert engine.loaded_anyway == ["/models/big"]
     assert engine.loads[-1] == ("/models/big", Dtype.FLOAT16)
     assert window.seen.notices[-1] == Notice("Memory is tight", "It needs 80 GB; 20 GB are free.")
     assert settings.settings.recent_models == ("/models/big",)
 
 
-@pytest.mark.parametrize("command", ["send", "regenerate", "continue"])
-def test_a_reply_without_a_model_loads_the_chosen_one_once(
-    window: Window, engine: ScriptedEngine, command: str
-) -> None:
-    reply = window.ask("Hi")
-    window.controller.model_slot.unload_model()
-    window.wait_for(EngineState.NO_MODEL)
-    if command == "send":
-        window.controller.send("And now?")
-    elif command == "regenerate":
-        window.controller.regenerate(reply.id)
-    else:
-        window.controller.continue_reply(reply.id)
-    window.wait_for(EngineState.IDLE)
-    assert len(engine.loads) == 2
-    assert (window.texts[-1].endswith("Hello, you!"), len(engine.requests)) == (True, 2)
-
-
 def test_a_message_behind_a_waiting_one_loads_the_model_too(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
-    window.controller.model_slot.unload_model()
+    window.slot.unload_model()
     window.wait_for(EngineState.NO_MODEL)
-    chat = window.controller.chat
+    chat = window.chat
     chat.unsent.queue_message(chat.take_message("First"))
-    window.controller.send("Second")
-    window.qtbot.waitUntil(lambda: len(engine.requests) == 3)
+    window.send("Second")
+    window.wait_until(lambda: len(engine.requests) == 3)
     assert not chat.unsent.waiting
 
 
 def test_a_warning_of_a_models_files_is_not_one_of_memory(window: Window, engine: ScriptedEngine) -> None:
     engine.warning = "The tokenizer of other turns 'a' into 'b'."
     engine.may_differ = True
-    window.controller.model_slot.load_model("/models/other")
-    window.wait_for(EngineState.IDLE)
+    window.load("/models/other")
     assert window.seen.notices[-1] == Notice("Replies can differ", "The tokenizer of other turns 'a' into 'b'.")
 
 
 def test_load_anyway_is_not_offered_for_other_errors(window: Window, engine: ScriptedEngine) -> None:
     for error in (ModelError("It is damaged."), OutOfMemoryError("There was not enough memory.")):
         engine.load_errors["/models/bad"] = error
-        window.controller.model_slot.load_model("/models/bad")
+        window.slot.load_model("/models/bad")
         window.wait_for(EngineState.NO_MODEL)
-        failure = window.controller.model_slot.failure
+        failure = window.slot.failure
         assert failure is not None
         assert not failure.can_load_anyway
 
@@ -518,11 +469,10 @@ def test_model_that_does_not_load_is_not_added_to_the_recent_ones(
 ) -> None:
     """A folder without a model stood first among them for good."""
     for name in ("/models/a", "/models/b"):
-        window.controller.model_slot.load_model(name)
-        window.wait_for(EngineState.IDLE)
+        window.load(name)
     for name in ("/downloads", "/models/a"):
         engine.load_errors[name] = ModelError("There is no model.", "Choose another.")
-        window.controller.model_slot.load_model(name)
+        window.slot.load_model(name)
         window.wait_for(EngineState.NO_MODEL)
         assert settings.settings.recent_models == ("/models/b", "/models/a")
 
@@ -532,33 +482,33 @@ def test_a_choice_is_kept_only_once_its_outcome_is_known(
 ) -> None:
     """A model that takes the whole process down would do so at every start."""
     engine.load_gate.shut()
-    window.controller.model_slot.load_model("/models/deadly")
-    window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
-    assert window.controller.model_slot.chosen == "/models/deadly"
+    window.slot.load_model("/models/deadly")
+    window.wait_until(lambda: engine.load_gate.is_waiting)
+    assert window.slot.chosen == "/models/deadly"
     assert settings.settings.model is None
 
 
 def test_closing_again_does_not_wait_again_for_a_thread_that_hangs(window: Window, engine: ScriptedEngine) -> None:
     engine.load_gate.shut()
-    window.controller.model_slot.load_model("/models/other")
-    window.qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=WAIT_MS)
-    assert not window.controller.shut_down(timeout_s=0.1)
+    window.slot.load_model("/models/other")
+    window.wait_until(lambda: engine.load_gate.is_waiting)
+    assert not window.shut_down(timeout_s=0.1)
     began = perf_counter()
-    assert not window.controller.shut_down()
+    assert not window.shut_down()
     assert perf_counter() - began < 5  # the usual patience is ten seconds
     engine.load_gate.open()
-    window.qtbot.waitUntil(window.controller.shut_down, timeout=WAIT_MS)
+    window.wait_until(window.shut_down)
 
 
 def test_a_prompt_that_is_too_long_stays_and_can_be_edited(window: Window, engine: ScriptedEngine) -> None:
     engine.replies = [Reply(refusal=PromptTooLongError("It has 3,000 tokens.", "Shorten it.")), Reply()]
-    window.controller.send("A long story")
-    window.wait_for(EngineState.IDLE)
-    prompt, reply = window.controller.chat.path
+    window.send("A long story")
+    window.wait_until_idle()
+    prompt, reply = window.chat.path
     assert (reply.status, reply.error) == (MessageStatus.FAILED, "It has 3,000 tokens. Shorten it.")
     assert window.store.message(reply.id).error == reply.error
-    window.controller.edit_message(prompt.id, "A short story")
-    window.wait_for(EngineState.IDLE)
+    window.edit_message(prompt.id, "A short story")
+    window.wait_until_idle()
     assert window.texts == ["A short story", "Hello, you!"]
 
 
@@ -566,17 +516,11 @@ def test_a_reply_that_breaks_off_keeps_its_text_and_can_be_continued(window: Win
     engine.replies = [Reply(tokens=("Half",), error=ModelError("The device is gone.")), Reply(tokens=(" done",))]
     reply = window.ask("Hi")
     assert (reply.text, reply.status, reply.error) == ("Half", MessageStatus.FAILED, "The device is gone.")
-    window.controller.continue_reply(reply.id)
-    window.wait_for(EngineState.IDLE)
-    continued = window.controller.chat.path[-1]
+    window.continue_reply(reply.id)
+    window.wait_until_idle()
+    continued = window.last
     assert (continued.id, continued.text, continued.error) == (reply.id, "Half done", "")
     assert continued.status is MessageStatus.COMPLETE
-
-
-def test_text_that_no_token_carried_is_in_the_reply(window: Window, engine: ScriptedEngine) -> None:
-    engine.replies = [Reply(tokens=("Hel",), trailing_text="lo", finish_reason=FinishReason.LENGTH)]
-    reply = window.ask("Hi")
-    assert (reply.text, reply.finish_reason) == ("Hello", FinishReason.LENGTH)
 
 
 def test_a_reply_that_begins_in_a_thought_is_known_as_such_while_it_is_written(
@@ -597,31 +541,31 @@ def test_a_reply_that_begins_in_a_thought_is_known_as_such_while_it_is_written(
 
 def test_a_models_own_sampling_holds_where_the_person_chose_none(window: Window, engine: ScriptedEngine) -> None:
     engine.sampling = SamplingDefaults(SamplingParams(temperature=0.2, top_k=20), frozenset({"temperature", "top_k"}))
-    window.controller.model_slot.load_model("/models/other")
+    window.slot.load_model("/models/other")
     reply = window.ask("One")  # sent while the model loads
-    assert engine.requests[-1].sampling == SamplingParams(temperature=0.2, top_k=20)
+    assert engine.last_request.sampling == SamplingParams(temperature=0.2, top_k=20)
     assert reply.made_with == MadeWith(SamplingParams(temperature=0.2, top_k=20))
     assert window.store.message(reply.id).made_with == reply.made_with
-    settings = window.controller.settings
+    settings = window.settings
     settings.change(replace(settings.values, sampling=SamplingParams(temperature=0.9)))
     window.ask("Two")
-    assert engine.requests[-1].sampling == SamplingParams(temperature=0.9, top_k=20)
-    window.controller.chat.set_options(sampling=SamplingParams(temperature=0))
+    assert engine.last_request.sampling == SamplingParams(temperature=0.9, top_k=20)
+    window.chat.set_options(sampling=SamplingParams(temperature=0))
     window.ask("Three")
-    assert engine.requests[-1].sampling == SamplingParams(temperature=0)
+    assert engine.last_request.sampling == SamplingParams(temperature=0)
 
 
 def test_a_start_opens_the_chat_viewed_last(
     window: Window, window_on: Callable[[Path], Window], tmp_path: Path
 ) -> None:
     window.ask("First")
-    window.controller.chat.start_new()
+    window.chat.start_new()
     window.ask("Second")
-    window.controller.chat.open_chat(listed(window.controller.chats)[-1].id)
-    window.controller.shut_down()
+    window.chat.open_chat(listed(window.chats)[-1].id)
+    window.shut_down()
     window.store.close()
     again = window_on(tmp_path)
-    again.controller.open_last_chat()
+    again.open_last_chat()
     assert again.texts == ["First", "Hello, you!"]
 
 
@@ -629,9 +573,9 @@ def test_the_open_chat_is_remembered_before_the_app_ends(window: Window, setting
     """It was written at the end only, so a start after a crash opened the newest chat."""
     window.controller._opened.setInterval(0)
     window.ask("First")
-    first = window.controller.chat.id
-    window.controller.chat.start_new()
+    first = window.chat.id
+    window.chat.start_new()
     window.ask("Second")
     assert first is not None
-    window.controller.chat.open_chat(first)
-    window.qtbot.waitUntil(lambda: SettingsStore(settings.path).settings.last_chat == first)
+    window.chat.open_chat(first)
+    window.wait_until(lambda: SettingsStore(settings.path).settings.last_chat == first)

@@ -13,12 +13,11 @@ from rdchat.inference.api import GenerationRequest, ReplyEnd, Role
 from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat.cut_plan import SUMMARY_WISH
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import approve
 from tests.services.tool_fakes import ScriptedServers, calling, read
-from tests.services.window import WAIT_MS, Window, bring
+from tests.services.window import Window, bring
 from tests.stores import cut_of
 
 CONTEXT = 4096
@@ -50,18 +49,17 @@ def on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
 def choose(window: Window, engine: ScriptedEngine, what: LongChats = LongChats.COMPACT, context: int = CONTEXT) -> None:
     """Load a model of few tokens, and choose what happens to long chats."""
     engine.context_length = context
-    window.controller.model_slot.load_model("/models/short")
-    window.wait_for(EngineState.IDLE)
-    window.controller.settings.change_values(long_chats=what)
+    window.load("/models/short")
+    window.settings.change_values(long_chats=what)
 
 
 def ask(window: Window, text: str) -> Message:
     """Ask a question, which may wait, and wait for its reply and until the chat is counted."""
-    chat = window.controller.chat
+    chat = window.chat
     before = len(chat.path)
-    window.controller.send(text)
-    window.qtbot.waitUntil(lambda: len(chat.path) > before + 1 and not window.writing, timeout=WAIT_MS)
-    window.wait_for(EngineState.IDLE)
+    window.send(text)
+    window.wait_until(lambda: len(chat.path) > before + 1 and not window.writing)
+    window.wait_until_idle()
     wait_for_count(window)
     return chat.path[-1]
 
@@ -74,13 +72,13 @@ def fill(window: Window, engine: ScriptedEngine, what: LongChats = LongChats.COM
 
 
 def wait_for_count(window: Window) -> None:
-    meter = window.controller.context.meter
-    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None, timeout=WAIT_MS)
+    meter = window.context.meter
+    window.wait_until(lambda: meter.current and meter.use is not None)
 
 
 def wait_for_cut(window: Window) -> Message:
-    window.qtbot.waitUntil(lambda: cut_of(window.controller.chat.path) is not None, timeout=WAIT_MS)
-    cut = cut_of(window.controller.chat.path)
+    window.wait_until(lambda: cut_of(window.chat.path) is not None)
+    cut = cut_of(window.chat.path)
     assert cut is not None
     return cut
 
@@ -89,11 +87,7 @@ def rest(window: Window) -> None:
     """Wait until all that may begin by itself has begun and ended."""
     wait_for_count(window)
     window.qtbot.wait(150)
-    window.qtbot.waitUntil(lambda: window.controller.context.doing is Doing.NOTHING, timeout=WAIT_MS)
-
-
-def contents(engine: ScriptedEngine) -> list[str]:
-    return [message.content for message in engine.requests[-1].messages]
+    window.wait_until(lambda: window.context.doing is Doing.NOTHING)
 
 
 def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
@@ -101,7 +95,7 @@ def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
 ) -> None:
     fill(window, engine)
     cut = wait_for_cut(window)
-    assert cut == window.controller.chat.path[3], "the last turn stays whole"
+    assert cut == window.chat.path[3], "the last turn stays whole"
     assert cut.context_cut is not None
     assert (cut.context_cut.summary, cut.context_cut.model) == ("Summary 1.", "/models/short")
     assert cut.context_cut.written_at is not None
@@ -110,7 +104,7 @@ def test_a_chat_is_summarised_after_a_reply_while_nothing_happens(
     assert "Person: 1 word" in summaries[0]
     assert "2 word" not in summaries[0]
     ask(window, "And now?")
-    first, reply, question = contents(engine)
+    first, reply, question = engine.last_contents
     assert "Summary 1." in first
     assert first.endswith(f"2 {LONG}")
     assert (reply, question) == ("Hello, you!", "And now?")
@@ -126,8 +120,8 @@ def test_chats_ask_at_first(window: Window, engine: ScriptedEngine, summaries: l
         ask(window, LONG)
     rest(window)
     assert not summaries
-    assert cut_of(window.controller.chat.path) is None
-    assert window.controller.context.outgrown is not None, "the person decides"
+    assert cut_of(window.chat.path) is None
+    assert window.context.outgrown is not None, "the person decides"
 
 
 @pytest.mark.usefixtures("on_battery")
@@ -137,19 +131,19 @@ def test_on_battery_the_next_question_waits_for_the_summary(
     fill(window, engine)
     rest(window)
     assert not summaries
-    chat = window.controller.chat
+    chat = window.chat
     chat.set_typed("And now?")
     chat.set_typed("")
     engine.gate.shut()
-    window.controller.send("And now?")
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    window.send("And now?")
+    window.wait_until(lambda: engine.gate.is_waiting)
     assert [each.text for each in chat.unsent.waiting] == ["And now?"]
-    assert window.controller.context.is_awaited
+    assert window.context.is_awaited
     assert len(chat.path) == 6
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: len(chat.path) == 8 and not window.writing, timeout=WAIT_MS)
-    assert contents(engine)[0].startswith("This is a summary of the conversation")
-    assert contents(engine)[-1].endswith("And now?")
+    window.wait_until(lambda: len(chat.path) == 8 and not window.writing)
+    assert engine.last_contents[0].startswith("This is a summary of the conversation")
+    assert engine.last_contents[-1].endswith("And now?")
     assert not chat.unsent.waiting
 
 
@@ -158,38 +152,38 @@ def test_a_summary_that_is_stopped_leaves_all_as_it_was(
     window: Window, engine: ScriptedEngine, summaries: list[str]
 ) -> None:
     fill(window, engine)
-    chat = window.controller.chat
+    chat = window.chat
     engine.gate.shut()
     chat.set_typed("And now?")
     wait_for_count(window)
-    window.controller.send("And now?")
+    window.send("And now?")
     chat.set_typed("")
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
-    window.controller.context.stop_work()
+    window.wait_until(lambda: engine.gate.is_waiting)
+    window.context.stop_work()
     engine.gate.open()
     assert chat.typed == "And now?"
     assert not chat.unsent.waiting
     rest(window)
     assert (len(chat.path), cut_of(chat.path), len(summaries)) == (6, None, 1)
     ask(window, "And now?")
-    assert (len(chat.path), len(contents(engine)), len(summaries)) == (8, 7, 1), "asked again, it is sent"
+    assert (len(chat.path), len(engine.last_contents), len(summaries)) == (8, 7, 1), "asked again, it is sent"
     assert not window.seen.notices
 
 
 @pytest.mark.usefixtures("on_battery")
 def test_a_question_whose_summary_failed_is_typed_again(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
-    chat = window.controller.chat
+    chat = window.chat
     chat.set_typed(LONG)
-    window.qtbot.waitUntil(lambda: window.controller.context.wants_room, timeout=WAIT_MS)
+    window.wait_until(lambda: window.context.wants_room)
     wait_for_count(window)
     engine.replies = [Reply(("<think>", "hm"))]
-    window.controller.send(LONG)
+    window.send(LONG)
     chat.set_typed("")
-    window.qtbot.waitUntil(lambda: bool(window.seen.notices), timeout=WAIT_MS)
+    window.wait_until(lambda: bool(window.seen.notices))
     assert window.seen.notices[-1].title == "The model wrote no summary"
     assert (chat.typed, chat.unsent.waiting, len(chat.path)) == (LONG, [], 6)
-    window.qtbot.waitUntil(lambda: window.controller.context.outgrown is not None, timeout=WAIT_MS)
+    window.wait_until(lambda: window.context.outgrown is not None)
 
 
 def test_a_chat_whose_summary_fails_by_itself_asks_until_another_model_is_loaded(
@@ -199,16 +193,15 @@ def test_a_chat_whose_summary_fails_by_itself_asks_until_another_model_is_loaded
     engine.replies = [*[Reply()] * 3, Reply(("<think>", "hm")), Reply(), Reply(), Reply(("It is short.",))]
     for _ in range(3):
         ask(window, LONG)
-    window.qtbot.waitUntil(lambda: len(engine.requests) == 4, timeout=WAIT_MS)
+    window.wait_until(lambda: len(engine.requests) == 4)
     rest(window)
     assert (len(engine.requests), window.seen.notices) == (4, [])
     ask(window, "Hm?")
     ask(window, LONG)
     rest(window)
     assert len(engine.requests) == 6, "it would take as long again, for nothing"
-    assert window.controller.context.outgrown is not None
-    window.controller.model_slot.load_model("/models/better")
-    window.wait_for(EngineState.IDLE)
+    assert window.context.outgrown is not None
+    window.load("/models/better")
     cut = wait_for_cut(window).context_cut
     assert cut is not None
     assert cut.summary == "It is short."
@@ -219,11 +212,11 @@ def test_a_cut_that_is_undone_stays_so_until_the_next_reply(
 ) -> None:
     fill(window, engine)
     cut = wait_for_cut(window)
-    window.controller.context.undo_cut(cut.id)
+    window.context.undo_cut(cut.id)
     rest(window)
-    assert (cut_of(window.controller.chat.path), len(summaries)) == (None, 1)
+    assert (cut_of(window.chat.path), len(summaries)) == (None, 1)
     ask(window, "Hm?")
-    assert len(contents(engine)) == 7
+    assert len(engine.last_contents) == 7
     wait_for_cut(window)
     assert len(summaries) == 2
 
@@ -233,10 +226,10 @@ def test_the_oldest_turns_are_left_out_before_the_next_question(
 ) -> None:
     fill(window, engine, LongChats.LEAVE_OUT)
     rest(window)
-    assert cut_of(window.controller.chat.path) is None, "only a question makes it necessary"
+    assert cut_of(window.chat.path) is None, "only a question makes it necessary"
     ask(window, "And now?")
-    assert cut_of(window.controller.chat.path) == window.controller.chat.path[3]
-    assert contents(engine) == [f"2 {LONG}", "Hello, you!", "And now?"]
+    assert cut_of(window.chat.path) == window.chat.path[3]
+    assert engine.last_contents == [f"2 {LONG}", "Hello, you!", "And now?"]
     assert not summaries
 
 
@@ -244,16 +237,16 @@ def test_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
     window: Window, engine: ScriptedEngine
 ) -> None:
     fill(window, engine, LongChats.LEAVE_OUT)
-    chat = window.controller.chat
-    meter = window.controller.context.meter
+    chat = window.chat
+    meter = window.context.meter
     chat.set_typed("And now?")
-    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == "And now?", timeout=WAIT_MS)
+    window.wait_until(lambda: meter.use is not None and meter.use.typed == "And now?")
     wait_for_count(window)
     meter._timer.setInterval(60_000)  # the next count comes late
-    window.controller.send("And now?")
+    window.send("And now?")
     chat.set_typed("")
-    window.qtbot.waitUntil(lambda: len(chat.path) == 8 and not window.writing, timeout=WAIT_MS)
-    assert contents(engine) == [f"2 {LONG}", "Hello, you!", "And now?"]
+    window.wait_until(lambda: len(chat.path) == 8 and not window.writing)
+    assert engine.last_contents == [f"2 {LONG}", "Hello, you!", "And now?"]
     assert (chat.typed, window.seen.notices) == ("", [])
 
 
@@ -263,22 +256,22 @@ def test_a_summary_that_is_changed_ends_the_one_that_would_replace_it(
 ) -> None:
     fill(window, engine)
     cut = wait_for_cut(window)
-    context = window.controller.context
+    context = window.context
     ask(window, LONG)
     ask(window, LONG)
     engine.gate.shut()
-    window.qtbot.waitUntil(lambda: len(summaries) == 2 and engine.gate.is_waiting, timeout=WAIT_MS)
+    window.wait_until(lambda: len(summaries) == 2 and engine.gate.is_waiting)
     if edits:
         context.edit_summary(cut.id, "My own words.")
     else:
         context.undo_cut(cut.id)
     engine.gate.open()
     if edits:
-        window.qtbot.waitUntil(lambda: len(summaries) == 3, timeout=WAIT_MS)
+        window.wait_until(lambda: len(summaries) == 3)
         assert "My own words." in summaries[2]
     rest(window)
     assert len(summaries) == 2 + edits
-    assert (cut_of(window.controller.chat.path) is None) is not edits
+    assert (cut_of(window.chat.path) is None) is not edits
 
 
 @pytest.mark.parametrize("what", [LongChats.LEAVE_OUT, LongChats.COMPACT])
@@ -288,10 +281,10 @@ def test_a_reply_that_failed_is_written_once_there_is_room(
 ) -> None:
     fill(window, engine, what)
     engine.replies = [Reply(refusal=PromptTooLongError("It has 4900 tokens.")), Reply()]
-    window.controller.context.meter.use = None
-    window.controller.send(LONG)  # before it was counted
-    chat = window.controller.chat
-    window.qtbot.waitUntil(lambda: len(chat.path) == 8 and chat.path[-1].text == "Hello, you!", timeout=WAIT_MS)
+    window.context.meter.use = None
+    window.send(LONG)  # before it was counted
+    chat = window.chat
+    window.wait_until(lambda: len(chat.path) == 8 and chat.path[-1].text == "Hello, you!")
     assert chat.path[-1].status is MessageStatus.COMPLETE
     assert cut_of(chat.path) is not None
     assert bool(summaries) is (what is LongChats.COMPACT)
@@ -299,17 +292,17 @@ def test_a_reply_that_failed_is_written_once_there_is_room(
 
 def test_a_chat_has_its_own_choice(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
     choose(window, engine, LongChats.ASK)
-    window.controller.chat.set_options(long_chats=LongChats.COMPACT)
+    window.chat.set_options(long_chats=LongChats.COMPACT)
     for _ in range(3):
         ask(window, LONG)
     wait_for_cut(window)
-    order = window.controller.replies.order
-    preset = order.as_preset(window.controller.chat.conversation, "Long", None)
+    order = window.replies.order
+    preset = order.as_preset(window.chat.conversation, "Long", None)
     assert preset.long_chats is LongChats.COMPACT
-    window.controller.settings.change_values(long_chats=LongChats.COMPACT)
-    assert order.as_preset(window.controller.chat.conversation, "Long", None).long_chats is LongChats.COMPACT
-    order = window.controller.replies.order
-    assert order.as_preset(window.controller.chat.conversation, "Long", None).long_chats is None
+    window.settings.change_values(long_chats=LongChats.COMPACT)
+    assert order.as_preset(window.chat.conversation, "Long", None).long_chats is LongChats.COMPACT
+    order = window.replies.order
+    assert order.as_preset(window.chat.conversation, "Long", None).long_chats is None
 
 
 def test_another_reply_goes_first_and_the_summary_is_written_later(
@@ -317,8 +310,8 @@ def test_another_reply_goes_first_and_the_summary_is_written_later(
 ) -> None:
     fill(window, engine)
     engine.gate.shut()
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting and bool(summaries), timeout=WAIT_MS)
-    window.controller.model_slot.engine.submit(
+    window.wait_until(lambda: engine.gate.is_waiting and bool(summaries))
+    window.slot.engine.submit(
         GenerationRequest(engine.requests[0].messages), lambda event: ended.append(isinstance(event, ReplyEnd))
     )
     ended: list[bool] = []
@@ -334,23 +327,21 @@ def test_a_remote_model_summarises_only_chats_that_it_answers(
 ) -> None:
     fill(window, engine, context=100_000)
     engine.context_length = CONTEXT
-    window.controller.model_slot.load_model("remote:studio/qwen")
-    window.wait_for(EngineState.IDLE)
+    window.load("remote:studio/qwen")
     rest(window)
     assert (len(engine.requests), summaries) == (3, [])
-    window.controller.send("And you?")
-    window.qtbot.waitUntil(lambda: bool(window.controller.replies.live), timeout=WAIT_MS)
+    window.send("And you?")
+    window.wait_until(lambda: bool(window.replies.live))
     assert len(engine.requests) == 3, "the person is asked first"
-    window.controller.replies.agree(window.controller.replies.live[0], "https://studio.local")
+    window.replies.agree(window.replies.live[0], "https://studio.local")
     cut = wait_for_cut(window).context_cut
     assert cut is not None
     assert (cut.model, cut.sources) == ("qwen on studio", ())
     for _ in range(3):
         ask(window, LONG)
-    window.qtbot.waitUntil(lambda: len(summaries) > 1, timeout=WAIT_MS)
+    window.wait_until(lambda: len(summaries) > 1)
     rest(window)
-    window.controller.model_slot.load_model("/models/short")
-    window.wait_for(EngineState.IDLE)
+    window.load("/models/short")
     cut = wait_for_cut(window).context_cut
     assert cut is not None
     assert cut.sources == ("studio",), "text of the remote model is named"
@@ -374,12 +365,12 @@ def test_files_stay_whole_and_images_are_named(
     assert "apples" not in summaries[0]
     assert "large large" in summaries[0], "too large to stay"
     ask(window, "And now?")
-    assert contents(engine)[0].startswith('<file name="prices.csv">\napples,3\n</file>\n\nThis is a summary')
+    assert engine.last_contents[0].startswith('<file name="prices.csv">\napples,3\n</file>\n\nThis is a summary')
     for _ in range(3):
         ask(window, LONG)
-    window.qtbot.waitUntil(lambda: len(summaries) > 1, timeout=WAIT_MS)
+    window.wait_until(lambda: len(summaries) > 1)
     rest(window)
-    again = cut_of(window.controller.chat.path)
+    again = cut_of(window.chat.path)
     assert again is not None
     assert again.context_cut is not None
     assert again != cut
@@ -390,27 +381,27 @@ def test_long_results_are_shortened_before_turns_are_cut(
     window: Window, engine: ScriptedEngine, servers: ScriptedServers, summaries: list[str]
 ) -> None:
     choose(window, engine)
-    window.controller.chat.set_tools(("files",), ())
+    window.chat.set_tools(("files",), ())
     servers.result = ToolResult("result " * 3500)
     engine.replies = [calling(read(call_id="a")), Reply()]
     window.ask("What is in it?")
     approve(window)
-    chat = window.controller.chat
+    chat = window.chat
     rest(window)
     assert not summaries, "the last turn stays whole"
     ask(window, "And now?")
-    window.qtbot.waitUntil(lambda: chat.path.shortened_index == 3, timeout=WAIT_MS)
+    window.wait_until(lambda: chat.path.shortened_index == 3)
     ask(window, "Hm?")
     assert not summaries
     assert chat.path[3].context_cut == ContextCut(shortens=True)
-    assert [message.role for message in engine.requests[-1].messages] == [
+    assert [message.role for message in engine.last_request.messages] == [
         Role.USER, Role.ASSISTANT, Role.TOOL, *[Role.ASSISTANT, Role.USER] * 2
     ]  # fmt: skip
-    result = contents(engine)[2]
+    result = engine.last_contents[2]
     assert result.startswith("result result")
     assert result.endswith("(left out: 23,900 more characters)")
     assert window.store.messages(chat.conversation.id)[2].text == servers.result.text
-    window.controller.context.undo_cut(chat.path[3].id)
+    window.context.undo_cut(chat.path[3].id)
     assert chat.path.shortened_index == -1
 
 
@@ -418,7 +409,7 @@ def test_a_turn_of_many_calls_goes_on_with_shortened_results(
     window: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
     choose(window, engine)
-    window.controller.chat.set_tools(("files",), ())
+    window.chat.set_tools(("files",), ())
     servers.result = ToolResult("result " * 2100)
     too_long = Reply(refusal=PromptTooLongError("It has 4500 tokens."))
     replies = [calling(read(call_id="a")), calling(read("b.txt", "b")), too_long, Reply(("Both.",))]
@@ -426,9 +417,9 @@ def test_a_turn_of_many_calls_goes_on_with_shortened_results(
     window.ask("What is in them?")
     approve(window)
     approve(window)
-    chat = window.controller.chat
-    window.qtbot.waitUntil(lambda: chat.path[-1].text == "Both.", timeout=WAIT_MS)
-    results = [each.content for each in engine.requests[-1].messages if each.role is Role.TOOL]
+    chat = window.chat
+    window.wait_until(lambda: chat.path[-1].text == "Both.")
+    results = [each.content for each in engine.last_request.messages if each.role is Role.TOOL]
     assert [each.endswith("more characters)") for each in results] == [True, False]
     assert len(engine.requests) == 4
 
@@ -439,22 +430,22 @@ def test_a_summary_is_edited_and_goes_where_its_turns_change(
 ) -> None:
     fill(window, engine)
     ask(window, "And now?")
-    chat: OpenChat = window.controller.chat
+    chat: OpenChat = window.chat
     cut = wait_for_cut(window)
-    window.controller.context.edit_summary(cut.id, " They spoke of words. \n")
+    window.context.edit_summary(cut.id, " They spoke of words. \n")
     edited = window.store.message(cut.id).context_cut
     assert edited is not None
     assert (edited.summary, edited.edited, edited.model) == ("They spoke of words.", True, "/models/short")
     ask(window, "Hm?")
-    assert "They spoke of words." in contents(engine)[0]
+    assert "They spoke of words." in engine.last_contents[0]
     # An edit below its end keeps it, one before drops it.
-    window.controller.edit_message(chat.path[8].id, "Well?")
-    window.wait_for(EngineState.IDLE)
+    window.edit_message(chat.path[8].id, "Well?")
+    window.wait_until_idle()
     assert cut_of(chat.path) is not None
-    window.controller.edit_message(chat.path[0].id, "Anew?")
-    window.wait_for(EngineState.IDLE)
+    window.edit_message(chat.path[0].id, "Anew?")
+    window.wait_until_idle()
     assert cut_of(chat.path) is None
-    assert contents(engine) == ["Anew?"]
+    assert engine.last_contents == ["Anew?"]
     chat.show_alternative(chat.path[0].id, -1)
     assert cut_of(chat.path) is not None
 
@@ -464,11 +455,11 @@ def test_a_reply_that_is_continued_loses_the_cut_at_its_end(
 ) -> None:
     fill(window, engine)
     cut = wait_for_cut(window)
-    chat = window.controller.chat
-    window.controller.delete_message(chat.path[chat.path.ids.index(cut.id) + 1].id)
+    chat = window.chat
+    window.delete_message(chat.path[chat.path.ids.index(cut.id) + 1].id)
     assert chat.path[-1].id == cut.id
-    window.controller.continue_reply(cut.id)
-    window.wait_for(EngineState.IDLE)
+    window.continue_reply(cut.id)
+    window.wait_until_idle()
     assert (window.texts[-1], cut_of(chat.path)) == ("Hello, you!Hello, you!", None)
 
 
@@ -476,7 +467,7 @@ def test_a_reply_that_is_continued_loses_the_cut_at_its_end(
 def test_sixty_turns_with_known_summaries(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
     """Each turn is summarised once and in order, and each summary stands in the next one; undone, they come back."""
     choose(window, engine)
-    chat = window.controller.chat
+    chat = window.chat
     for number in range(60):
         ask(window, f"Question-{number:02} " + "word " * 300)
         if chat.path.cut_index >= 0:
@@ -492,14 +483,14 @@ def test_sixty_turns_with_known_summaries(window: Window, engine: ScriptedEngine
     replaced = (chat.path.cut_index + 1) // 2
     assert read_of == questions[:replaced]
     ask(window, "Last?")
-    seen = [word for each in contents(engine) for word in each.split() if word.startswith("Question-")]
+    seen = [word for each in engine.last_contents for word in each.split() if word.startswith("Question-")]
     assert seen == questions[replaced:]
     # Taken back one after the other, the chat is whole again.
     ends: list[int] = []
     while (end := cut_of(chat.path)) is not None:
         assert not ends or end.id < ends[-1]
         ends.append(end.id)
-        window.controller.context.undo_cut(end.id)
+        window.context.undo_cut(end.id)
     assert len(ends) == len(summaries)
     assert len(chat.path) == 122
 
@@ -508,33 +499,33 @@ def test_a_summary_of_a_temporary_chat_goes_with_it(
     window: Window, engine: ScriptedEngine, summaries: list[str], tmp_path: Path
 ) -> None:
     choose(window, engine)
-    chat = window.controller.chat
+    chat = window.chat
     chat.start_temporary()
     for _ in range(3):
         ask(window, f"zeppelin {LONG}")
     cut = wait_for_cut(window)
     ask(window, "And now?")
-    assert "Summary 1." in contents(engine)[0]
+    assert "Summary 1." in engine.last_contents[0]
     assert cut.context_cut is not None
     chat.discard()
     chat.start_new()
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert files
     assert not any(b"zeppelin" in path.read_bytes() or b"Summary 1." in path.read_bytes() for path in files)
-    assert window.controller.context._plan is None
-    assert window.controller.context._tried is None
+    assert window.context._plan is None
+    assert window.context._tried is None
 
 
 def test_only_the_open_chat_is_shortened(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
     fill(window, engine)
-    chat = window.controller.chat
+    chat = window.chat
     first = chat.conversation.id
     engine.gate.shut()
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    window.wait_until(lambda: engine.gate.is_waiting)
     chat.start_new()
     engine.gate.open()
     window.qtbot.wait(200)
-    assert window.controller.context.doing is Doing.NOTHING
+    assert window.context.doing is Doing.NOTHING
     assert cut_of(window.store.messages(first)) is None
     chat.open_chat(first)
     wait_for_cut(window)

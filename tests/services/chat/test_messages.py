@@ -7,15 +7,15 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import ModelError
-from rdchat.inference.api import BenchCell, BenchPlan, FinishReason, Prompt, Role
+from rdchat.inference.api import BenchCell, BenchPlan, Prompt, Role
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window, pause_midway
+from tests.services.window import Window, pause_midway
 
 
 def waiting(window: Window) -> list[str]:
-    return [message.text for message in window.controller.chat.unsent.waiting]
+    return [message.text for message in window.chat.unsent.waiting]
 
 
 def prompts(engine: ScriptedEngine) -> list[str]:
@@ -23,14 +23,14 @@ def prompts(engine: ScriptedEngine) -> list[str]:
 
 
 def wait_for_replies(window: Window, engine: ScriptedEngine, count: int) -> None:
-    replies = window.controller.replies
-    window.qtbot.waitUntil(lambda: len(engine.requests) == count and replies.free, timeout=WAIT_MS)
+    replies = window.replies
+    window.wait_until(lambda: len(engine.requests) == count and replies.free)
 
 
 def test_what_is_sent_while_a_reply_is_written_is_answered_in_order(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "One")
-    window.controller.send("Two")
-    window.controller.send("Three")
+    window.send("Two")
+    window.send("Three")
     assert waiting(window) == ["Two", "Three"]
     assert window.texts == ["One", "Hello,"]
     engine.gate.open()
@@ -42,11 +42,11 @@ def test_what_is_sent_while_a_reply_is_written_is_answered_in_order(window: Wind
 
 def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "First")
-    chat = window.controller.chat
-    chats = window.controller.chats
+    chat = window.chat
+    chats = window.chats
     first = chat.conversation.id
     chat.start_new()
-    window.controller.send("Second")
+    window.send("Second")
     second = chat.conversation.id
     assert window.titles == ["Second", "First"]
     assert (chats.activity(first), chats.activity(second)) == (Activity.WRITING, Activity.WAITING)
@@ -61,88 +61,78 @@ def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, e
 
 def test_a_waiting_message_keeps_the_options_of_its_chat(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "First")
-    chat = window.controller.chat
+    chat = window.chat
     first = chat.conversation.id
     chat.start_new()
     chat.set_options(system_prompt="Be brief.")
-    window.controller.send("Second")
+    window.send("Second")
     chat.open_chat(first)
     engine.gate.open()
     wait_for_replies(window, engine, 2)
-    assert [message.content for message in engine.requests[-1].messages] == ["Be brief.", "Second"]
+    assert engine.last_contents == ["Be brief.", "Second"]
 
 
 def test_a_waiting_message_is_taken_back_before_what_is_typed(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "One")
-    window.controller.send("Two")
-    window.controller.chat.set_typed("And three")
-    window.controller.chat.take_back(window.controller.chat.unsent.waiting[0])
-    assert window.controller.chat.typed == "Two\n\nAnd three"
+    window.send("Two")
+    window.chat.set_typed("And three")
+    window.chat.take_back(window.chat.unsent.waiting[0])
+    assert window.chat.typed == "Two\n\nAnd three"
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert window.texts == ["One", "Hello, you!"]
 
 
 def test_a_waiting_message_is_removed(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "One")
-    window.controller.send("Two")
-    window.controller.chat.unsent.end_wait(window.controller.chat.unsent.waiting[0])
+    window.send("Two")
+    window.chat.unsent.end_wait(window.chat.unsent.waiting[0])
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert window.texts == ["One", "Hello, you!"]
-    assert window.controller.chat.typed == ""
+    assert window.chat.typed == ""
 
 
 def test_stopping_a_reply_gives_waiting_messages_back(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "One")
-    window.controller.send("Two")
-    window.controller.send("Three")
-    window.controller.stop_reply()
+    window.send("Two")
+    window.send("Three")
+    window.stop_reply()
     engine.gate.open()
     wait_for_replies(window, engine, 1)
     assert window.texts == ["One", "Hello,"]
-    assert window.controller.chat.typed == "Two\n\nThree"
+    assert window.chat.typed == "Two\n\nThree"
     assert not waiting(window)
-
-
-def test_a_reply_that_another_model_stops_says_so(window: Window, engine: ScriptedEngine) -> None:
-    reply = pause_midway(window, engine, "One")
-    window.controller.model_slot.load_model("/models/other")
-    engine.gate.open()
-    window.wait_for(EngineState.IDLE)
-    stopped = window.store.message(reply)
-    assert stopped.finish_reason is FinishReason.CANCELLED
-    assert stopped.error == "Stopped: another model was loaded."
 
 
 def test_after_a_quit_a_waiting_message_is_in_its_message_field(
     window: Window, engine: ScriptedEngine, window_on: Callable[[Path], Window], tmp_path: Path
 ) -> None:
     pause_midway(window, engine, "One")
-    files = window.controller.chat.files
+    files = window.chat.files
     files.add_text("A long text")
-    window.qtbot.waitUntil(lambda: not files.reason_to_wait(), timeout=WAIT_MS)
-    window.controller.send("Two")
-    window.controller.send("Three")
-    window.controller.chat.set_typed("Typed")
+    window.wait_until(lambda: not files.reason_to_wait())
+    window.send("Two")
+    window.send("Three")
+    window.chat.set_typed("Typed")
     files.add_text("Another")
-    stored = [text for _, text in window.store.unsent_files(window.controller.chat.id)]
+    stored = [text for _, text in window.store.unsent_files(window.chat.id)]
     assert stored == ["A long text"]
-    window.controller.shut_down()
+    window.shut_down()
     window.store.close()
     again = window_on(tmp_path)
-    again.controller.open_last_chat()
+    again.open_last_chat()
     assert again.texts == ["One", "Hello,"]
-    assert again.controller.chat.typed == "Two\n\nThree\n\nTyped"
-    assert [text for _, text in again.controller.chat.files.to_send()] == ["A long text", "Another"]
+    assert again.chat.typed == "Two\n\nThree\n\nTyped"
+    assert [text for _, text in again.chat.files.to_send()] == ["A long text", "Another"]
     assert not waiting(again)
 
 
 def test_a_crash_finds_a_waiting_message_stored(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "One")
-    chat = window.controller.chat
+    chat = window.chat
     chat.start_new()
-    window.controller.send("Two")
+    window.send("Two")
     assert window.store.unsent_text(chat.id, None) == "Two"
     assert chat.typed == ""
     engine.gate.open()
@@ -152,15 +142,15 @@ def test_a_crash_finds_a_waiting_message_stored(window: Window, engine: Scripted
 
 def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "First")
-    chat = window.controller.chat
+    chat = window.chat
     first = chat.conversation.id
     chat.start_new()
-    window.controller.send("Second")
+    window.send("Second")
     second = chat.conversation.id
     chat.open_chat(first)
-    window.controller.chats.delete_conversation(second)
+    window.chats.delete_conversation(second)
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: not waiting(window), timeout=WAIT_MS)
+    window.wait_until(lambda: not waiting(window))
     assert prompts(engine) == ["First"]
     assert window.store.unsent_text(second, None) == "Second"
 
@@ -168,7 +158,7 @@ def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Wind
 def test_a_message_waits_for_the_end_of_a_benchmark(window: Window, engine: ScriptedEngine) -> None:
     engine.gate.shut()
     window.controller.benchmark.run_plan(BenchPlan((BenchCell(),), (Prompt("Hi"),)), {})
-    window.controller.send("One")
+    window.send("One")
     assert waiting(window) == ["One"]
     window.controller.benchmark.end_runs()
     engine.gate.open()
@@ -176,49 +166,51 @@ def test_a_message_waits_for_the_end_of_a_benchmark(window: Window, engine: Scri
     assert window.texts == ["One", "Hello, you!"]
 
 
-@pytest.mark.parametrize("command", ["send", "edit", "regenerate"])
+@pytest.mark.parametrize("command", ["send", "edit", "regenerate", "continue"])
 def test_without_a_model_the_chosen_one_is_loaded_and_answers(
     window: Window, engine: ScriptedEngine, command: str
 ) -> None:
     reply = window.ask("One")
-    window.controller.model_slot.unload_model()
+    window.slot.unload_model()
     window.wait_for(EngineState.NO_MODEL)
     if command == "send":
-        window.controller.send("Two")
+        window.send("Two")
     elif command == "edit":
-        window.controller.edit_message(window.controller.chat.path[0].id, "Two")
-    else:
+        window.edit_message(window.chat.path[0].id, "Two")
+    elif command == "regenerate":
         window.controller.regenerate(reply.id)
-    assert window.controller.replies.state is EngineState.LOADING
+    else:
+        window.continue_reply(reply.id)
+    assert window.replies.state is EngineState.LOADING
     wait_for_replies(window, engine, 2)
-    assert window.texts[-1] == "Hello, you!"
+    assert window.texts[-1].endswith("Hello, you!")
     assert [model for model, _ in engine.loads] == [None, None]
 
 
 def test_messages_wait_where_no_model_loads(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.model_slot.unload_model()
+    window.slot.unload_model()
     engine.load_errors[None] = ModelError("The weights are cut short.")
-    window.controller.send("One")
-    window.controller.send("Two")
+    window.send("One")
+    window.send("Two")
     window.wait_for(EngineState.NO_MODEL)
-    assert window.controller.chat.path[-1].error == "The weights are cut short."
+    assert window.last.error == "The weights are cut short."
     assert waiting(window) == ["Two"]
     engine.load_errors.clear()
-    window.controller.model_slot.retry()
+    window.slot.retry()
     wait_for_replies(window, engine, 1)
     assert window.texts == ["One", "", "Two", "Hello, you!"]
 
 
 def test_an_edited_reply_is_an_alternative_and_what_the_model_is_told(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
-    window.controller.edit_message(own.id, "Good day!")
+    window.edit_message(own.id, "Good day!")
     assert window.texts == ["Hi", "Good day!"]
-    edited = window.controller.chat.path[-1]
+    edited = window.last
     assert (edited.edited, edited.sibling, edited.siblings, edited.model) == (True, 1, 2, "tiny")
     assert (edited.statistics, edited.drafting, edited.made_with) == (None, None, None)
     assert window.store.message(own.id).text == "Hello, you!"
     window.ask("Who are you?")
-    assert [(turn.role, turn.content) for turn in engine.requests[-1].messages] == [
+    assert [(turn.role, turn.content) for turn in engine.last_request.messages] == [
         (Role.USER, "Hi"),
         (Role.ASSISTANT, "Good day!"),
         (Role.USER, "Who are you?"),
@@ -228,27 +220,27 @@ def test_an_edited_reply_is_an_alternative_and_what_the_model_is_told(window: Wi
 def test_an_edit_that_changes_nothing_adds_nothing(window: Window, engine: ScriptedEngine) -> None:
     engine.replies = [Reply(("<think>hm</think>", "\n\nYes."))]
     own = window.ask("Hi")
-    window.controller.edit_message(own.id, "Yes.")
-    assert window.controller.chat.path[-1].siblings == 1
-    window.controller.edit_message(own.id, "  \n")
-    assert window.controller.chat.path[-1].siblings == 1
+    window.edit_message(own.id, "Yes.")
+    assert window.last.siblings == 1
+    window.edit_message(own.id, "  \n")
+    assert window.last.siblings == 1
     assert window.seen.notices[-1].title == "The message is empty"
 
 
 def test_an_edited_reply_that_names_a_thoughts_tag_is_said_whole(window: Window) -> None:
     own = window.ask("Hi")
-    window.controller.edit_message(own.id, "Models begin thoughts with <think> tags.")
-    assert window.controller.chat.path[-1].parts.answer == "Models begin thoughts with <think> tags."
+    window.edit_message(own.id, "Models begin thoughts with <think> tags.")
+    assert window.last.parts.answer == "Models begin thoughts with <think> tags."
 
 
 def test_an_edited_reply_is_written_on(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
-    window.controller.edit_message(own.id, "Good day")
-    edited = window.controller.chat.path[-1]
-    window.controller.continue_reply(edited.id)
-    window.qtbot.waitUntil(lambda: window.texts[-1] == "Good dayHello, you!" and not window.writing)
-    assert engine.requests[-1].continue_last
-    assert engine.requests[-1].messages[-1].content == "Good day"
+    window.edit_message(own.id, "Good day")
+    edited = window.last
+    window.continue_reply(edited.id)
+    window.wait_until(lambda: window.texts[-1] == "Good dayHello, you!" and not window.writing)
+    assert engine.last_request.continue_last
+    assert engine.last_request.messages[-1].content == "Good day"
     whole = window.store.message(edited.id)
     assert (whole.edited, whole.status) == (True, MessageStatus.COMPLETE)
     assert whole.drafting is not None
@@ -258,11 +250,11 @@ def test_an_edited_reply_is_written_on(window: Window, engine: ScriptedEngine) -
 def test_editing_stops_the_reply_that_is_being_written(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
     pause_midway(window, engine, "More")
-    window.controller.edit_message(own.id, "Good day!")
+    window.edit_message(own.id, "Good day!")
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: not window.writing)
+    window.wait_until(lambda: not window.writing)
     assert window.texts == ["Hi", "Good day!"]
-    window.controller.chat.show_alternative(window.controller.chat.path[-1].id, -1)
+    window.chat.show_alternative(window.last.id, -1)
     assert window.texts == ["Hi", "Hello, you!", "More", "Hello,"]
 
 
@@ -271,40 +263,40 @@ def test_a_deleted_message_comes_back_with_undo(window: Window) -> None:
     window.ask("More")
     before = window.texts
     offered: list[str] = []
-    window.controller.chats.order.undo_offered.connect(offered.append)
-    window.controller.delete_message(own.id)
+    window.chats.order.undo_offered.connect(offered.append)
+    window.delete_message(own.id)
     assert window.texts == ["Hi"]
     assert offered == ["Deleted the reply and the 2 messages after it"]
-    assert window.controller.chats.order.history.last is not None
-    window.controller.chats.undo()
+    assert window.chats.order.history.last is not None
+    window.chats.undo()
     assert window.texts == before
 
 
 def test_undo_goes_back_to_the_chat_that_it_was_deleted_from(window: Window) -> None:
     own = window.ask("Hi")
-    window.controller.delete_message(own.id)
-    window.controller.chat.start_new()
-    window.controller.chats.undo()
+    window.delete_message(own.id)
+    window.chat.start_new()
+    window.chats.undo()
     assert window.texts == ["Hi", "Hello, you!"]
 
 
 def test_a_reply_is_asked_for_again_where_the_only_one_was_deleted(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
-    window.controller.delete_message(own.id)
-    window.controller.regenerate(window.controller.chat.path[-1].id)
-    window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
-    assert engine.requests[-1].seed != engine.requests[0].seed
+    window.delete_message(own.id)
+    window.controller.regenerate(window.last.id)
+    window.wait_until(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
+    assert engine.last_request.seed != engine.requests[0].seed
 
 
 def test_nothing_is_deleted_where_a_reply_is_being_written(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine)
-    first = window.controller.chat.path[0]
-    window.controller.delete_message(first.id)
+    first = window.chat.path[0]
+    window.delete_message(first.id)
     assert window.seen.notices[-1].title == "A reply is being written below it"
-    window.controller.chat.show_alternative(first.id, 0)
+    window.chat.show_alternative(first.id, 0)
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
-    window.controller.delete_message(first.id)
+    window.wait_until(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
+    window.delete_message(first.id)
     assert window.texts == []
 
 
@@ -312,12 +304,12 @@ def test_beside_a_reply_that_is_being_written_messages_are_deleted(window: Windo
     own = window.ask("Hi")
     engine.gate.shut()
     window.controller.regenerate(own.id)
-    window.qtbot.waitUntil(lambda: window.writing)
-    window.controller.delete_message(own.id)
+    window.wait_until(lambda: window.writing)
+    window.delete_message(own.id)
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: not window.writing)
+    window.wait_until(lambda: not window.writing)
     assert window.texts == ["Hi", "Hello, you!"]
-    assert window.controller.chat.path[-1].siblings == 1
+    assert window.last.siblings == 1
 
 
 def test_the_last_deleted_message_is_restored_later_and_that_is_undone(window: Window) -> None:
@@ -328,19 +320,19 @@ def test_the_last_deleted_message_is_restored_later_and_that_is_undone(window: W
     assert text.has_deleted
     text.restore_deleted()
     assert (window.texts, text.has_deleted) == (["Hi", "Hello, you!"], False)
-    window.controller.chats.undo()
+    window.chats.undo()
     assert window.texts == ["Hi"]
 
 
 def test_a_branch_is_opened_and_named_after_its_chat(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
-    window.controller.chat.set_options(system_prompt="Be brief.")
-    window.controller.chats.order.copied.connect(window.controller.chat.open_chat)  # as the sidebar does
+    window.chat.set_options(system_prompt="Be brief.")
+    window.chats.order.copied.connect(window.chat.open_chat)  # as the sidebar does
     window.controller.branch(own.id)
-    window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"])
+    window.wait_until(lambda: window.texts == ["Hi", "Hello, you!"])
     assert window.titles == ["Branch of Hi", "Hi"]
-    assert window.controller.chat.conversation.system_prompt == "Be brief."
-    window.controller.chats.undo()
+    assert window.chat.conversation.system_prompt == "Be brief."
+    window.chats.undo()
     assert window.titles == ["Hi"]
     assert window.texts[-2:] == ["More", "Hello, you!"]  # the chat that it came from is open

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, block_of
-from rdchat.chat.conversation import Conversation, Folder, Message, Project
+from rdchat.chat.conversation import Folder, Message, Project
 from rdchat.chat.notes import NOTES_WISH, Note, notes_text
 from rdchat.inference.api import ChatMessage, Mode, Role
 from rdchat.services.chat import note_control
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.engine.engine_request import EngineState, LimitPrefixCaches
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window
+from tests.services.window import Window
 
 ANSWER = Reply(("Fine", "."))
 NOTES = Reply(("- I use tabs.\n", "- Ann leads."))
@@ -30,46 +30,40 @@ def engine() -> ScriptedEngine:
 @pytest.fixture
 def quick(window: Window, monkeypatch: pytest.MonkeyPatch) -> Window:
     """An app that does not wait for a quiet while, and writes no titles."""
-    window.controller.settings.change_values(titles_by_model=False)
+    window.settings.change_values(titles_by_model=False)
     monkeypatch.setattr(note_control, "_QUIET_MS", 0)
     return window
 
 
-def chat_of(window: Window) -> Conversation:
-    chat = window.controller.chat.stored_conversation
-    assert chat is not None
-    return chat
-
-
 def in_project(window: Window, name: str = "Work") -> Folder:
     """Open a new chat in a new project."""
-    order = window.controller.chats.order
+    order = window.chats.order
     folder = order.create_folder(name)
     assert folder is not None
     order.set_project(folder, Project("Be brief."))
-    window.controller.chat.start_new(folder.id)
+    window.chat.start_new(folder.id)
     return folder
 
 
 def proposed(window: Window) -> list[str]:
-    return [note.text for note in window.controller.notes.proposed(window.controller.chat.conversation)]
+    return [note.text for note in window.notes.proposed(window.chat.conversation)]
 
 
 def kept(window: Window) -> list[str]:
-    return [note.text for note in window.controller.replies.notes()]
+    return [note.text for note in window.replies.notes()]
 
 
 def keep(window: Window, index: int = 0) -> None:
-    note = window.controller.notes.proposed(window.controller.chat.conversation)[index]
-    window.controller.notes.keep(note, note.text)
+    note = window.notes.proposed(window.chat.conversation)[index]
+    window.notes.keep(note, note.text)
 
 
 def wait_for_requests(window: Window, engine: ScriptedEngine, count: int) -> None:
     """Wait until the engine was asked so often, and what it said has come."""
-    window.qtbot.waitUntil(lambda: len(engine.requests) == count, timeout=WAIT_MS)
+    window.wait_until(lambda: len(engine.requests) == count)
     ended: list[object] = []
-    window.controller.model_slot.engine.submit(LimitPrefixCaches(None), ended.append)
-    window.qtbot.waitUntil(lambda: bool(ended), timeout=WAIT_MS)
+    window.slot.engine.submit(LimitPrefixCaches(None), ended.append)
+    window.wait_until(lambda: bool(ended))
 
 
 def asked(engine: ScriptedEngine) -> Sequence[ChatMessage]:
@@ -86,7 +80,7 @@ def test_the_model_proposes_notes_and_none_counts_before_it_is_kept(quick: Windo
     in_project(quick)
     quick.ask("Tabs, and Ann leads")
     wait_for_requests(quick, engine, 2)
-    request = engine.requests[-1]
+    request = engine.last_request
     assert [message.content for message in request.messages] == ["Tabs, and Ann leads", "Fine.", NOTES_WISH]
     assert (request.sampling.temperature, request.draft.mode) == (0.0, Mode.OFF)
     assert (request.leaves_cache, request.keep, request.thinking_tokens) == (False, None, 0)
@@ -100,7 +94,7 @@ def test_the_model_proposes_notes_and_none_counts_before_it_is_kept(quick: Windo
     quick.ask("And now")
     system, question, *_ = engine.requests[4].messages
     assert system.content == "Be brief."
-    (note,) = quick.controller.replies.notes()
+    (note,) = quick.replies.notes()
     assert question.content == f"{notes_text([note])}\n\nTabs, and Ann leads"
 
 
@@ -109,27 +103,26 @@ def test_what_is_asked_to_remember_needs_no_model(window: Window, engine: Script
     engine.replies = [Reply(error=RuntimeError("out of order"))]
     window.ask("Remember that I use tabs. And hello")
     assert proposed(window) == ["I use tabs"]
-    (note,) = window.controller.notes.proposed(window.controller.chat.conversation)
+    (note,) = window.notes.proposed(window.chat.conversation)
     assert note.source == ""
-    window.controller.notes.dismiss(note)
-    window.controller.regenerate(window.controller.chat.path[-1].id)
-    window.wait_for(EngineState.IDLE)
+    window.notes.dismiss(note)
+    window.regenerate(window.last.id)
     assert proposed(window) == []
 
 
 def test_a_temporary_chat_has_no_notes_and_proposes_none(quick: Window, engine: ScriptedEngine) -> None:
-    quick.controller.settings.change_values(notes_everywhere=True)
+    quick.settings.change_values(notes_everywhere=True)
     engine.replies = [ANSWER]
     quick.ask("Remember that I use tabs")
     wait_for_requests(quick, engine, 2)
     keep(quick)
-    quick.controller.chat.start_temporary()
+    quick.chat.start_temporary()
     quick.ask("Remember that Ann leads")
     wait_for_requests(quick, engine, 3)
-    assert [message.content for message in engine.requests[-1].messages] == ["Remember that Ann leads"]
+    assert engine.last_contents == ["Remember that Ann leads"]
     assert (proposed(quick), kept(quick)) == ([], ["I use tabs"])
-    assert not [note for note in quick.controller.notes.waiting if "Ann" in note.text]
-    quick.controller.chat.keep_temporary()
+    assert not [note for note in quick.notes.waiting if "Ann" in note.text]
+    quick.chat.keep_temporary()
     quick.ask("Go on")
     assert "I use tabs" in contents(asked(engine))
 
@@ -138,42 +131,32 @@ def test_chats_outside_of_projects_have_notes_only_if_a_person_wants(quick: Wind
     quick.ask("Remember that I use tabs")
     assert (proposed(quick), len(engine.requests)) == ([], 1)
     engine.replies = [ANSWER]
-    quick.controller.settings.change_values(notes_everywhere=True)
+    quick.settings.change_values(notes_everywhere=True)
     quick.ask("Remember that I use tabs")
     keep(quick)
     in_project(quick)
     quick.ask("Remember that Ann leads")
     keep(quick)
     quick.ask("Hi")
-    first, second = quick.controller.replies.notes()
+    first, second = quick.replies.notes()
     assert asked(engine)[1].content.startswith(f"{notes_text([first, second])}\n\n")
-    quick.controller.chat.start_new()
+    quick.chat.start_new()
     quick.ask("Hi")
     assert asked(engine)[0].content == f"{notes_text([first])}\n\nHi"
-    quick.controller.settings.change_values(notes_everywhere=False)
+    quick.settings.change_values(notes_everywhere=False)
     quick.ask("Hi")
     assert asked(engine)[0].content == "Hi"
 
 
-def test_a_temporary_chat_gets_and_proposes_no_notes(quick: Window, engine: ScriptedEngine) -> None:
-    quick.controller.settings.change_values(notes_everywhere=True)
-    quick.store.organiser.keep_note(Note("I use tabs", None, None))
-    quick.controller.chat.start_temporary()
-    quick.ask("Remember that I am ill")
-    wait_for_requests(quick, engine, 1)
-    assert [each.content for each in asked(engine)] == ["Remember that I am ill"]
-    assert (proposed(quick), quick.controller.notes.waiting, kept(quick)) == ([], {}, ["I use tabs"])
-
-
 def test_the_model_is_told_what_is_noted(quick: Window, engine: ScriptedEngine) -> None:
-    quick.controller.settings.change_values(notes_everywhere=True)
+    quick.settings.change_values(notes_everywhere=True)
     for number in range(25):
         quick.store.organiser.keep_note(Note(f"It is {number}", None, None))
     engine.replies = [ANSWER, NONE, ANSWER]
     quick.ask("Hi")
     wait_for_requests(quick, engine, 2)
-    wish = engine.requests[-1].messages[-1].content
-    assert wish == f"{NOTES_WISH}\n\n{notes_text(quick.controller.replies.notes()[-20:])}"
+    wish = engine.last_request.messages[-1].content
+    assert wish == f"{NOTES_WISH}\n\n{notes_text(quick.replies.notes()[-20:])}"
 
 
 def test_a_project_does_not_see_the_notes_of_another_one(window: Window, engine: ScriptedEngine) -> None:
@@ -190,11 +173,11 @@ def test_a_chat_can_switch_notes_off(quick: Window, engine: ScriptedEngine) -> N
     engine.replies = [ANSWER, NONE, ANSWER]
     quick.ask("Remember that I use tabs")
     wait_for_requests(quick, engine, 2)
-    quick.controller.chat.set_own(notes=False)
+    quick.chat.set_own(notes=False)
     assert proposed(quick) == []
-    quick.controller.chat.set_own(notes=True)
+    quick.chat.set_own(notes=True)
     keep(quick)
-    quick.controller.chat.set_own(notes=False)
+    quick.chat.set_own(notes=False)
     quick.ask("Remember that Ann leads")
     assert "I use tabs" not in asked(engine)[1].content.split("Remember")[0]
     assert (proposed(quick), len(engine.requests)) == ([], 3)
@@ -208,8 +191,8 @@ def test_the_model_is_not_asked_while_three_wait(quick: Window, engine: Scripted
     assert proposed(quick) == ["One", "Two", "Three"]
     quick.ask("Hi")
     wait_for_requests(quick, engine, 3)
-    for note in quick.controller.notes.proposed(quick.controller.chat.conversation):
-        quick.controller.notes.dismiss(note)
+    for note in quick.notes.proposed(quick.chat.conversation):
+        quick.notes.dismiss(note)
     engine.replies = [ANSWER, Reply(("- One\n- Five",)), ANSWER]
     quick.ask("Hi")
     wait_for_requests(quick, engine, 5)
@@ -230,15 +213,15 @@ def test_the_next_question_stops_the_model(quick: Window, engine: ScriptedEngine
     engine.replies = [ANSWER, NOTES, ANSWER, NONE, ANSWER]
     engine.gate.shut()
     engine.gate.allow(4)  # all of the reply, and nothing of what follows
-    quick.controller.send("Hi")
-    quick.qtbot.waitUntil(lambda: len(engine.requests) == 2, timeout=WAIT_MS)
-    quick.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
-    assert quick.controller.replies.state is EngineState.IDLE
-    quick.controller.send("And bread?")
-    quick.qtbot.waitUntil(lambda: len(engine.requests) == 3, timeout=WAIT_MS)  # the gate is shut: it was stopped
-    assert engine.requests[-1].messages[-1].content == "And bread?"
+    quick.send("Hi")
+    quick.wait_until(lambda: len(engine.requests) == 2)
+    quick.wait_until(lambda: engine.gate.is_waiting)
+    assert quick.replies.state is EngineState.IDLE
+    quick.send("And bread?")
+    quick.wait_until(lambda: len(engine.requests) == 3)  # the gate is shut: it was stopped
+    assert engine.last_request.messages[-1].content == "And bread?"
     engine.gate.open()
-    quick.wait_for(EngineState.IDLE)
+    quick.wait_until_idle()
     assert proposed(quick) == []
 
 
@@ -246,11 +229,11 @@ def test_a_note_from_a_chat_with_text_of_others_says_so(quick: Window, engine: S
     folder = in_project(quick)
     text = "Alpha"
     file = attached(ReadFile("a.txt", FileKind.TEXT, (text,)), text), text
-    quick.controller.chats.order.set_project(folder, Project(), [file])
+    quick.chats.order.set_project(folder, Project(), [file])
     engine.replies = [ANSWER, NOTES, ANSWER]
     quick.ask("Remember that it is red")
     wait_for_requests(quick, engine, 2)
-    first, *others = quick.controller.notes.proposed(quick.controller.chat.conversation)
+    first, *others = quick.notes.proposed(quick.chat.conversation)
     assert (first.text, first.source) == ("it is red", "")
     assert {note.source for note in others} == {"a file"}
 
@@ -259,29 +242,29 @@ def test_a_remote_model_gets_notes_after_the_question_only_and_proposes_none(
     quick: Window, engine: ScriptedEngine
 ) -> None:
     questions: list[ChatPrompt] = []
-    quick.controller.replies.sending_asked.connect(lambda waiting: questions.append(waiting.prompt))
-    quick.controller.settings.change_values(notes_everywhere=True)
+    quick.replies.sending_asked.connect(lambda waiting: questions.append(waiting.prompt))
+    quick.settings.change_values(notes_everywhere=True)
     engine.replies = [ANSWER, NONE, ANSWER]
     quick.ask("Remember that I use tabs")
     keep(quick)
     wait_for_requests(quick, engine, 2)
-    quick.controller.model_slot.load_model("remote:studio/qwen")
-    quick.qtbot.waitUntil(lambda: quick.controller.model_slot.info is not None)
-    quick.controller.chat.start_new()
-    quick.controller.send("Hi")
-    quick.qtbot.waitUntil(lambda: len(questions) == 1)
+    quick.slot.load_model("remote:studio/qwen")
+    quick.wait_until(lambda: quick.slot.info is not None)
+    quick.chat.start_new()
+    quick.send("Hi")
+    quick.wait_until(lambda: len(questions) == 1)
     assert ([note.text for note in questions[0].notes], len(engine.requests)) == (["I use tabs"], 2)
-    (waiting,) = quick.controller.replies.live
-    quick.controller.replies.agree(waiting, "https://studio.local")
-    quick.wait_for(EngineState.IDLE)
+    (waiting,) = quick.replies.live
+    quick.replies.agree(waiting, "https://studio.local")
+    quick.wait_until_idle()
     assert "I use tabs" in asked(engine)[0].content
     quick.ask("Remember that Ann leads")
     assert (len(questions), len(engine.requests)) == (1, 4)
     keep(quick)
-    quick.controller.send("One note more")
-    quick.qtbot.waitUntil(lambda: len(questions) == 2)
-    quick.controller.stop_reply()
-    quick.wait_for(EngineState.IDLE)
+    quick.send("One note more")
+    quick.wait_until(lambda: len(questions) == 2)
+    quick.stop_reply()
+    quick.wait_until_idle()
     assert len(engine.requests) == 4
 
 
@@ -289,8 +272,8 @@ def test_deleted_and_changed_notes_are_no_longer_sent(window: Window, engine: Sc
     in_project(window)
     window.ask("Remember that I use tabs")
     keep(window)
-    notes = window.controller.notes
-    kept = window.controller.replies.notes
+    notes = window.notes
+    kept = window.replies.notes
     notes.change(kept()[0], "I use spaces")
     window.ask("Hi")
     assert "I use spaces" in asked(engine)[1].content
@@ -302,16 +285,16 @@ def test_deleted_and_changed_notes_are_no_longer_sent(window: Window, engine: Sc
 def test_the_ring_counts_notes(window: Window) -> None:
     in_project(window)
     window.ask("Remember that I use tabs")
-    meter = window.controller.context.meter
-    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None, timeout=WAIT_MS)
+    meter = window.context.meter
+    window.wait_until(lambda: meter.current and meter.use is not None)
     before = meter.use
     keep(window)
-    window.qtbot.waitUntil(lambda: meter.current and meter.use != before, timeout=WAIT_MS)
+    window.wait_until(lambda: meter.current and meter.use != before)
     assert before is not None
     assert before.tokens is not None
     assert meter.use is not None
     assert meter.use.tokens is not None
-    (note,) = window.controller.replies.notes()
+    (note,) = window.replies.notes()
     assert meter.use.tokens - before.tokens == len(notes_text([note]).split())
 
 
@@ -351,25 +334,18 @@ def test_no_note_of_a_prompt_is_lost_or_doubled(
     assert complete.beginning == alone, "what the project's cache holds has no note"
 
 
-@pytest.mark.parametrize("limit", [1, 7, 17, 18, 30, 1000])
-def test_the_newest_notes_up_to_the_limit_are_sent(window: Window, engine: ScriptedEngine, limit: int) -> None:
-    window.controller.settings.change_values(notes_everywhere=True, notes_tokens=limit)
+@pytest.mark.parametrize(("limit", "context"), [(1, 2048), (7, 2048), (17, 2048), (18, 2048), (1000, 2048), (1000, 80)])
+def test_the_newest_notes_up_to_the_limit_are_sent(
+    window: Window, engine: ScriptedEngine, limit: int, context: int
+) -> None:
+    engine.context_length = context
+    window.load("/models/small")
+    window.settings.change_values(notes_everywhere=True, notes_tokens=limit)
     for number in range(5):
         window.store.organiser.keep_note(Note(f"It is {number}", None, None))
     window.ask("Hi")
-    notes = window.controller.replies.notes()
-    limit = min(limit, engine.context_length // 4)
+    notes = window.replies.notes()
+    limit = min(limit, context // 4)
     fitting = [notes[first:] for first in range(6) if len(notes_text(notes[first:]).split()) <= limit]
     expected = notes_text(fitting[0])
     assert asked(engine)[0].content == (f"{expected}\n\nHi" if expected else "Hi")
-
-
-def test_notes_leave_room_in_a_small_context(window: Window, engine: ScriptedEngine) -> None:
-    engine.context_length = 80
-    window.controller.model_slot.load_model("/models/small")
-    window.wait_for(EngineState.IDLE)
-    window.controller.settings.change_values(notes_everywhere=True)
-    for number in range(30):
-        window.store.organiser.keep_note(Note(f"It is {number}", None, None))
-    window.ask("Hi")
-    assert 2 < len(asked(engine)[0].content.split()) <= 21

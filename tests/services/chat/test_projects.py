@@ -8,12 +8,11 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings, strategies as st
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, image_file
-from rdchat.chat.conversation import ContextCut, Conversation, Folder, Message, Project
+from rdchat.chat.conversation import ContextCut, Folder, Message, Project
 from rdchat.chat.presets import Preset
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
-from rdchat.services.engine.engine_request import EngineState
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
@@ -21,15 +20,9 @@ from tests.services.window import Window
 RHYME = Project("Rhyme.")
 
 
-def stored_chat(window: Window) -> Conversation:
-    chat = window.controller.chat.stored_conversation
-    assert chat is not None
-    return chat
-
-
 def make_project(window: Window, project: Project, name: str = "Work") -> Folder:
     """Make a folder with a project, as the window does, and return it as it is listed."""
-    order = window.controller.chats.order
+    order = window.chats.order
     folder = order.create_folder(name)
     assert folder is not None
     order.set_project(folder, project)
@@ -42,37 +35,37 @@ def test_a_moved_chat_takes_the_project_on_with_its_next_question_and_says_so(
     window: Window, engine: ScriptedEngine
 ) -> None:
     window.ask("One")
-    assert engine.requests[-1].messages[0].role is Role.USER
+    assert engine.last_request.messages[0].role is Role.USER
     folder = make_project(window, RHYME)
-    with window.qtbot.waitSignal(window.controller.chat.project_taken) as taken:
-        window.controller.chats.order.move(stored_chat(window), folder.id)
+    with window.qtbot.waitSignal(window.chat.project_taken) as taken:
+        window.chats.order.move(window.stored_chat, folder.id)
     assert taken.args == [folder]
     window.ask("Two")
-    assert engine.requests[-1].messages[0].content == "Rhyme."
-    window.controller.chats.undo()
+    assert engine.last_request.messages[0].content == "Rhyme."
+    window.chats.undo()
     window.ask("Three")
-    assert engine.requests[-1].messages[0].role is Role.USER
+    assert engine.last_request.messages[0].role is Role.USER
 
 
 def test_a_plain_folder_says_nothing(window: Window) -> None:
     window.ask("One")
-    folder = window.controller.chats.order.create_folder("Plain")
+    folder = window.chats.order.create_folder("Plain")
     assert folder is not None
-    with window.qtbot.assertNotEmitted(window.controller.chat.project_taken):
-        window.controller.chats.order.move(stored_chat(window), folder.id)
-    assert window.controller.chat.project_folder is None
+    with window.qtbot.assertNotEmitted(window.chat.project_taken):
+        window.chats.order.move(window.stored_chat, folder.id)
+    assert window.chat.project_folder is None
 
 
 def test_the_order_is_chat_project_preset_settings(window: Window) -> None:
-    chat = window.controller.chat
-    control = window.controller.settings
+    chat = window.chat
+    control = window.settings
     control.change_values(system_prompt="Settings")
     preset = Preset("Short", system_prompt="Preset")
     control.change_values(presets=(preset,))
     folder = make_project(window, Project(preset=preset.id))
     chat.start_new(folder.id)
     assert chat.values.system_prompt == "Preset"
-    order = window.controller.chats.order
+    order = window.chats.order
     order.set_project(folder, Project("Project", preset.id))
     chat.follow_project()
     assert chat.values.system_prompt == "Project"
@@ -80,17 +73,17 @@ def test_the_order_is_chat_project_preset_settings(window: Window) -> None:
     assert chat.values.system_prompt == "Chat"
     chat.use_preset("")
     assert chat.values.system_prompt == "Project"
-    window.controller.chats.undo()
-    window.controller.chats.undo()
+    window.chats.undo()
+    window.chats.undo()
     assert chat.values.system_prompt == "Settings"
 
 
 def test_an_inner_folder_has_the_project_of_the_outer_one_unless_it_has_its_own(window: Window) -> None:
-    order = window.controller.chats.order
+    order = window.chats.order
     outer = make_project(window, RHYME)
     inner = order.create_folder("Inner", outer.id)
     assert inner is not None
-    chat = window.controller.chat
+    chat = window.chat
     chat.start_new(inner.id)
     assert chat.values.system_prompt == "Rhyme."
     order.set_project(inner, Project("Be brief."))
@@ -101,36 +94,36 @@ def test_an_inner_folder_has_the_project_of_the_outer_one_unless_it_has_its_own(
 
 def test_a_deleted_folder_is_no_project(window: Window) -> None:
     folder = make_project(window, RHYME)
-    window.controller.chat.start_new(folder.id)
-    window.controller.chats.order.delete_folder(folder)
-    assert window.controller.chat.values.system_prompt == ""
+    window.chat.start_new(folder.id)
+    window.chats.order.delete_folder(folder)
+    assert window.chat.values.system_prompt == ""
 
 
 def test_a_new_chat_of_a_project_is_stored_in_its_folder(window: Window, engine: ScriptedEngine) -> None:
     folder = make_project(window, RHYME)
-    window.controller.chat.start_new(folder.id)
-    with window.qtbot.assertNotEmitted(window.controller.chat.project_taken):
+    window.chat.start_new(folder.id)
+    with window.qtbot.assertNotEmitted(window.chat.project_taken):
         window.ask("Hi")
-    assert engine.requests[-1].messages[0].content == "Rhyme."
-    assert stored_chat(window).folder_id == folder.id
+    assert engine.last_request.messages[0].content == "Rhyme."
+    assert window.stored_chat.folder_id == folder.id
 
 
 def test_the_projects_model_is_loaded_for_the_next_question_and_stays(window: Window, engine: ScriptedEngine) -> None:
     window.ask("One")
     before = len(engine.loads)
     folder = make_project(window, Project(model="big"))
-    window.controller.chats.order.move(stored_chat(window), folder.id)
+    window.chats.order.move(window.stored_chat, folder.id)
     assert len(engine.loads) == before
-    window.controller.send("Two")
-    window.qtbot.waitUntil(lambda: len(window.controller.chat.path) == 4)
-    window.wait_for(EngineState.IDLE)
+    window.send("Two")
+    window.wait_until(lambda: len(window.chat.path) == 4)
+    window.wait_until_idle()
     assert [model for model, _ in engine.loads[before:]] == ["big"]
     window.ask("Three")
     assert len(engine.loads) == before + 1
 
 
 def test_a_chat_has_the_projects_tools_until_it_chooses_its_own(window: Window) -> None:
-    chat = window.controller.chat
+    chat = window.chat
     folder = make_project(window, Project(tools=("web", "notes")))
     chat.start_new(folder.id)
     tools = lambda: chat.replies.order.tools(chat.conversation)  # noqa: E731
@@ -142,7 +135,7 @@ def test_a_chat_has_the_projects_tools_until_it_chooses_its_own(window: Window) 
     chat.set_options(system_prompt="Hello")
     assert tools() == ()
     chat.set_tools(("notes", "web"), ())
-    window.controller.chats.order.set_project(folder, Project(tools=("web",)))
+    window.chats.order.set_project(folder, Project(tools=("web",)))
     assert tools() == ("web",)
 
 
@@ -162,7 +155,7 @@ def text_file(name: str, text: str) -> tuple[AttachedFile, str]:
 
 
 def add_files(window: Window, folder: Folder, *files: tuple[AttachedFile, str]) -> Folder:
-    order = window.controller.chats.order
+    order = window.chats.order
     order.set_project(folder, folder.project, files)
     listed = order.folder(folder.id)
     assert listed is not None
@@ -175,10 +168,10 @@ def test_whole_files_stand_before_the_first_question_of_each_chat(window: Window
     assert [file for file, _ in files] == [*folder.files]
     expected = '<file name="a.txt">\nAlpha\n</file>\n\n<file name="b.txt">\nBeta\n</file>'
     for _ in range(2):
-        window.controller.chat.start_new(folder.id)
+        window.chat.start_new(folder.id)
         window.ask("One")
         window.ask("Two")
-        system, question, _, second = engine.requests[-1].messages
+        system, question, _, second = engine.last_request.messages
         assert system.content == "Rhyme."
         assert question.content == f"{expected}\n\nOne"
         assert second.content == "Two"
@@ -189,14 +182,14 @@ def test_a_file_that_does_not_fit_gives_the_passages_of_each_question(window: Wi
                   enumerate(["bread", "Lisbon", "wine"] + ["nothing"] * 60)]  # fmt: skip
     long = text_file("long.txt", "\n\n".join(paragraphs))
     folder = add_files(window, make_project(window, Project()), text_file("short.txt", "Short"), long)
-    window.controller.chat.start_new(folder.id)
+    window.chat.start_new(folder.id)
     window.ask("What about Lisbon?")
-    first = engine.requests[-1].messages[0].content
+    first = engine.last_request.messages[0].content
     assert first.startswith('<file name="short.txt">\nShort\n</file>\n\n<file name="long.txt" part="passage')
     assert "about Lisbon" in first
     assert "about wine" not in first
     window.ask("And wine?")
-    messages = engine.requests[-1].messages
+    messages = engine.last_request.messages
     assert messages[0].content == first
     assert "about wine" in messages[2].content
 
@@ -205,17 +198,17 @@ def test_the_ring_counts_what_the_files_add(window: Window, engine: ScriptedEngi
     """Whole files, passages and images; the fake model counts words, and one token more for each message."""
     picture = image_file(encoded(photo(), "PNG"), "fox.png")
     folder = add_files(window, make_project(window, RHYME), text_file("a.txt", "Alpha beta gamma"), picture)
-    window.controller.chat.start_new(folder.id)
-    meter = window.controller.context.meter
-    window.qtbot.waitUntil(lambda: meter.current and meter.use is not None)
+    window.chat.start_new(folder.id)
+    meter = window.context.meter
+    window.wait_until(lambda: meter.current and meter.use is not None)
     use = meter.use
     assert use is not None
     # <file name="a.txt">, three words, </file>, and the message.
     assert use.project == 7
     assert use.tokens == 7 + 2
     assert use.images == 1
-    window.controller.chat.set_typed("one two")
-    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.typed == "one two")
+    window.chat.set_typed("one two")
+    window.wait_until(lambda: meter.use is not None and meter.use.typed == "one two")
     assert meter.use is not None
     # The question is a part of the first message.
     assert meter.use.project == 6
@@ -225,15 +218,15 @@ def test_the_ring_counts_what_the_files_add(window: Window, engine: ScriptedEngi
 def test_images_of_the_project_stand_before_the_first_question(window: Window, engine: ScriptedEngine) -> None:
     pictures = [image_file(encoded(photo(37, height), "PNG"), f"{height}.png") for height in (23, 29)]
     folder = add_files(window, make_project(window, Project()), pictures[0], text_file("a.txt", "Alpha"), pictures[1])
-    window.controller.chat.start_new(folder.id)
+    window.chat.start_new(folder.id)
     window.ask("One")
     window.ask("Two")
-    first, _, second = engine.requests[-1].messages
+    first, _, second = engine.last_request.messages
     assert [image.digest for image in first.images] == [file.digest for file, _ in pictures]
     assert first.content == '<file name="a.txt">\nAlpha\n</file>\n\nOne'
     assert not any(first.image_positions)
     assert second.images == ()
-    (opening,) = engine.requests[-1].shared
+    (opening,) = engine.last_request.shared
     assert opening.images == first.images
 
 
@@ -248,9 +241,9 @@ def test_texts_are_stored_once_and_go_with_their_last_use(window: Window) -> Non
     assert texts() == ["Alpha"]
     window.store.execute("DELETE FROM messages WHERE id = ?", message.id)
     assert texts() == []
-    window.controller.chats.undo()
+    window.chats.undo()
     assert texts() == ["Alpha"]
-    order = window.controller.chats.order
+    order = window.chats.order
     assert [each.name for each in order.folders[0].files] == ["a.txt"]
     order.delete_folder(order.folders[0])
     assert texts() == ["Alpha"]
@@ -261,21 +254,12 @@ def test_texts_are_stored_once_and_go_with_their_last_use(window: Window) -> Non
 def test_undo_brings_back_no_text_of_a_project_that_is_erased(window: Window) -> None:
     folder = add_files(window, make_project(window, RHYME), text_file("a.txt", "Alpha"))
     folder = add_files(window, folder)
-    order = window.controller.chats.order
+    order = window.chats.order
     order.delete_folder(folder)
     order.erase((), window.store.organiser.deleted_folders())
     while order.history.last:
-        window.controller.chats.undo()
+        window.chats.undo()
     assert window.store.rows("SELECT text FROM file_texts") == []
-
-
-def test_a_file_of_two_projects_stays_with_the_other(window: Window) -> None:
-    file = text_file("a.txt", "Alpha")
-    first, second = (add_files(window, make_project(window, Project(), name), file) for name in ("One", "Two"))
-    add_files(window, first)
-    assert window.store.file_text(file[0]) == "Alpha"
-    add_files(window, second)
-    assert window.store.rows("SELECT * FROM file_texts") == []
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=3), max_size=6))

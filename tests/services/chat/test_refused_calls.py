@@ -10,7 +10,6 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api import AnswerShape, Role, ShapeKind, ToolCall
 from rdchat.services.chat.chat_prompt import NOT_RUN, history
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.tool_servers import MAX_CALLS, NO_TOOLS, with_refusals
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask, roles, tools
@@ -41,7 +40,7 @@ def test_calls_of_a_reply_without_tools_are_not_answered(
     assert len(engine.requests) == 1
     assert roles(window) == ["user", "assistant"]
     assert [each.refusal for each in reply.tool_calls] == [NO_TOOLS] * 40
-    calls = window.controller.calls
+    calls = window.calls
     assert not calls.waiting
     assert not calls.can_go_on
     window.ask("And now?")
@@ -50,7 +49,7 @@ def test_calls_of_a_reply_without_tools_are_not_answered(
 
 
 def test_an_answer_with_a_format_has_no_tools(tools: Window, engine: ScriptedEngine) -> None:
-    tools.controller.chat.set_options(answer_shape=AnswerShape(ShapeKind.JSON))
+    tools.chat.set_options(answer_shape=AnswerShape(ShapeKind.JSON))
     reply = ask(tools, engine, calling(read()), ANSWER)
     assert reply.tool_calls[0].refusal == NO_TOOLS
     assert len(engine.requests) == 1
@@ -71,10 +70,10 @@ def test_the_model_may_mend_a_round_of_calls_that_cannot_be_run(
 
 def test_two_rounds_in_which_nothing_could_be_run_end_the_loop(tools: Window, engine: ScriptedEngine) -> None:
     ask(tools, engine, calling(UNKNOWN), calling(WRONG), calling(UNKNOWN), ANSWER)
-    calls = tools.controller.calls
+    calls = tools.calls
     assert (len(engine.requests), calls.ran_nothing, calls.can_go_on) == (2, True, True)
     calls.go_on()
-    tools.wait_for(EngineState.IDLE)
+    tools.wait_until_idle()
     assert (len(engine.requests), calls.can_go_on) == (3, True)
     assert results(engine) == [f"Error: {GONE}", "Error: The argument path has to be of the type string."]
     tools.ask("Never mind.")
@@ -91,15 +90,14 @@ def test_after_ten_rounds_refused_calls_are_not_answered(
     ask(tools, engine, *rounds, calling(UNKNOWN), ANSWER)
     approve(tools, Scope.CHAT)
     assert len(servers.made) == MAX_ROUNDS
-    assert tools.controller.calls.can_go_on
+    assert tools.calls.can_go_on
 
 
 def test_a_reply_to_refused_calls_can_be_written_again(tools: Window, engine: ScriptedEngine) -> None:
     ask(tools, engine, calling(UNKNOWN), ANSWER)
-    tools.controller.regenerate(tools.controller.chat.path[-1].id)
-    tools.wait_for(EngineState.IDLE)
+    tools.regenerate(tools.last.id)
     assert roles(tools) == ["user", "assistant", "assistant"]
-    assert tools.controller.chat.path[-1].siblings == 2
+    assert tools.last.siblings == 2
     assert results(engine) == [f"Error: {GONE}"]
     assert not tools.seen.notices
 
@@ -109,7 +107,7 @@ def test_at_most_sixteen_calls_of_a_reply_are_run_and_each_has_a_result(
 ) -> None:
     mixed = [call for number in range(50) for call in (UNKNOWN, read(str(number)))]
     reply = ask(tools, engine, calling(*mixed), ANSWER)
-    calls = tools.controller.calls
+    calls = tools.calls
     assert len(calls.waiting) == MAX_CALLS
     shown: list[int] = []
     calls.changed.connect(lambda: shown.append(len(calls.waiting)))

@@ -10,7 +10,6 @@ from rdchat.inference.remote import server_list
 from rdchat.inference.remote.server_list import RemoteServer, ServerState, key_of
 from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.chat.reply_recorder import Reply as Waiting
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.remote_servers import RemoteServers
 from tests.server.fakes import KEY
 from tests.server.lying_server import answer, lying_server
@@ -24,17 +23,17 @@ OTHER = "remote:mini/qwen"
 @pytest.fixture
 def asked(window: Window) -> list[Waiting]:
     asked: list[Waiting] = []
-    window.controller.replies.sending_asked.connect(asked.append)
+    window.replies.sending_asked.connect(asked.append)
     return asked
 
 
 def load(window: Window, model: str | None) -> None:
-    window.controller.model_slot.load_model(model)
-    window.qtbot.waitUntil(lambda: window.controller.model_slot.info is not None)
+    window.slot.load_model(model)
+    window.wait_until(lambda: window.slot.info is not None)
 
 
 def wait_for_question(window: Window, asked: list[Waiting], count: int = 1) -> Waiting:
-    window.qtbot.waitUntil(lambda: len(asked) == count)
+    window.wait_until(lambda: len(asked) == count)
     return asked[-1]
 
 
@@ -43,24 +42,24 @@ def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
 ) -> None:
     window.ask("Hi")
     load(window, REMOTE)
-    window.controller.send("And you?")
+    window.send("And you?")
     question = wait_for_question(window, asked)
     assert [each.text for each in question.prompt.path] == ["Hi", "Hello, you!", "And you?"]
-    assert (question.conversation.id, len(engine.requests)) == (window.controller.chat.id, 1)
-    window.controller.replies.agree(question, "https://studio.local")
-    window.wait_for(EngineState.IDLE)
-    assert [each.content for each in engine.requests[-1].messages] == ["Hi", "Hello, you!", "And you?"]
+    assert (question.conversation.id, len(engine.requests)) == (window.chat.id, 1)
+    window.replies.agree(question, "https://studio.local")
+    window.wait_until_idle()
+    assert engine.last_contents == ["Hi", "Hello, you!", "And you?"]
     window.ask("Well?")
     assert len(engine.requests) == 3
     # It is stored with the chat; another server asks again.
-    chat = window.controller.chat
+    chat = window.chat
     chat.open_chat(chat.conversation.id)
     assert chat.conversation.own.sent_to == ("https://studio.local",)
     load(window, OTHER)
-    window.controller.send("Here too?")
+    window.send("Here too?")
     wait_for_question(window, asked, 2)
-    window.controller.stop_reply()
-    window.wait_for(EngineState.IDLE)
+    window.stop_reply()
+    window.wait_until_idle()
     assert (chat.path[-1].text, len(engine.requests)) == ("", 3)
 
 
@@ -69,15 +68,14 @@ def test_chat_is_not_sent_to_a_server_without_consent(
 ) -> None:
     window.ask("Hi")
     load(window, REMOTE)
-    window.controller.send("And you?")
+    window.send("And you?")
     question = wait_for_question(window, asked)
-    window.controller.replies.stop_replies(question.conversation.id)
-    last = window.controller.chat.path[-1]
+    window.replies.stop_replies(question.conversation.id)
+    last = window.last
     assert (last.status, last.text, len(engine.requests)) == (MessageStatus.COMPLETE, "", 1)
     # A model on this machine answers it without a question.
     load(window, None)
-    window.controller.regenerate(last.id)
-    window.wait_for(EngineState.IDLE)
+    window.regenerate(last.id)
     assert (len(asked), len(engine.requests)) == (1, 2)
 
 
@@ -93,15 +91,15 @@ def test_a_new_chat_with_a_remote_model_needs_no_question(
 def test_a_new_chat_whose_project_has_another_model_is_not_allowed_to_the_loaded_server(
     window: Window, engine: ScriptedEngine
 ) -> None:
-    folder = window.controller.chats.order.create_folder("Here")
+    folder = window.chats.order.create_folder("Here")
     assert folder is not None
-    window.controller.chats.order.set_project(folder, Project(model="/models/here"))
+    window.chats.order.set_project(folder, Project(model="/models/here"))
     load(window, REMOTE)
-    window.controller.chat.start_new(folder.id)
-    window.controller.send("Hi")
-    window.qtbot.waitUntil(lambda: window.texts[1:] == ["Hello, you!"])
+    window.chat.start_new(folder.id)
+    window.send("Hi")
+    window.wait_until(lambda: window.texts[1:] == ["Hello, you!"])
     assert engine.loads[-1][0] == "/models/here"
-    assert window.controller.chat.conversation.own.sent_to == ()
+    assert window.chat.conversation.own.sent_to == ()
 
 
 @pytest.mark.parametrize("other", [None, OtherModel(REMOTE, "qwen")])
@@ -111,13 +109,13 @@ def test_a_first_prompt_that_is_answered_again_or_edited_asks(
     window.ask("Hi")
     if other is None:
         load(window, REMOTE)
-    window.controller.regenerate(window.controller.chat.path[-1].id, other=other)
+    window.controller.regenerate(window.last.id, other=other)
     assert wait_for_question(window, asked).prompt.path[0].text == "Hi"
-    window.controller.replies.stop_replies()
+    window.replies.stop_replies()
     if other is None:
-        window.controller.edit_message(window.controller.chat.path[0].id, "Hello")
+        window.edit_message(window.chat.path[0].id, "Hello")
         wait_for_question(window, asked, 2)
-        window.controller.stop_reply()
+        window.stop_reply()
     assert len(engine.requests) == 1
 
 
@@ -125,23 +123,23 @@ def test_files_of_a_project_go_to_a_server_only_after_a_question_that_counts_the
     window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     """Also a new chat asks, where one without files does not; other files ask again, and so does another chat."""
-    order = window.controller.chats.order
+    order = window.chats.order
     files = [(attached(ReadFile(name, FileKind.TEXT, (name,)), name), name) for name in ("Alpha", "Beta")]
     folder = order.create_folder("Work")
     assert folder is not None
     order.set_project(folder, Project(), files[:1])
     load(window, REMOTE)
-    chat = window.controller.chat
+    chat = window.chat
 
     def ask(number: int, words: str) -> None:
         sent = len(engine.requests)
-        window.controller.send(words)
+        window.send(words)
         question = wait_for_question(window, asked, number)
         assert len(engine.requests) == sent
         assert [file.name for file in question.prompt.files] == [file.name for file in order.folders[0].files]
-        window.controller.replies.agree(question, "https://studio.local")
-        window.wait_for(EngineState.IDLE)
-        assert all(file.name in engine.requests[-1].messages[0].content for file in order.folders[0].files)
+        window.replies.agree(question, "https://studio.local")
+        window.wait_until_idle()
+        assert all(file.name in engine.last_request.messages[0].content for file in order.folders[0].files)
 
     chat.start_new(folder.id)
     ask(1, "One")
@@ -164,22 +162,22 @@ def test_files_of_a_project_go_to_a_server_only_after_a_question_that_counts_the
 def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(
     window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
-    quick = window.controller.quick
+    quick = window.quick
     load(window, REMOTE)
     quick.ask_question("Hi")
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     quick.forget_exchange()
     load(window, None)
     quick.ask_question("Secret")
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     load(window, REMOTE)
     quick.ask_question("And?")
     assert len(wait_for_question(window, asked).prompt.path) == 3
     assert len(engine.requests) == 2
-    window.controller.replies.agree(asked[-1], "https://studio.local")
-    window.wait_for(EngineState.IDLE)
+    window.replies.agree(asked[-1], "https://studio.local")
+    window.wait_until_idle()
     quick.ask_question("More?")
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert (len(asked), len(engine.requests)) == (1, 4)
 
 
@@ -192,23 +190,23 @@ def test_the_permission_is_for_what_the_question_counted(
     files = [(attached(ReadFile(name, FileKind.TEXT, (name,)), name), name) for name in ("shown", "later")]
     organiser.set_project(folder.id, Project(), files[:1])
     load(window, REMOTE)
-    window.controller.chat.start_new(folder.id)
-    window.controller.send("Hi")
+    window.chat.start_new(folder.id)
+    window.send("Hi")
     question = wait_for_question(window, asked)
     organiser.set_project(folder.id, Project(), files)
-    window.controller.replies.agree(question, "https://studio.local")
-    window.wait_for(EngineState.IDLE)
-    assert "later" not in str(engine.requests[-1].messages)
-    window.controller.send("Go on")
+    window.replies.agree(question, "https://studio.local")
+    window.wait_until_idle()
+    assert "later" not in str(engine.last_request.messages)
+    window.send("Go on")
     question = wait_for_question(window, asked, 2)
     organiser.keep_note(Note("It is new", folder.id, None))
-    window.controller.replies.agree(question, "https://studio.local")
-    window.wait_for(EngineState.IDLE)
-    assert "later" in str(engine.requests[-1].messages)
-    assert "It is new" not in str(engine.requests[-1].messages)
-    window.controller.send("Go on")
+    window.replies.agree(question, "https://studio.local")
+    window.wait_until_idle()
+    assert "later" in str(engine.last_request.messages)
+    assert "It is new" not in str(engine.last_request.messages)
+    window.send("Go on")
     wait_for_question(window, asked, 3)
-    window.controller.stop_reply()
+    window.stop_reply()
     assert len(engine.requests) == 2
 
 
@@ -217,8 +215,8 @@ def test_a_summary_is_asked_of_no_server_that_did_not_get_the_chat(window: Windo
     window.controller.notice_raised.connect(lambda notice: notices.append(notice.title))
     window.ask("Hi")
     load(window, REMOTE)
-    window.controller.context.start_anew()
-    window.qtbot.waitUntil(lambda: bool(notices))
+    window.context.start_anew()
+    window.wait_until(lambda: bool(notices))
     assert "was not sent to the model's server yet" in notices[0]
     assert len(engine.requests) == 1
 
@@ -227,10 +225,10 @@ def test_a_server_that_fails_keeps_what_it_wrote(window: Window, engine: Scripte
     engine.replies = [Reply(("Once", " upon"), error=NetworkError("studio.local stopped answering.", "Try again."))]
     load(window, REMOTE)
     window.ask("Hi")
-    last = window.controller.chat.path[-1]
+    last = window.last
     assert (last.text, last.status) == ("Once upon", MessageStatus.FAILED)
     assert "stopped answering" in last.error
-    assert window.controller.model_slot.name == "qwen"
+    assert window.slot.name == "qwen"
 
 
 # Adding and removing servers
@@ -246,7 +244,7 @@ def test_a_server_that_answers_is_stored_with_its_key(window: Window, remote: Re
     with lying_server(answer(b'{"data": [{"id": "org/m"}]}')) as (address, requests):
         server = RemoteServer("studio", address)
         remote.add_server(server, KEY, lambda problem: None)
-        window.qtbot.waitUntil(lambda: bool(remote.cards))
+        window.wait_until(lambda: bool(remote.cards))
         assert f"Bearer {KEY}".encode() in requests[0]
         assert remote.states == (ServerState(server, ("org/m",)),)
         card = remote.cards[0]
@@ -257,15 +255,15 @@ def test_a_server_that_answers_is_stored_with_its_key(window: Window, remote: Re
         remote.ask_servers()
     assert "cannot be reached" in remote.states[0].problem
     remote.remove_server(server)
-    window.qtbot.waitUntil(lambda: not key_of(server))
-    assert window.controller.settings.values.remote_servers == remote.states == ()
+    window.wait_until(lambda: not key_of(server))
+    assert window.settings.values.remote_servers == remote.states == ()
 
 
 def test_a_server_that_does_not_answer_is_not_stored(window: Window, remote: RemoteServers) -> None:
     problems: list[RdchatError | None] = []
     with lying_server(answer(b"<html>")) as (address, _):
         remote.add_server(RemoteServer("studio", address), KEY, problems.append)
-        window.qtbot.waitUntil(lambda: bool(problems))
+        window.wait_until(lambda: bool(problems))
     assert isinstance(problems[0], ModelError)
     assert not key_of(RemoteServer("studio", address))
-    assert window.controller.settings.values.remote_servers == ()
+    assert window.settings.values.remote_servers == ()

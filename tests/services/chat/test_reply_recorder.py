@@ -17,7 +17,6 @@ from rdchat.services.storage_watch import StorageWatch
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
-from tests.services.window import WAIT_MS
 from tests.split_replies import told
 
 NO_PROMPT = ChatPrompt((), "")
@@ -93,7 +92,7 @@ def test_the_last_text_is_stored_though_no_more_comes(
     reply = begin()
     recorder.append_text(reply, [token("the last word")])
     assert stored(store, reply).text == ""
-    qtbot.waitUntil(lambda: stored(store, reply).text == "the last word", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: stored(store, reply).text == "the last word")
 
 
 def test_a_store_that_is_locked_is_not_tried_with_every_token(

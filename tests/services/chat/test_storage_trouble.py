@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.services.engine.engine_request import EngineState
 from tests.disks import SmallDisk, small_disk
 from tests.grids import share
 from tests.inference.vision.pictures import encoded, photo
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window, bring, pause_midway
+from tests.services.window import Window, bring, pause_midway
 from tests.stores import connect_by_hand
 
 
@@ -25,15 +24,15 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
     reply_id = pause_midway(window, engine)
     with held_by_another_process(store.path):
         engine.gate.open()
-        window.wait_for(EngineState.IDLE)
+        window.wait_until_idle()
         assert window.texts == ["Hi", "Hello, you!"]
         assert [notice.title for notice in window.seen.storage_failures] == [f"Another program is using {store.path}."]
         assert store.message(reply_id).status is MessageStatus.STREAMING
         # opened again, it still shows what the store does not have
-        assert window.controller.chat.stored_conversation is not None
-        window.controller.chat.open_chat(window.controller.chat.stored_conversation.id)
+        assert window.chat.stored_conversation is not None
+        window.chat.open_chat(window.chat.stored_conversation.id)
         assert window.texts == ["Hi", "Hello, you!"]
-    window.qtbot.waitUntil(lambda: store.message(reply_id).text == "Hello, you!", timeout=WAIT_MS)
+    window.wait_until(lambda: store.message(reply_id).text == "Hello, you!")
     assert (store.message(reply_id).text, store.message(reply_id).status) == ("Hello, you!", MessageStatus.COMPLETE)
     assert len(window.seen.storage_failures) == 1
 
@@ -41,44 +40,44 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
 def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window) -> None:
     store = window.store
     window.ask("First")
-    conversation = window.controller.chat.stored_conversation
+    conversation = window.chat.stored_conversation
     assert conversation is not None
     with held_by_another_process(store.path):
-        window.controller.send("Second")
-        window.controller.edit_message(window.controller.chat.path[0].id, "Changed")
-        window.controller.regenerate(window.controller.chat.path[1].id)
-        window.controller.continue_reply(window.controller.chat.path[1].id)
-        window.controller.chats.rename_conversation(conversation.id, "Other")
-        window.controller.chats.delete_conversation(conversation.id)
+        window.send("Second")
+        window.edit_message(window.chat.path[0].id, "Changed")
+        window.controller.regenerate(window.chat.path[1].id)
+        window.continue_reply(window.chat.path[1].id)
+        window.chats.rename_conversation(conversation.id, "Other")
+        window.chats.delete_conversation(conversation.id)
     assert len(window.seen.storage_failures) == 6
     assert window.seen.refused == [
         ("Second", f"Another program is using {store.path}. Close that program, then try again.")
     ]
     assert (window.titles, window.texts) == (["First"], ["First", "Hello, you!"])
-    with window.qtbot.assertNotEmitted(window.controller.storage.recovered):
-        window.controller.chats.list_hits("")  # that reading works shows nothing: it did all the time
-    with window.qtbot.waitSignal(window.controller.storage.recovered, timeout=WAIT_MS):
-        window.controller.chats.rename_conversation(conversation.id, "First")
+    with window.qtbot.assertNotEmitted(window.storage.recovered):
+        window.chats.list_hits("")  # that reading works shows nothing: it did all the time
+    with window.qtbot.waitSignal(window.storage.recovered):
+        window.chats.rename_conversation(conversation.id, "First")
     window.ask("Second")
     assert window.texts[2:] == ["Second", "Hello, you!"]
 
 
 def test_a_message_that_cannot_be_stored_gives_its_files_back(window: Window, tmp_path: Path) -> None:
     window.ask("First")
-    files = window.controller.chat.files
+    files = window.chat.files
     (tmp_path / "notes.txt").write_text("Some notes")
     bring(window, tmp_path / "notes.txt")
     image = encoded(photo(37, 23), "PNG")
     files.add_image(image, "pasted")
-    window.qtbot.waitUntil(lambda: not files.reason_to_wait(), timeout=WAIT_MS)
+    window.wait_until(lambda: not files.reason_to_wait())
     before = list(files.files)
     assert [each.name for each in before] == ["notes.txt", "pasted"]
     with held_by_another_process(window.store.path):
-        window.controller.send("Second")
+        window.send("Second")
         assert [text for text, _ in window.seen.refused] == ["Second"]
         assert list(files.files) == before
     window.ask("Second")
-    assert [file.name for file in window.controller.chat.path[2].files] == ["notes.txt", "pasted.png"]
+    assert [file.name for file in window.chat.path[2].files] == ["notes.txt", "pasted.png"]
     assert not files.files
 
 
@@ -97,17 +96,17 @@ def test_a_full_disk_loses_no_text_and_room_mends_it(
 ) -> None:
     engine.replies = [Reply(tokens=("Hello", ",", *["long " * 4000] * 8))]
     window = window_on(disk.folder)
-    window.controller.open_last_chat()
-    window.wait_for(EngineState.IDLE)
+    window.open_last_chat()
+    window.wait_until_idle()
     reply_id = pause_midway(window, engine)
     disk.fill()
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     (notice,) = window.seen.storage_failures
     assert "the disk is full" in notice.title.lower()
     text = window.texts[-1]
     assert len(text) > 160_000
-    with window.qtbot.waitSignal(window.controller.storage.recovered, timeout=WAIT_MS):
+    with window.qtbot.waitSignal(window.storage.recovered):
         disk.free()
     assert window.store.message(reply_id).text == text
 
@@ -116,9 +115,9 @@ def test_what_cannot_be_saved_at_the_end_is_in_the_log_and_the_last_save_is_kept
     window: Window, engine: ScriptedEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     reply_id = pause_midway(window, engine)
-    window.qtbot.waitUntil(lambda: window.store.message(reply_id).text == "Hello,", timeout=WAIT_MS)
+    window.wait_until(lambda: window.store.message(reply_id).text == "Hello,")
     with held_by_another_process(window.store.path):
-        assert window.controller.shut_down()
+        assert window.shut_down()
         assert "1 replies could not be saved" in caplog.text
     assert window.store.message(reply_id).text == "Hello,"
 
@@ -128,22 +127,22 @@ def test_a_database_that_was_moved_aside_is_told_at_the_start(
 ) -> None:
     (tmp_path / "conversations.db").write_bytes(b"not a database" * 100)
     window = window_on(tmp_path)
-    window.controller.open_last_chat()
+    window.open_last_chat()
     assert [notice.title for notice in window.seen.notices] == ["Your chats could not be read"]
 
 
 def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_path: Path) -> None:
     (tmp_path / "settings.json").unlink(missing_ok=True)
     (tmp_path / "settings.json").mkdir()
-    window.controller.settings.change(replace(window.controller.settings.values, text_size=20))
-    assert window.controller.settings.values.text_size == 20
+    window.settings.change(replace(window.settings.values, text_size=20))
+    assert window.settings.values.text_size == 20
     assert "settings could not be saved" in window.seen.storage_failures[0].title
 
 
 def test_what_an_earlier_run_could_not_save_is_told_of_at_the_start(unstarted: Window, tmp_path: Path) -> None:
     file = tmp_path / "unsaved-replies-20261121-120000-1.md"
     file.touch()
-    unstarted.controller.open_last_chat()
+    unstarted.open_last_chat()
     (notice,) = unstarted.seen.notices
     assert str(file) in notice.detail
 
@@ -156,7 +155,7 @@ def test_a_database_deleted_in_the_middle_of_a_reply_is_told_of_and_loses_nothin
     for path in window.store.path.parent.glob("conversations.db*"):
         path.unlink()
     engine.gate.open()
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert [notice.title for notice in window.seen.notices] == ["The file of your chats was restored"]
     assert window.seen.storage_failures == []
     with closing(connect_by_hand(window.store.path)) as other:
@@ -170,18 +169,18 @@ def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_w
 ) -> None:
     window.ask("First")
     window.ask("Second")
-    assert window.controller.shut_down()
+    assert window.shut_down()
     window.store.close()
     with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
         by_hand.executemany("UPDATE messages SET parent_id = ? WHERE id = ?", [(b, a) for a, b in cycle.items()])
     again = window_on(tmp_path)
-    again.controller.open_last_chat()
-    again.wait_for(EngineState.IDLE)
+    again.open_last_chat()
+    again.wait_until_idle()
     assert [notice.title for notice in again.seen.notices] == ["Some messages were moved"]
     assert again.texts == ["First", "Hello, you!", "Second", "Hello, you!"]
     again.ask("Third")
-    again.controller.edit_message(again.controller.chat.path[0].id, "Other")
-    again.wait_for(EngineState.IDLE)
+    again.edit_message(again.chat.path[0].id, "Other")
+    again.wait_until_idle()
     assert again.texts == ["Other", "Hello, you!"]
 
 
@@ -190,17 +189,17 @@ def test_a_reply_without_a_question_is_not_written_anew(
 ) -> None:
     """A store made by hand: the engine takes no request that ends with a reply."""
     window.ask("First")
-    assert window.controller.shut_down()
+    assert window.shut_down()
     window.store.close()
     with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
         by_hand.execute("UPDATE messages SET role = 'system', text = ' '")
     again = window_on(tmp_path)
-    again.controller.open_last_chat()
-    again.wait_for(EngineState.IDLE)
-    first, second = again.controller.chat.path
+    again.open_last_chat()
+    again.wait_until_idle()
+    first, second = again.chat.path
     again.controller.regenerate(first.id)
     again.controller.regenerate(second.id)
-    again.controller.continue_reply(second.id)
+    again.continue_reply(second.id)
     assert [notice.title for notice in again.seen.notices] == ["There is no question to answer"] * 3
-    assert again.controller.chat.path == [first, second]
+    assert again.chat.path == [first, second]
     assert again.ask("Anew").text == "Hello, you!"

@@ -97,17 +97,17 @@ def test_any_change_of_a_server_ends_the_approvals_of_its_tools(
     change = changed(data.draw, server, kind)
     servers.change(None)
     servers.change((server, {}))
-    window.controller.chat.start_new()
-    window.controller.chat.set_tools(("files",), ())
+    window.chat.start_new()
+    window.chat.set_tools(("files",), ())
     ask(window, engine, calling(read()), calling(read()), ANSWER)
     approve(window, scope)
-    assert not window.controller.calls.waiting, "the second call is approved"
+    assert not window.calls.waiting, "the second call is approved"
     servers.change(change, runs=not is_undone)
-    assert window.controller.settings.values.tool_approvals == ()
+    assert window.settings.values.tool_approvals == ()
     if is_undone or change is None:
         servers.change((server, {}))
     ask(window, engine, calling(read()), ANSWER)
-    assert len(window.controller.calls.waiting) == 1
+    assert len(window.calls.waiting) == 1
 
 
 @pytest.mark.parametrize("scope", [Scope.CHAT, Scope.ALWAYS])
@@ -116,11 +116,11 @@ def test_an_approval_outlives_a_server_that_is_switched_off_and_on(
 ) -> None:
     server = ToolServer("files", ("a",), secrets=("KEY",), enabled=True, confirmed=True)
     servers.change((server, {"KEY": "sesame"}))
-    window.controller.chat.set_tools(("files",), ())
+    window.chat.set_tools(("files",), ())
     ask(window, engine, calling(read()), ANSWER)
     approve(window, scope)
     servers.change((replace(server, enabled=False), {}))
     servers.change((server, {}))
     servers.change((ToolServer("web", ("b",)), {"KEY": "other"}))
     ask(window, engine, calling(read()), ANSWER)
-    assert not window.controller.calls.waiting
+    assert not window.calls.waiting

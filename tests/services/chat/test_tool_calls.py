@@ -17,14 +17,13 @@ from rdchat.services.chat.chat_prompt import (
 )
 from rdchat.services.chat.cut_plan import Budget, CutPlanner, cut_position
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.tool_servers import problem_of
 from rdchat.tools.definitions import ToolResult
 from tests.connections import all_refused
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask, roles, run, tools
 from tests.services.tool_fakes import READ, ScriptedServers, calling, read
-from tests.services.window import WAIT_MS, Window, pause_in_prefill
+from tests.services.window import Window, pause_in_prefill
 
 PNG = b"\x89PNG\r\n\x1a\nand so on"
 
@@ -38,8 +37,8 @@ def test_a_call_waits_for_its_approval_and_its_result_is_answered(
     assert (reply.text, reply.status) == ("Let me look.", MessageStatus.COMPLETE)
     (call,) = reply.tool_calls
     assert call.call_id
-    assert tools.controller.calls.waiting == (call,)
-    assert tools.controller.calls.definition(call) == READ
+    assert tools.calls.waiting == (call,)
+    assert tools.calls.definition(call) == READ
     assert not servers.made
     listed = parsed_json(engine.requests[0].tools)
     assert isinstance(listed, list)
@@ -54,9 +53,9 @@ def test_a_call_waits_for_its_approval_and_its_result_is_answered(
         (Role.TOOL, "the text", call.call_id, "files__read"),
     ]
     assert asked[0].tool_calls == reply.tool_calls
-    assert not tools.controller.calls.waiting
+    assert not tools.calls.waiting
     with_store = tools.store.messages(reply.conversation_id)
-    assert list(with_store) == list(tools.controller.chat.path)
+    assert list(with_store) == list(tools.chat.path)
 
 
 def test_text_of_a_call_is_never_shown_while_it_is_written(tools: Window, engine: ScriptedEngine) -> None:
@@ -84,9 +83,9 @@ def test_a_refused_call_is_an_error_for_the_model(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
     reply = ask(tools, engine, calling(read()), ANSWER)
-    tools.controller.calls.decide(reply.tool_calls[0], None)
-    tools.wait_for(EngineState.IDLE)
-    result = tools.controller.chat.path[2]
+    tools.calls.decide(reply.tool_calls[0], None)
+    tools.wait_until_idle()
+    result = tools.chat.path[2]
     assert (result.status, result.error) == (MessageStatus.FAILED, NOT_RUN)
     assert engine.requests[1].messages[-1].content == f"Error: {NOT_RUN}"
     assert not servers.made
@@ -100,7 +99,7 @@ def test_a_question_passes_over_calls(tools: Window, engine: ScriptedEngine) -> 
     assert [each.role for each in asked] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.TOOL, Role.USER]
     assert [each.content for each in asked[2:4]] == [f"Error: {NOT_RUN}"] * 2
     assert [each.tool_call_id for each in asked[2:4]] == [each.call_id for each in asked[1].tool_calls]
-    assert not tools.controller.calls.waiting
+    assert not tools.calls.waiting
 
 
 def test_results_come_in_the_order_of_the_calls(
@@ -111,12 +110,12 @@ def test_results_come_in_the_order_of_the_calls(
     servers.result = None
     run(tools, second)
     run(tools, second)
-    assert tools.controller.calls.waiting == (first,)
+    assert tools.calls.waiting == (first,)
     run(tools, first)
     servers.end(ToolResult("two"))
     assert len(engine.requests) == 1
     servers.end(ToolResult("one", is_error=True))
-    tools.wait_for(EngineState.IDLE)
+    tools.wait_until_idle()
     assert tools.texts[2:4] == ["two", "one"]
     assert [each.content for each in engine.requests[1].messages[2:]] == ["Error: one", "two"]
 
@@ -143,12 +142,12 @@ def test_an_approval_for_the_chat_runs_later_calls_of_the_tool_alone(
     ask(tools, engine, calling(read("1")), calling(read("2")), calling(write), ANSWER)
     approve(tools, Scope.CHAT)
     assert [arguments for _, arguments in servers.made] == ['{"path": "1"}', '{"path": "2"}']
-    (waits,) = tools.controller.calls.waiting
+    (waits,) = tools.calls.waiting
     assert waits.name == "files__write"
-    tools.controller.chat.start_new()
-    tools.controller.chat.set_tools(("files",), ())
+    tools.chat.start_new()
+    tools.chat.set_tools(("files",), ())
     ask(tools, engine, calling(read("3")), ANSWER)
-    assert len(tools.controller.calls.waiting) == 1
+    assert len(tools.calls.waiting) == 1
 
 
 def test_an_approval_for_the_chat_runs_the_other_calls_of_the_tool_that_wait(
@@ -158,7 +157,7 @@ def test_an_approval_for_the_chat_runs_the_other_calls_of_the_tool_that_wait(
     reply = ask(tools, engine, calling(read("1"), write, read("2")), ANSWER)
     approve(tools, Scope.CHAT)
     assert [name for name, _ in servers.made] == ["files__read"] * 2
-    assert tools.controller.calls.waiting == reply.tool_calls[1:2]
+    assert tools.calls.waiting == reply.tool_calls[1:2]
     assert len(engine.requests) == 1
 
 
@@ -167,18 +166,18 @@ def test_always_holds_in_all_chats_until_the_tool_changes(
 ) -> None:
     ask(tools, engine, calling(read("1")), ANSWER)
     approve(tools, Scope.ALWAYS)
-    (approval,) = tools.controller.settings.values.tool_approvals
+    (approval,) = tools.settings.values.tool_approvals
     assert (approval.tool, approval.fingerprint) == ("files__read", READ.fingerprint)
-    tools.controller.chat.start_new()
-    tools.controller.chat.set_tools(("files",), ())
+    tools.chat.start_new()
+    tools.chat.set_tools(("files",), ())
     ask(tools, engine, calling(read("2")), ANSWER)
     assert len(servers.made) == 2
     servers.change("files", description="It does something else.")
-    assert tools.controller.settings.values.tool_approvals == ()
+    assert tools.settings.values.tool_approvals == ()
     servers.change("files", description=READ.description)
     ask(tools, engine, calling(read("3")), ANSWER)
     assert len(servers.made) == 2
-    assert len(tools.controller.calls.waiting) == 1
+    assert len(tools.calls.waiting) == 1
 
 
 @pytest.mark.parametrize("call", [ToolCall("files__write", '{"path": "b"}'), ToolCall("web__search", "{}")])
@@ -186,10 +185,10 @@ def test_always_is_not_for_tools_that_write_or_are_remote(
     tools: Window, engine: ScriptedEngine, call: ToolCall
 ) -> None:
     ask(tools, engine, calling(call), calling(call), ANSWER)
-    assert not tools.controller.calls.may_always(call)
+    assert not tools.calls.may_always(call)
     approve(tools, Scope.ALWAYS)
-    assert tools.controller.settings.values.tool_approvals == ()
-    assert len(tools.controller.calls.waiting) == 1
+    assert tools.settings.values.tool_approvals == ()
+    assert len(tools.calls.waiting) == 1
 
 
 def test_after_ten_rounds_calls_wait_whatever_was_approved(
@@ -198,7 +197,7 @@ def test_after_ten_rounds_calls_wait_whatever_was_approved(
     ask(tools, engine, calling(read()))
     approve(tools, Scope.CHAT)
     assert len(servers.made) == MAX_ROUNDS
-    assert tools.controller.calls.over_limit
+    assert tools.calls.over_limit
     approve(tools)
     assert len(servers.made) == MAX_ROUNDS + 1
     engine.replies[:] = [ANSWER]
@@ -214,21 +213,21 @@ def test_stop_interrupts_a_call_which_can_be_run_again_or_passed_on(
     servers.result = None
     ask(tools, engine, calling(read()), ANSWER)
     approve(tools)
-    assert tools.controller.replies.chats_being_written == {tools.controller.chat.id}
+    assert tools.replies.chats_being_written == {tools.chat.id}
     _, job = servers.calls[0]
-    tools.controller.stop_reply()
+    tools.stop_reply()
     assert job.cancelled
-    result = tools.controller.chat.path[-1]
+    result = tools.last
     assert result.status is MessageStatus.INTERRUPTED
     assert len(engine.requests) == 1
     servers.end(ToolResult("too late"))
-    assert tools.controller.calls.can_go_on
-    tools.controller.calls.run_again(result.id)
+    assert tools.calls.can_go_on
+    tools.calls.run_again(result.id)
     assert len(servers.made) == 1
-    assert not tools.controller.calls.can_go_on
+    assert not tools.calls.can_go_on
     approve(tools)
     servers.end(ToolResult("again"))
-    tools.wait_for(EngineState.IDLE)
+    tools.wait_until_idle()
     assert tools.texts[2:] == ["again", "It says so."]
 
 
@@ -236,9 +235,9 @@ def test_an_interrupted_call_can_be_passed_on(tools: Window, engine: ScriptedEng
     servers.result = None
     ask(tools, engine, calling(read()), ANSWER)
     approve(tools)
-    tools.controller.stop_reply()
-    tools.controller.calls.go_on()
-    tools.wait_for(EngineState.IDLE)
+    tools.stop_reply()
+    tools.calls.go_on()
+    tools.wait_until_idle()
     assert engine.requests[1].messages[-1].content.startswith("Error: This call was interrupted.")
     assert tools.texts[-1] == "It says so."
 
@@ -247,13 +246,13 @@ def test_a_reply_waits_for_its_servers_and_does_without_those_that_fail(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
     servers.starts = False
-    tools.controller.send("Hi")
+    tools.send("Hi")
     assert servers.started == ["files", "web"]
     servers.set("files", "running")
     assert not engine.requests
     servers.set("web", "failed")
-    tools.wait_for(EngineState.IDLE)
-    tools.qtbot.waitUntil(lambda: bool(engine.requests), timeout=WAIT_MS)
+    tools.wait_until_idle()
+    tools.wait_until(lambda: bool(engine.requests))
     assert "files__read" in engine.requests[0].tools
     assert "web__" not in engine.requests[0].tools
     assert [notice.title for notice in tools.seen.notices] == ["This reply has no tools of web"]
@@ -263,9 +262,9 @@ def test_stop_ends_a_reply_that_waits_for_its_servers(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
     servers.starts = False
-    tools.controller.send("Hi")
-    tools.controller.stop_reply()
-    assert tools.controller.chat.path[-1].status is MessageStatus.COMPLETE
+    tools.send("Hi")
+    tools.stop_reply()
+    assert tools.last.status is MessageStatus.COMPLETE
     servers.set("files", "running")
     servers.set("web", "running")
     assert not tools.writing
@@ -282,7 +281,7 @@ def test_a_call_whose_server_stopped_does_not_run_before_its_tool_is_seen(
         run(tools, reply.tool_calls[0], scope)
     assert servers.states["files"].status == "starting"
     servers.set("files", "running")
-    assert tools.controller.calls.waiting == reply.tool_calls
+    assert tools.calls.waiting == reply.tool_calls
     assert not servers.made
     approve(tools)
     assert len(servers.made) == 1
@@ -293,9 +292,9 @@ def test_only_the_tool_that_was_seen_runs(tools: Window, engine: ScriptedEngine,
     (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
     servers.change("files", description="Deletes all files.")
     for scope in Scope:
-        tools.controller.calls.decide(call, scope, READ)
+        tools.calls.decide(call, scope, READ)
     assert not servers.made
-    assert tools.controller.calls.waiting == (call,)
+    assert tools.calls.waiting == (call,)
     approve(tools, Scope.CHAT)
     assert [tool.description for tool in servers.called] == ["Deletes all files."]
 
@@ -303,8 +302,8 @@ def test_only_the_tool_that_was_seen_runs(tools: Window, engine: ScriptedEngine,
 def test_servers_start_where_calls_wait_when_a_chat_is_opened(
     tools: Window, engine: ScriptedEngine, servers: ScriptedServers
 ) -> None:
-    calls = tools.controller.calls
-    chat = tools.controller.chat
+    calls = tools.calls
+    chat = tools.chat
     (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
     waits = chat.id
     assert waits is not None
@@ -328,15 +327,15 @@ def test_a_call_of_a_server_that_is_not_on_cannot_run(
     (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
     servers.set("files", "stopped")
     servers.started.clear()
-    tools.controller.chat.set_tools(("web",), ())
-    assert (tools.controller.calls.waiting_call(call).tool, tools.controller.calls.waiting_call(call).status) == (
+    tools.chat.set_tools(("web",), ())
+    assert (tools.calls.waiting_call(call).tool, tools.calls.waiting_call(call).status) == (
         None,
         "",
     )
     run(tools, call)
     assert "files" not in servers.started
-    tools.controller.calls.decide(call, None)
-    tools.wait_for(EngineState.IDLE)
+    tools.calls.decide(call, None)
+    tools.wait_until_idle()
     assert tools.texts[-1] == "It says so."
 
 
@@ -346,16 +345,16 @@ def test_a_call_that_is_to_run_again_may_be_left(
     servers.result = None
     (call,) = ask(tools, engine, calling(read()), ANSWER).tool_calls
     approve(tools)
-    tools.controller.stop_reply()
-    result = tools.controller.chat.path[-1]
+    tools.stop_reply()
+    result = tools.last
     servers.set("files", "stopped")
-    tools.controller.calls.run_again(result.id)
-    assert tools.controller.calls.waiting == (call,)
-    assert tools.controller.calls.waiting_call(call).tool == READ
-    tools.controller.calls.decide(call, None)
-    assert not tools.controller.calls.waiting
-    assert tools.controller.chat.path[-1] == result
-    assert tools.controller.calls.can_go_on
+    tools.calls.run_again(result.id)
+    assert tools.calls.waiting == (call,)
+    assert tools.calls.waiting_call(call).tool == READ
+    tools.calls.decide(call, None)
+    assert not tools.calls.waiting
+    assert tools.last == result
+    assert tools.calls.can_go_on
 
 
 def test_a_call_whose_server_fails_is_an_error(tools: Window, engine: ScriptedEngine, servers: ScriptedServers) -> None:
@@ -363,10 +362,10 @@ def test_a_call_whose_server_fails_is_an_error(tools: Window, engine: ScriptedEn
     servers.result = RdchatError("The server files ended.", "Start it again.")
     approve(tools)
     assert engine.requests[1].messages[-1].content == "Error: The server files ended. Start it again."
-    (call,) = tools.controller.calls.waiting
+    (call,) = tools.calls.waiting
     servers.set("files", "failed")
-    assert tools.controller.calls.waiting_call(call).tool is None
-    assert tools.controller.calls.waiting == (call,)
+    assert tools.calls.waiting_call(call).tool is None
+    assert tools.calls.waiting == (call,)
 
 
 def test_a_call_goes_on_in_a_chat_that_is_not_open(
@@ -375,15 +374,15 @@ def test_a_call_goes_on_in_a_chat_that_is_not_open(
     servers.result = None
     ask(tools, engine, calling(read()), ANSWER)
     approve(tools)
-    chat = tools.controller.chat.id
+    chat = tools.chat.id
     assert chat is not None
-    tools.controller.chat.start_new()
-    assert not tools.controller.calls.waiting
+    tools.chat.start_new()
+    assert not tools.calls.waiting
     servers.end(ToolResult("meanwhile"))
-    tools.qtbot.waitUntil(lambda: len(tools.store.messages(chat)) == 4, timeout=WAIT_MS)
-    tools.wait_for(EngineState.IDLE)
+    tools.wait_until(lambda: len(tools.store.messages(chat)) == 4)
+    tools.wait_until_idle()
     assert [message.text for message in tools.store.messages(chat)][2:] == ["meanwhile", "It says so."]
-    tools.controller.chat.open_chat(chat)
+    tools.chat.open_chat(chat)
     assert tools.texts[2:] == ["meanwhile", "It says so."]
 
 
@@ -392,17 +391,17 @@ def test_a_message_waits_until_the_calls_are_decided(
 ) -> None:
     engine.replies[:] = [calling(read()), ANSWER]
     pause_in_prefill(tools, engine)
-    tools.controller.send("And then?")
+    tools.send("And then?")
     engine.gate.open()
-    tools.qtbot.waitUntil(lambda: bool(tools.controller.calls.waiting), timeout=WAIT_MS)
-    tools.wait_for(EngineState.IDLE)
-    assert len(tools.controller.chat.unsent.waiting) == 1
+    tools.wait_until(lambda: bool(tools.calls.waiting))
+    tools.wait_until_idle()
+    assert len(tools.chat.unsent.waiting) == 1
     servers.result = None
     approve(tools)
-    tools.controller.send("Third.")
-    assert len(tools.controller.chat.unsent.waiting) == 2
+    tools.send("Third.")
+    assert len(tools.chat.unsent.waiting) == 2
     servers.end(ToolResult("done"))
-    tools.qtbot.waitUntil(lambda: len(tools.texts) == 8 and not tools.writing, timeout=WAIT_MS)
+    tools.wait_until(lambda: len(tools.texts) == 8 and not tools.writing)
     assert roles(tools) == ["user", "assistant", "tool", "assistant", "user", "assistant", "user", "assistant"]
 
 
@@ -411,44 +410,42 @@ def test_a_reply_with_calls_can_be_written_again_and_so_can_the_answer_to_result
 ) -> None:
     ask(tools, engine, calling(read()), ANSWER)
     approve(tools)
-    tools.controller.regenerate(tools.controller.chat.path[-1].id)
-    tools.wait_for(EngineState.IDLE)
+    tools.regenerate(tools.last.id)
     assert roles(tools) == ["user", "assistant", "tool", "assistant"]
-    assert tools.controller.chat.path[-1].siblings == 2
+    assert tools.last.siblings == 2
     assert engine.requests[2].messages[-1].role is Role.TOOL
-    tools.controller.regenerate(tools.controller.chat.path[1].id)
-    tools.wait_for(EngineState.IDLE)
+    tools.regenerate(tools.chat.path[1].id)
     assert roles(tools) == ["user", "assistant"]
 
 
 def test_results_are_not_edited_nor_calls_continued(tools: Window, engine: ScriptedEngine) -> None:
     ask(tools, engine, calling(read()), calling(read()), ANSWER)
     approve(tools)
-    before = list(tools.controller.chat.path)
-    tools.controller.edit_message(before[2].id, "forged")
-    tools.controller.continue_reply(before[3].id)
-    assert list(tools.controller.chat.path) == before
-    tools.controller.edit_message(before[3].id, "I read once more.")
-    edited = tools.controller.chat.path[-1]
+    before = list(tools.chat.path)
+    tools.edit_message(before[2].id, "forged")
+    tools.continue_reply(before[3].id)
+    assert list(tools.chat.path) == before
+    tools.edit_message(before[3].id, "I read once more.")
+    edited = tools.last
     assert edited.tool_calls == before[3].tool_calls
-    assert tools.controller.calls.waiting == edited.tool_calls
+    assert tools.calls.waiting == edited.tool_calls
 
 
 def test_a_deleted_result_lets_its_call_wait_again(tools: Window, engine: ScriptedEngine) -> None:
     ask(tools, engine, calling(read()), ANSWER)
     approve(tools)
-    tools.controller.delete_message(tools.controller.chat.path[2].id)
+    tools.delete_message(tools.chat.path[2].id)
     assert roles(tools) == ["user", "assistant"]
-    assert len(tools.controller.calls.waiting) == 1
-    tools.controller.chats.undo()
-    assert not tools.controller.calls.waiting
+    assert len(tools.calls.waiting) == 1
+    tools.chats.undo()
+    assert not tools.calls.waiting
 
 
 def test_images_of_a_result_are_its_files(tools: Window, engine: ScriptedEngine, servers: ScriptedServers) -> None:
     servers.result = ToolResult("[image 1]", images=(PNG,))
     ask(tools, engine, calling(read()), ANSWER)
     approve(tools)
-    (file,) = tools.controller.chat.path[2].files
+    (file,) = tools.chat.path[2].files
     assert file.name == "image 1.png"
     assert base64.b64decode(tools.store.file_text(file)) == PNG
     assert engine.requests[1].messages[-1].content == "[image 1.png: an image that cannot be read]\n\n[image 1]"
@@ -462,8 +459,8 @@ def test_a_chat_with_a_stopped_reply_runs_nothing_by_itself(
     servers.result = None
     ask(tools, engine, calling(read()), ANSWER)
     assert len(servers.made) == 2
-    tools.controller.delete_message(tools.controller.chat.path[-1].id)
-    assert tools.controller.chat.path[-1].status is MessageStatus.STREAMING
+    tools.delete_message(tools.last.id)
+    assert tools.last.status is MessageStatus.STREAMING
 
 
 def test_calls_keep_their_ids_where_they_have_some_of_their_own(tools: Window, engine: ScriptedEngine) -> None:
@@ -474,11 +471,11 @@ def test_calls_keep_their_ids_where_they_have_some_of_their_own(tools: Window, e
 
 
 def test_tools_that_are_off_are_not_offered(tools: Window, engine: ScriptedEngine) -> None:
-    tools.controller.chat.set_tools(("files", "unseen"), ("files__write",))
+    tools.chat.set_tools(("files", "unseen"), ("files__write",))
     ask(tools, engine, ANSWER)
     assert "files__read" in engine.requests[0].tools
     assert "files__write" not in engine.requests[0].tools
-    assert tools.controller.chat.conversation.own.portable.tools == ()
+    assert tools.chat.conversation.own.portable.tools == ()
 
 
 def test_a_result_is_data_whatever_it_says(

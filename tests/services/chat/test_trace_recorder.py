@@ -15,7 +15,6 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
 from rdchat.inference.api import Mode, Role
 from rdchat.services.chat.reply_recorder import TraceRecorder
-from rdchat.services.engine.engine_request import EngineState
 from tests.chat.traces import drafted_events, drafted_trace
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window, pause_midway
@@ -30,6 +29,13 @@ def reply_id(store: ConversationStore) -> int:
 @pytest.fixture
 def recorder(qtbot: QtBot, store: ConversationStore) -> TraceRecorder:
     return TraceRecorder(store)
+
+
+def record(recorder: TraceRecorder, message_id: int, rounds: int) -> None:
+    """Record the trace of a reply that has ended."""
+    recorder.begin_trace(message_id, 0)
+    recorder.append_tokens(message_id, drafted_events(rounds))
+    recorder.end_trace(message_id)
 
 
 def texts(trace: ReplyTrace | None) -> list[str]:
@@ -57,9 +63,7 @@ def test_a_trace_of_an_erased_chat_does_not_hold_up_those_after_it(
     """All later traces stayed in memory, and were lost when the app quit."""
     gone = reply_id + 1000
     for message_id in (gone, reply_id):
-        recorder.begin_trace(message_id, 0)
-        recorder.append_tokens(message_id, drafted_events(5))
-        recorder.end_trace(message_id)
+        record(recorder, message_id, 5)
     qtbot.waitUntil(lambda: not recorder._unsaved, timeout=10_000)
     assert store.trace(reply_id) is not None
     assert store.trace(gone) is None
@@ -75,9 +79,7 @@ def test_a_long_trace_is_packed_beside_the_main_thread(
         return encode(trace)
 
     monkeypatch.setattr("rdchat.services.chat.reply_recorder.encode", packed)
-    recorder.begin_trace(reply_id, 0)
-    recorder.append_tokens(reply_id, drafted_events(5))
-    recorder.end_trace(reply_id)
+    record(recorder, reply_id, 5)
     assert recorder.trace(reply_id) == drafted_trace(5)
     qtbot.waitUntil(lambda: store.trace(reply_id) is not None)
     assert threads
@@ -96,9 +98,7 @@ def test_a_full_disk_delays_a_trace(
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "save_trace", refuse)
-        recorder.begin_trace(reply_id, 0)
-        recorder.append_tokens(reply_id, drafted_events(3))
-        recorder.end_trace(reply_id)
+        record(recorder, reply_id, 3)
         qtbot.waitUntil(lambda: len(tries) == 1)
         assert texts(recorder.trace(reply_id)) == texts(drafted_trace(3))
     recorder.save_traces()
@@ -107,9 +107,7 @@ def test_a_full_disk_delays_a_trace(
 
 def test_a_continued_reply_has_the_trace_of_both_parts(recorder: TraceRecorder, reply_id: int) -> None:
     first = texts(drafted_trace(4))
-    recorder.begin_trace(reply_id, 0)
-    recorder.append_tokens(reply_id, drafted_events(4))
-    recorder.end_trace(reply_id)
+    record(recorder, reply_id, 4)
     recorder.begin_trace(reply_id, sum(map(len, first)))
     recorder.append_tokens(reply_id, drafted_events(2))
     whole = first + texts(drafted_trace(2))
@@ -120,8 +118,7 @@ def test_a_continued_reply_has_the_trace_of_both_parts(recorder: TraceRecorder, 
 
 def test_a_reply_begun_anew_replaces_its_trace(recorder: TraceRecorder, reply_id: int) -> None:
     for rounds in (6, 2):
-        recorder.begin_trace(reply_id, 0)
-        recorder.append_tokens(reply_id, drafted_events(rounds))
+        record(recorder, reply_id, rounds)
         recorder.end_traces()
     assert recorder.trace(reply_id) == drafted_trace(2)
 
@@ -133,32 +130,33 @@ def test_damaged_trace_counts_as_not_recorded(recorder: TraceRecorder, store: Co
 
 def test_replies_of_the_window_are_traced(window: Window, window_on: Callable[[Path], Window], tmp_path: Path) -> None:
     reply = window.ask("Hi")
-    assert texts(window.controller.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
+    assert texts(window.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
     assert reply.drafting is not None
     assert reply.drafting.mode is Mode.OFF
-    assert window.controller.traces.trace(reply.id - 1) is None
-    assert window.controller.shut_down()
+    assert window.traces.trace(reply.id - 1) is None
+    assert window.shut_down()
     window.store.close()
     again = window_on(tmp_path)
-    assert texts(again.controller.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
+    assert texts(again.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
 
 
 def test_what_is_held_back_at_the_end_belongs_to_the_last_token(window: Window, engine: ScriptedEngine) -> None:
     engine.replies = [Reply(("Hello", ""), trailing_text=" there")]
     reply = window.ask("Hi")
-    assert texts(window.controller.traces.trace(reply.id)) == ["Hello", " there"]
+    assert reply.text == "Hello there"
+    assert texts(window.traces.trace(reply.id)) == ["Hello", " there"]
 
 
 def test_a_reply_that_is_stopped_and_continued_has_one_trace(window: Window, engine: ScriptedEngine) -> None:
     message_id = pause_midway(window, engine)
-    assert window.controller.traces.is_live(message_id)
-    assert texts(window.controller.traces.trace(message_id)) == ["Hello", ","]
-    window.controller.stop_reply()
-    window.wait_for(EngineState.IDLE)
+    assert window.traces.is_live(message_id)
+    assert texts(window.traces.trace(message_id)) == ["Hello", ","]
+    window.stop_reply()
+    window.wait_until_idle()
     engine.gate.open()
-    window.controller.continue_reply(message_id)
-    window.wait_for(EngineState.IDLE)
-    trace = window.controller.traces.trace(message_id)
+    window.continue_reply(message_id)
+    window.wait_until_idle()
+    trace = window.traces.trace(message_id)
     assert "".join(texts(trace)) == window.texts[-1] == "Hello,Hello, you!"
     assert trace is not None
     assert trace.missing == 0

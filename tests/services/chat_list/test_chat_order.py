@@ -13,7 +13,7 @@ from tests.services.window import Window
 
 
 def test_steps_are_taken_back_latest_first(window: Window) -> None:
-    desk = window.controller.chats
+    desk = window.chats
     window.ask("One")
     chat = desk.chat.stored_conversation
     assert chat is not None
@@ -59,7 +59,7 @@ def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
 
 
 def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(window: Window) -> None:
-    desk = window.controller.chats
+    desk = window.chats
     window.ask("One")
     desk.chat.start_new()
     window.ask("Two")
@@ -74,7 +74,7 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
 
 
 def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -> None:
-    desk = window.controller.chats
+    desk = window.chats
     window.ask("One")
     assert desk.chat.stored_conversation is not None
     desk.order.set_archived(desk.chat.stored_conversation, archived=True)
@@ -86,7 +86,7 @@ def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -
 
 
 def test_undoing_a_new_folder_leaves_the_chat_archived(window: Window) -> None:
-    desk = window.controller.chats
+    desk = window.chats
     window.ask("One")
     assert desk.chat.stored_conversation is not None
     desk.order.set_pinned(desk.chat.stored_conversation, pinned=True)
@@ -98,7 +98,7 @@ def test_undoing_a_new_folder_leaves_the_chat_archived(window: Window) -> None:
 
 
 def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
-    desk = window.controller.chats
+    desk = window.chats
     for title in ("One", "Two"):
         window.ask(title)
         assert desk.chat.stored_conversation is not None
@@ -125,7 +125,7 @@ def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
 @pytest.mark.slow
 def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     """Each slice lets the event loop turn; what is being copied is shown nowhere."""
-    desk = window.controller.chats
+    desk = window.chats
     store = window.store
     chat = store.create_conversation("Long")
     last = None
@@ -147,14 +147,14 @@ def test_closing_midway_leaves_the_rest_to_the_next_start(
     window: Window, window_on: Callable[[Path], Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "_LONGEST_TURN_S", 0.0)  # so that it takes long
-    desk = window.controller.chats
+    desk = window.chats
     store = window.store
     chat = store.create_conversation("Long")
     last = None
     for number in range(300):
         last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
     desk.order.duplicate(chat)
-    window.qtbot.waitUntil(lambda: len(store.rows("SELECT id FROM conversations")) == 2)
+    window.wait_until(lambda: len(store.rows("SELECT id FROM conversations")) == 2)
     desk.close_list()
     assert [each.title for each in store.conversations()] == ["Long"]
     assert len(store.rows("SELECT id FROM conversations")) == 2

@@ -7,7 +7,7 @@ import pytest
 from rdchat.inference.api import FinishReason, Mode, Role
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import WAIT_MS, Window
+from tests.services.window import Window
 
 ANSWER = Reply(("Boil", " it."))
 
@@ -21,7 +21,7 @@ def engine() -> ScriptedEngine:
 @pytest.fixture
 def quick(window: Window) -> Window:
     """An app that does not wait for a quiet while."""
-    window.controller.titles.quiet.setInterval(0)
+    window.title_writer.quiet.setInterval(0)
     return window
 
 
@@ -35,18 +35,18 @@ def _title(*tokens: str, reason: FinishReason = FinishReason.EOS) -> Reply:
 
 def _wait_for_title(window: Window) -> None:
     """Wait until the model was asked, and had its go."""
-    engine_asked = lambda: not window.controller.titles.writing and not window.store.organiser.without_title()  # noqa: E731
-    window.qtbot.waitUntil(engine_asked, timeout=WAIT_MS)
+    engine_asked = lambda: not window.title_writer.writing and not window.store.organiser.without_title()  # noqa: E731
+    window.wait_until(engine_asked)
 
 
 def _ask_and_hold_the_title(window: Window, engine: ScriptedEngine) -> None:
-    quiet = window.controller.titles.quiet
+    quiet = window.title_writer.quiet
     quiet.setInterval(60_000)
     window.ask("soup pls")
     engine.gate.shut()
     quiet.setInterval(0)
-    window.controller.titles.wait_for_calm()
-    window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    window.title_writer.wait_for_calm()
+    window.wait_until(lambda: engine.gate.is_waiting)
 
 
 def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) -> None:
@@ -55,9 +55,9 @@ def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) 
     statistics = len(quick.seen.statistics)
     _wait_for_title(quick)
     assert quick.titles == ["Cooking soup"]
-    assert quick.controller.chat.stored_conversation is not None
-    assert quick.controller.chat.stored_conversation.title == "Cooking soup"
-    request = engine.requests[-1]
+    assert quick.chat.stored_conversation is not None
+    assert quick.chat.stored_conversation.title == "Cooking soup"
+    request = engine.last_request
     assert [message.role for message in request.messages] == [Role.USER, Role.ASSISTANT, Role.USER]
     assert [message.content for message in request.messages[:2]] == ["how do i cook soup pls", "Boil it."]
     assert (request.sampling.temperature, request.draft.mode) == (0.0, Mode.OFF)
@@ -96,20 +96,20 @@ def test_what_the_model_thought_is_not_told_and_a_thought_without_an_end_not_tak
     _replies(engine, title, Reply(("They ask.\n", "</think>\n", "Boil it."), in_thought=True))
     quick.ask("soup pls")
     _wait_for_title(quick)
-    assert engine.requests[-1].messages[1].content == "Boil it."
+    assert engine.last_request.messages[1].content == "Boil it."
     assert quick.titles == ["soup pls"]
 
 
 def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: ScriptedEngine) -> None:
     engine.replies = [ANSWER, _title("Never", " seen"), ANSWER, _title("Soup")]
     _ask_and_hold_the_title(quick, engine)
-    assert quick.controller.titles.writing
-    assert quick.controller.replies.state is EngineState.IDLE  # one can send
-    quick.controller.send("And bread?")
-    quick.qtbot.waitUntil(lambda: len(engine.requests) == 3, timeout=WAIT_MS)  # the gate is shut: it was stopped
-    assert engine.requests[-1].messages[-1].content == "And bread?"
+    assert quick.title_writer.writing
+    assert quick.replies.state is EngineState.IDLE  # one can send
+    quick.send("And bread?")
+    quick.wait_until(lambda: len(engine.requests) == 3)  # the gate is shut: it was stopped
+    assert engine.last_request.messages[-1].content == "And bread?"
     engine.gate.open()
-    quick.wait_for(EngineState.IDLE)
+    quick.wait_until_idle()
     _wait_for_title(quick)
     assert quick.titles == ["Soup"]
     assert quick.texts[-1] == "Boil it."
@@ -118,19 +118,19 @@ def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: Sc
 def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> None:
     _replies(engine, _title("Never"))
     _ask_and_hold_the_title(quick, engine)
-    assert quick.controller.chat.stored_conversation is not None
-    quick.controller.chats.rename_conversation(quick.controller.chat.stored_conversation.id, "My soup")
+    assert quick.chat.stored_conversation is not None
+    quick.chats.rename_conversation(quick.chat.stored_conversation.id, "My soup")
     engine.gate.open()
-    quick.qtbot.waitUntil(lambda: not quick.controller.titles.writing, timeout=WAIT_MS)
+    quick.wait_until(lambda: not quick.title_writer.writing)
     assert quick.titles == ["My soup"]
 
 
 def test_titles_by_the_model_can_be_switched_off(quick: Window, engine: ScriptedEngine) -> None:
-    settings = quick.controller.settings
+    settings = quick.settings
     settings.change(replace(settings.values, titles_by_model=False))
     _replies(engine, _title("Soup"))
     quick.ask("soup pls")
-    assert not quick.controller.titles.quiet.isActive()
+    assert not quick.title_writer.quiet.isActive()
     assert len(engine.requests) == 1
     settings.change(replace(settings.values, titles_by_model=True))
     _wait_for_title(quick)
@@ -140,9 +140,9 @@ def test_titles_by_the_model_can_be_switched_off(quick: Window, engine: Scripted
 def test_a_model_that_fails_is_not_asked_again_and_again(quick: Window, engine: ScriptedEngine) -> None:
     engine.replies = [ANSWER, Reply(("So",), error=RuntimeError("out of order"))]
     quick.ask("soup pls")
-    quick.qtbot.waitUntil(lambda: len(engine.requests) == 2, timeout=WAIT_MS)
-    quick.qtbot.waitUntil(lambda: not quick.controller.titles.writing, timeout=WAIT_MS)
-    quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
+    quick.wait_until(lambda: len(engine.requests) == 2)
+    quick.wait_until(lambda: not quick.title_writer.writing)
+    quick.wait_until(lambda: not quick.title_writer.quiet.isActive())
     assert len(engine.requests) == 2
     assert (quick.titles, quick.seen.notices) == (["soup pls"], [])
 
@@ -150,10 +150,10 @@ def test_a_model_that_fails_is_not_asked_again_and_again(quick: Window, engine: 
 def test_a_small_model_writes_no_titles(quick: Window, engine: ScriptedEngine) -> None:
     """The default model repeated its answer: "The secret word of the report is: **marmalade"."""
     engine.parameters = 135_000_000
-    quick.controller.model_slot.retry()
-    quick.wait_for(EngineState.IDLE)
+    quick.slot.retry()
+    quick.wait_until_idle()
     quick.ask("What is the *secret* word?")
-    with quick.qtbot.waitSignal(quick.controller.titles.quiet.timeout, timeout=WAIT_MS):
-        quick.controller.titles.wait_for_calm()
-    assert not quick.controller.titles.writing
+    with quick.qtbot.waitSignal(quick.title_writer.quiet.timeout):
+        quick.title_writer.wait_for_calm()
+    assert not quick.title_writer.writing
     assert quick.titles == ["What is the secret word?"]

@@ -14,7 +14,7 @@ from rdchat.services.files.part_choice import TokenCount, tokens_of
 from tests.chat.attachments.documents import pdf
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
-from tests.services.window import WAIT_MS, Window, bring
+from tests.services.window import Window, bring
 
 
 def asked(engine: ScriptedEngine, place: int = -1) -> list[str]:
@@ -37,21 +37,21 @@ def test_a_file_stands_before_the_question_and_stays_the_same_for_the_next_one(
     window.ask("How much?")
     told = '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nHow much?'
     assert asked(engine) == [told]
-    assert window.controller.chat.files.files == ()
+    assert window.chat.files.files == ()
     window.ask("And both?")
     assert asked(engine) == [told, "Hello, you!", "And both?"]
     assert window.texts[0] == "How much?"
-    assert window.controller.chat.path[0].files[0].name == "prices.csv"
+    assert window.chat.path[0].files[0].name == "prices.csv"
 
 
 @pytest.mark.slow
 def test_an_edited_question_keeps_its_files(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     window.ask("How much?")
-    window.controller.edit_message(window.controller.chat.path[0].id, "Which is cheaper?")
-    window.wait_for(EngineState.IDLE)
+    window.edit_message(window.chat.path[0].id, "Which is cheaper?")
+    window.wait_until_idle()
     assert asked(engine) == ['<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nWhich is cheaper?']
-    assert window.controller.chat.path[0].siblings == 2
+    assert window.chat.path[0].siblings == 2
 
 
 @pytest.mark.slow
@@ -60,28 +60,28 @@ def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, 
     window.ask("How much?")
     before = asked(engine)
     prices.unlink()
-    window.controller.chat.start_new()
-    window.controller.chat.open_chat(listed(window.controller.chats)[0].id)
+    window.chat.start_new()
+    window.chat.open_chat(listed(window.chats)[0].id)
     window.ask("And now?")
     assert asked(engine)[0] == before[0]
 
 
 @pytest.mark.slow
 def test_the_meter_counts_files_before_and_after_they_are_sent(window: Window, prices: Path) -> None:
-    meter = window.controller.context.meter
-    window.controller.chat.set_typed("How much?")
-    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 3, timeout=WAIT_MS)
+    meter = window.context.meter
+    window.chat.set_typed("How much?")
+    window.wait_until(lambda: meter.use is not None and meter.use.tokens == 3)
     bring(window, prices)
-    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 8, timeout=WAIT_MS)
-    window.controller.chat.set_typed("")
+    window.wait_until(lambda: meter.use is not None and meter.use.tokens == 8)
+    window.chat.set_typed("")
     window.ask("How much?")
-    window.qtbot.waitUntil(lambda: meter.use is not None and meter.use.tokens == 8 + 3, timeout=WAIT_MS)
+    window.wait_until(lambda: meter.use is not None and meter.use.tokens == 8 + 3)
 
 
 def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 30))
-    window.controller.chat.files.add_files([str(tmp_path / "long.pdf")])
-    window.controller.send("Well?")
+    window.chat.files.add_files([str(tmp_path / "long.pdf")])
+    window.send("Well?")
     assert window.seen.refused == [("Well?", "long.pdf is still being read. Wait a moment, or remove it.")]
     assert window.texts == []
 
@@ -89,43 +89,43 @@ def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
 def test_unreadable_file_is_reported_and_removed(window: Window, tmp_path: Path, prices: Path) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     refusals: list[str] = []
-    window.controller.chat.files.refused.connect(refusals.append)
+    window.chat.files.refused.connect(refusals.append)
     bring(window, tmp_path / "photo.png", prices)
-    window.qtbot.waitUntil(lambda: bool(refusals), timeout=WAIT_MS)
-    assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
+    window.wait_until(lambda: bool(refusals))
+    assert [file.name for file in window.chat.files.files] == ["prices.csv"]
     assert [each.partition(",")[0] for each in refusals] == ["photo.png is damaged"]
 
 
 @pytest.mark.slow
 def test_file_removed_while_it_is_read_stays_removed(window: Window, tmp_path: Path, prices: Path) -> None:
     (tmp_path / "long.pdf").write_bytes(pdf(["page"] * 400))
-    files = window.controller.chat.files
+    files = window.chat.files
     files.add_files([str(tmp_path / "long.pdf")])
     files.remove_file(files.files[0].id)
     assert [file.name for file in bring(window, prices)] == ["prices.csv"]
     window.ask("How much?")
-    assert len(window.controller.chat.path[0].files) == 1
+    assert len(window.chat.path[0].files) == 1
 
 
 def test_each_chat_has_its_own_pending_files(window: Window, prices: Path) -> None:
     window.ask("Hi")
     bring(window, prices)
-    window.controller.chat.start_new()
-    assert window.controller.chat.files.files == ()
-    window.controller.chat.open_chat(listed(window.controller.chats)[0].id)
-    assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
+    window.chat.start_new()
+    assert window.chat.files.files == ()
+    window.chat.open_chat(listed(window.chats)[0].id)
+    assert [file.name for file in window.chat.files.files] == ["prices.csv"]
 
 
 def test_the_tokens_of_a_remote_model_are_estimates_that_refuse_nothing_that_might_fit(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     engine.context_length = 150
-    slot = window.controller.model_slot
+    slot = window.slot
     slot.load_model("/models/short")
-    window.wait_for(EngineState.IDLE)
+    window.wait_until_idle()
     assert slot.info is not None
     slot.info = replace(slot.info, server="Studio")
-    files = window.controller.chat.files
+    files = window.chat.files
     for words, is_refused in ((200, False), (400, True)):
         (tmp_path / f"{words}.txt").write_text("word " * words)
         *_, file = bring(window, tmp_path / f"{words}.txt")
@@ -144,20 +144,19 @@ def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     engine.context_length = 100
-    window.controller.model_slot.load_model("/models/short")
-    window.wait_for(EngineState.IDLE)
+    window.load("/models/short")
     (tmp_path / "long.txt").write_text("word " * 200)
     (file,) = bring(window, tmp_path / "long.txt")
-    assert window.controller.chat.files.excess
-    window.controller.send("What is it about?")
+    assert window.chat.files.excess
+    window.send("What is it about?")
     assert window.seen.refused == [
         ("What is it about?", "This file is 115 tokens too long for this model. Choose a part of it.")
     ]
-    window.controller.chat.files.choose_part(file.id, Part("word " * 20, "the first 10% of it"))
-    window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
+    window.chat.files.choose_part(file.id, Part("word " * 20, "the first 10% of it"))
+    window.wait_until(lambda: window.chat.files.tokens is not None)
     window.ask("What is it about?")
     assert asked(engine)[0].startswith('<file name="long.txt" part="the first 10% of it">\nword ')
-    assert window.controller.chat.path[0].files[0].taken == "the first 10% of it"
+    assert window.chat.path[0].files[0].taken == "the first 10% of it"
 
 
 @pytest.mark.slow
@@ -166,11 +165,11 @@ def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
 ) -> None:
     window.ask("Hi")
     bring(window, prices)
-    before = window.controller.chat.stored_conversation
-    window.controller.chat.set_typed("How much?")
-    window.controller.context.start_anew()
-    window.qtbot.waitUntil(lambda: window.controller.chat.stored_conversation != before, timeout=WAIT_MS)
-    assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
+    before = window.chat.stored_conversation
+    window.chat.set_typed("How much?")
+    window.context.start_anew()
+    window.wait_until(lambda: window.chat.stored_conversation != before)
+    assert [file.name for file in window.chat.files.files] == ["prices.csv"]
     window.ask("How much?")
     assert asked(engine)[-1].startswith('<file name="prices.csv">')
 
@@ -179,21 +178,21 @@ def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
 def test_a_summary_is_made_of_files_too(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     window.ask("How much?")
-    window.controller.context.start_anew()
-    window.qtbot.waitUntil(lambda: len(listed(window.controller.chats)) == 2, timeout=WAIT_MS)
+    window.context.start_anew()
+    window.wait_until(lambda: len(listed(window.chats)) == 2)
     assert 'Person: <file name="prices.csv">' in asked(engine)[-1]
 
 
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     engine.load_gate.shut()
-    window.controller.model_slot.load_model("/models/other")
+    window.slot.load_model("/models/other")
     window.wait_for(EngineState.LOADING)
-    assert window.controller.chat.files.tokens is None
-    window.controller.send("How much?")
+    assert window.chat.files.tokens is None
+    window.send("How much?")
     assert "when the model is loaded" in window.seen.refused[-1][1]
     engine.load_gate.open()
-    window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
+    window.wait_until(lambda: window.chat.files.tokens is not None)
 
 
 @pytest.mark.slow
@@ -202,7 +201,7 @@ def test_a_message_takes_so_many_files(window: Window, tmp_path: Path) -> None:
     for path in paths:
         path.write_text("x")
     refusals: list[str] = []
-    window.controller.chat.files.refused.connect(refusals.append)
+    window.chat.files.refused.connect(refusals.append)
     assert len(bring(window, *paths)) == MAX_FILES
     assert refusals == ["A message takes 20 files at most."]
 

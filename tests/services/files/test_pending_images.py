@@ -10,13 +10,12 @@ from rdchat.chat.conversation import ContextCut, Message
 from rdchat.inference.api import MAX_IMAGES, ChatImage, ChatMessage, Role, ToolCall
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.cut_plan import Budget, cut_position, text_of_turns
-from rdchat.services.engine.engine_request import EngineState
 from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask as ask_tools, tools  # noqa: F401  a fixture
 from tests.services.tool_fakes import ScriptedServers, calling, read
-from tests.services.window import WAIT_MS, Window, bring
+from tests.services.window import Window, bring
 
 DATA = encoded(photo(37, 23), "PNG")
 
@@ -44,29 +43,29 @@ def test_an_image_without_words_is_sent_and_stays_for_the_next_question(
 ) -> None:
     (file,) = bring(window, picture)
     picture.unlink()
-    assert (file.image is not None, file.block, window.controller.chat.files.to_shorten) == (True, "", ())
+    assert (file.image is not None, file.block, window.chat.files.to_shorten) == (True, "", ())
     window.ask("")
-    assert (seen(engine), engine.requests[-1].messages[0].content) == ([[CAT]], "")
+    assert (seen(engine), engine.last_request.messages[0].content) == ([[CAT]], "")
     assert window.titles == ["cat.png"]
     window.ask("What is it?")
     assert seen(engine) == [[CAT], [], []]
-    (stored,) = window.controller.chat.path[0].files
+    (stored,) = window.chat.path[0].files
     assert (stored.width, stored.height) == (37, 23)
 
 
 def test_edits_branches_and_other_replies_keep_images(window: Window, engine: ScriptedEngine, picture: Path) -> None:
     bring(window, picture)
     window.ask("What?")
-    asked = window.controller.chat.path[0]
-    window.controller.edit_message(asked.id, "Who?")
-    window.wait_for(EngineState.IDLE)
-    assert (seen(engine), engine.requests[-1].messages[0].content) == ([[CAT]], "Who?")
+    asked = window.chat.path[0]
+    window.edit_message(asked.id, "Who?")
+    window.wait_until_idle()
+    assert (seen(engine), engine.last_request.messages[0].content) == ([[CAT]], "Who?")
     copy = window.store.organiser.copy(asked.conversation_id, "Branch", asked.id).result()
     assert window.store.image_path(window.store.messages(copy)[0].files[0]).read_bytes() == DATA
 
 
 def test_an_image_that_is_no_file_is_attached(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.chat.files.add_image(lambda: DATA, "Pasted image.png")
+    window.chat.files.add_image(lambda: DATA, "Pasted image.png")
     bring(window)
     window.ask("What?")
     assert seen(engine) == [[("Pasted image.png", 37, 23, DATA)]]
@@ -76,14 +75,14 @@ def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
     window: Window, tmp_path: Path, picture: Path
 ) -> None:
     refusals: list[str] = []
-    files = window.controller.chat.files
+    files = window.chat.files
     files.refused.connect(refusals.append)
     (tmp_path / "cut.png").write_bytes(DATA[:-30])
     with (tmp_path / "large.png").open("wb") as file:
         file.write(DATA)
         file.truncate(MAX_IMAGE_BYTES + 1)
     files.add_files([str(tmp_path / "cut.png"), str(tmp_path / "large.png")])
-    window.qtbot.waitUntil(lambda: len(refusals) == 2, timeout=WAIT_MS)
+    window.wait_until(lambda: len(refusals) == 2)
     assert all("\n" not in each and str(tmp_path) not in each for each in refusals)
     assert (refusals[0].split()[0], refusals[1].split()[0]) == ("cut.png", "large.png")
     assert not files.files
@@ -103,7 +102,7 @@ def test_images_of_results_reach_the_model_with_the_result(
     assert seen(engine, 1)[-1] == [("image 1.png", 37, 23, DATA)]
     message = engine.requests[1].messages[-1]
     assert (message.role, message.content) == (Role.TOOL, "[image 1]")
-    stored = tools.store.message(tools.controller.chat.path[2].id).files[0]
+    stored = tools.store.message(tools.chat.path[2].id).files[0]
     assert (stored.width, stored.height) == (37, 23)
 
 
@@ -135,18 +134,6 @@ def test_images_of_neighbours_that_are_joined_stay_in_order() -> None:
     assert turns == (ChatMessage(Role.USER, "a\n\nb", images=(image(1), image(3)), image_offsets=(0, 3)),)
 
 
-def test_a_typed_question_brings_its_images() -> None:
-    complete = ChatPrompt((), "", "", (image(1), image(1)))
-    assert complete.turns() == (ChatMessage(Role.USER, "", images=(image(1), image(1))),)
-    assert complete.asks
-
-
-def test_the_same_image_twice_is_two_images() -> None:
-    (file,) = asked(1).files
-    twice = Message(1, 1, None, Role.USER, "", files=(file, file))
-    assert prompt(twice).turns()[0].images == (image(1), image(1))
-
-
 def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
     """Such a chat was refused for ever: its messages had to be deleted."""
     path = [asked(1, "One?"), reply(2), asked(3), reply(4), asked(5, "Five?")]
@@ -155,6 +142,7 @@ def test_of_more_images_than_a_prompt_takes_the_oldest_are_lines() -> None:
     complete = replace(ChatPrompt(path, "", "", (image(7),) * 15)).with_files(
         lambda _file: "", image_of=lambda file, _: image(int(file.name[0]))
     )
+    assert complete.asks
     turns = complete.turns()
     assert sum(len(each.images) for each in turns) == MAX_IMAGES
     assert turns[0].content == "\n".join(["(an image that is left out)"] * 15 + ["One?"])

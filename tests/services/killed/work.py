@@ -149,8 +149,14 @@ class Work:
         for message in self._controller.chat.path[-2:]:
             self._tell_message(message)
 
+    def _tell_done(self, *what: object) -> None:
+        self._pipe.send(("done", what))
+
+    def _tell_wanted(self, *what: object) -> None:
+        self._pipe.send(("wanted", what))
+
     def _tell_message(self, message: Message) -> None:
-        self._pipe.send(("done", ("message", message.id, message.parent_id, message.role.value, message.text)))
+        self._tell_done("message", message.id, message.parent_id, message.role.value, message.text)
 
     def _any(self, role: Role | None = None) -> Message:
         if not any(role in (None, each.role) for each in self._controller.chat.path):
@@ -160,14 +166,14 @@ class Work:
     def delete(self) -> None:
         """Delete messages, and take some of that back."""
         message = self._any()
-        self._pipe.send(("wanted", ("deleted", message.id, True)))
+        self._tell_wanted("deleted", message.id, True)
         self._controller.delete_message(message.id)
-        self._pipe.send(("done", ("deleted", message.id, True)))
+        self._tell_done("deleted", message.id, True)
         how = self._draw.choice(("undo", "restore", "leave"))
         if how != "leave":
-            self._pipe.send(("wanted", ("deleted", message.id, False)))
+            self._tell_wanted("deleted", message.id, False)
             self._controller.chats.undo() if how == "undo" else self._controller.restore_deleted()
-            self._pipe.send(("done", ("deleted", message.id, False)))
+            self._tell_done("deleted", message.id, False)
         if self._draw.random() < 0.3:
             self.ask()
 
@@ -176,7 +182,7 @@ class Work:
         role = self._draw.choice((Role.USER, Role.ASSISTANT))
         message = self._any(role)
         text = f"Edited {self._draw.random()} " * self._draw.randrange(1, 2000)
-        self._pipe.send(("wanted", ("text", text)))
+        self._tell_wanted("text", text)
         self._controller.edit_message(message.id, text)
         if role is Role.USER:
             self._wait_for_reply()
@@ -199,18 +205,18 @@ class Work:
         """Tell what the next summary will be, after some replies."""
         summary = (f"Summary {self._draw.random()}:", *_WORDS[: self._draw.randrange(len(_WORDS))])
         self._engine.replies = [*before, Reply(summary)]
-        self._pipe.send(("wanted", ("cut", None, ContextCut("".join(summary), "tiny"))))
+        self._tell_wanted("cut", None, ContextCut("".join(summary), "tiny"))
 
     def _tell_summary(self) -> None:
         """Tell of the summary, and sometimes take it back."""
         self._engine.replies = [_REPLY]
         made = cut_of(self._controller.chat.path)
         assert made is not None
-        self._pipe.send(("done", ("cut", made.id, made.context_cut)))
+        self._tell_done("cut", made.id, made.context_cut)
         if self._draw.random() < 0.5:
-            self._pipe.send(("wanted", ("cut", made.id, None)))
+            self._tell_wanted("cut", made.id, None)
             self._controller.context.undo_cut(made.id)
-            self._pipe.send(("done", ("cut", made.id, None)))
+            self._tell_done("cut", made.id, None)
 
     def compact(self) -> None:
         """Ask until the chat is summarised by itself, sometimes with a question that waits for it."""
@@ -234,14 +240,14 @@ class Work:
         if not self._backed_up or self._draw.random() < 0.3:
             back_up(self._folder / DATABASE, self._folder / SETTINGS, backup)
             self._backed_up = True
-            self._pipe.send(("done", ("backup", self._state())))
+            self._tell_done("backup", self._state())
         self.ask()
         before = self._state()
-        self._pipe.send(("done", ("before", before)))
+        self._tell_done("before", before)
         prepare(backup, self._folder)
-        self._pipe.send(("wanted", ("restore", before)))
+        self._tell_wanted("restore", before)
         self._transfer.restore_backup()
-        self._pipe.send(("done", ("restore", before)))
+        self._tell_done("restore", before)
 
     def tools(self) -> None:
         """Have a tool called, sometimes stop it, run it again, or have it fail."""
@@ -257,11 +263,11 @@ class Work:
         self.wait(lambda: bool(calls.waiting) and self._controller.replies.state is EngineState.IDLE)
         reply = chat.path[-1]
         self._tell_message(reply)
-        self._pipe.send(("wanted", ("result", reply.id)))
+        self._tell_wanted("result", reply.id)
         call = reply.tool_calls[0]
         calls.decide(call, Scope.ONCE, calls.definition(call))
         result = chat.path[-1]
-        self._pipe.send(("done", ("begun", result.id, reply.id)))
+        self._tell_done("begun", result.id, reply.id)
         for _ in range(self._draw.randrange(200)):
             self._qt.processEvents()
         if self._draw.random() < 0.3:
@@ -295,7 +301,7 @@ class Work:
             self._wait_for_idle()
         chat.set_typed(f"{SECRET} {self._draw.random()}")
         chat.unsent.store()
-        self._pipe.send(("done", ("written", chat.path.ids[-1])))
+        self._tell_done("written", chat.path.ids[-1])
         match end:
             case "edit":
                 controller.edit_message(chat.path.ids[-2], f"{SECRET} {self._draw.random()}")
@@ -309,10 +315,10 @@ class Work:
                 self.ask()
             case "keep":
                 texts = tuple(message.text for message in chat.path)
-                self._pipe.send(("wanted", ("kept", texts)))
+                self._tell_wanted("kept", texts)
                 chat.keep_temporary()
                 assert not chat.temporary
-                self._pipe.send(("done", ("kept", texts)))
+                self._tell_done("kept", texts)
         self._wait_for_idle()
 
     def notes(self) -> None:
@@ -325,20 +331,20 @@ class Work:
         (proposed,) = control.proposed(self._controller.chat.conversation)
         self._tell_notes([*self._noted(), proposed.text])
         control.keep(proposed, proposed.text)
-        self._pipe.send(("done", ("notes", self._noted())))
+        self._tell_done("notes", self._noted())
         if self._draw.random() < 0.5:
             note = self._draw.choice(self._controller.replies.notes())
             text = "" if self._draw.random() < 0.5 else f"It is {self._draw.random()}"
             changed = (each.text if each.id != note.id else text for each in self._controller.replies.notes())
             self._tell_notes([each for each in changed if each])
             control.change(note, text)
-            self._pipe.send(("done", ("notes", self._noted())))
+            self._tell_done("notes", self._noted())
 
     def _noted(self) -> list[str]:
         return [note.text for note in self._controller.replies.notes()]
 
     def _tell_notes(self, wanted: list[str]) -> None:
-        self._pipe.send(("wanted", ("notes", self._noted(), wanted)))
+        self._tell_wanted("notes", self._noted(), wanted)
 
     def _state(self) -> frozenset[tuple[int, str]]:
         rows = self._store.rows("SELECT id, text FROM messages")

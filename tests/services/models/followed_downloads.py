@@ -48,7 +48,7 @@ class FollowedDownloads:
                 found.append(progress)
             return bool(found)
 
-        self._qtbot.waitUntil(look, timeout=WAIT_MS)
+        self._qtbot.waitUntil(look)
         return found[0]
 
     def wait_for(self, download: str, state: DownloadState) -> Download:
@@ -60,7 +60,7 @@ class FollowedDownloads:
 
     def restored(self) -> tuple[Download, ...]:
         """Read what earlier runs left; return what is listed then."""
-        with self._qtbot.waitSignal(self.service.restored, timeout=WAIT_MS):
+        with self._qtbot.waitSignal(self.service.restored):
             self.service.restore_downloads()
         return self.service.all()
 

@@ -20,7 +20,7 @@ from tests.hub.downloads.downloading import (
     small_files,
 )
 from tests.hub.hub_server import Fault, HubServer
-from tests.services.models.followed_downloads import WAIT_MS, FollowedDownloads
+from tests.services.models.followed_downloads import FollowedDownloads
 
 WEIGHTS = "model.safetensors"
 Opener = Callable[..., FollowedDownloads]
@@ -97,7 +97,7 @@ def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
     account.accepted.connect(downloads.service.retry_refused)
     one = downloads.service.start_download(Download(NAME))
     downloads.wait_for(one, DownloadState.FAILED)
-    with qtbot.waitSignal(account.accepted, timeout=WAIT_MS):
+    with qtbot.waitSignal(account.accepted):
         account.give(" hf_right\n")
     check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
     account.drop_requests()

@@ -28,7 +28,7 @@ from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.keychains import SlowKeychain
 from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, drafter_folder, make_target, target_of
 from tests.inference.drafting.suggested_pairs import suggest
-from tests.services.models.followed_downloads import WAIT_MS, FollowedDownloads
+from tests.services.models.followed_downloads import FollowedDownloads
 
 WEIGHTS = "model.safetensors"
 Opener = Callable[..., FollowedDownloads]
@@ -206,7 +206,7 @@ def test_waiting_download_is_resumed_after_a_restart(hub: HubServer, open_downlo
         first.wait(
             first.service.start_download(Download(name)), lambda progress: progress.state is not DownloadState.PAUSED
         )
-    first._qtbot.waitUntil(lambda: len(list(unfinished_downloads())) == 3, timeout=WAIT_MS)
+    first._qtbot.waitUntil(lambda: len(list(unfinished_downloads())) == 3)
     first.service.end_process()
     answer.set()
     second = open_downloads()
@@ -226,7 +226,7 @@ def test_refused_download_stays_paused_after_a_restart(hub: HubServer, open_down
     (listed,) = second.restored()
     assert (listed.state, second.went_on) == (DownloadState.PAUSED, [])
     second.service.discard(listed.id)
-    second._qtbot.waitUntil(lambda: not second.service.all(), timeout=WAIT_MS)
+    second._qtbot.waitUntil(lambda: not second.service.all())
     assert not cached().folder.exists()
 
 
@@ -241,10 +241,10 @@ def test_setting_lets_more_downloads_run_at_once(hub: HubServer, qtbot: QtBot, d
         hub.add(name, small_files())
     try:
         ids = [downloads.service.start_download(Download(name)) for name in names]
-        qtbot.waitUntil(lambda: states(downloads) == ["asking", "asking", "waiting", "waiting"], timeout=WAIT_MS)
-        qtbot.waitUntil(lambda: len(asked) == 2, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: states(downloads) == ["asking", "asking", "waiting", "waiting"])
+        qtbot.waitUntil(lambda: len(asked) == 2)
         downloads.service.set_at_once(4)
-        qtbot.waitUntil(lambda: len(asked) == 4, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: len(asked) == 4)
     finally:
         answer.set()
     for one in ids:

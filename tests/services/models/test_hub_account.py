@@ -11,7 +11,6 @@ from rdchat.hub.endpoint import HOST_VARIABLE, Tokens, TokenSource
 from rdchat.services.models.downloads import HubAccount
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain, SlowKeychain
-from tests.services.models.followed_downloads import WAIT_MS
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def account(hub: HubServer, qtbot: QtBot) -> Iterator[HubAccount]:
 
 
 def wait(qtbot: QtBot, account: HubAccount) -> None:
-    qtbot.waitUntil(lambda: not account.busy, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not account.busy)
 
 
 def test_a_token_is_checked_and_kept_by_the_keychain(

@@ -122,7 +122,7 @@ def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: D
 
 
 def test_the_loaded_model_is_known_by_its_folder(window: Window, qtbot: QtBot, library: Library) -> None:
-    slot = window.controller.model_slot
+    slot = window.slot
     other = library_model("/models/other", path=Path("/models/other"))
     folder = library_model("/models/folder", path=Path("/models/folder"))
     assert not library.is_loaded(other)

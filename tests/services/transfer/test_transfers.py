@@ -47,7 +47,7 @@ class Task:
         start(*arguments, lambda each: self.progress.append(each.fraction or 0), self.outcomes.append, **named)
 
     def outcome(self, window: Window, timeout: int = WAIT_MS) -> Any:
-        window.qtbot.waitUntil(lambda: bool(self.outcomes), timeout=timeout)
+        window.wait_until(lambda: bool(self.outcomes), timeout=timeout)
         (outcome,) = self.outcomes
         return outcome
 
@@ -60,17 +60,17 @@ def rivers(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window: Window, tmp_path: Path):
-    settings = window.controller.settings
+    settings = window.settings
     settings.change(replace(settings.values, titles_by_model=False))
     window.ask("Hi")
     task = Task(desk.import_files, [rivers(tmp_path)])
     assert desk.busy
     report = task.outcome(window)
     assert window.titles == ["Hi", "Rivers"]
-    window.controller.chat.open_chat(report.chats[0])
+    window.chat.open_chat(report.chats[0])
     assert not isinstance(Task(desk.undo_import, report).outcome(window), RdchatError)
     assert window.titles == ["Hi"]
-    assert window.controller.chat.stored_conversation.title == "Hi"
+    assert window.chat.stored_conversation.title == "Hi"
 
 
 @pytest.mark.slow
@@ -78,12 +78,12 @@ def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
     desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
     report = Task(desk.import_files, [rivers(tmp_path)]).outcome(window)
-    window.controller.chat.open_chat(report.chats[0])
+    window.chat.open_chat(report.chats[0])
     pause_midway(window, engine)
-    window.controller.chat.start_new()
+    window.chat.start_new()
     Task(desk.undo_import, report).outcome(window)
     engine.gate.open()
-    window.qtbot.waitUntil(lambda: not window.controller.replies.chats_being_written, timeout=WAIT_MS)
+    window.wait_until(lambda: not window.replies.chats_being_written)
     assert window.titles == []
     assert not window.seen.storage_failures
 
@@ -96,7 +96,7 @@ def test_a_reply_is_written_on_while_files_are_imported(
     task = Task(desk.import_files, [rivers(tmp_path)])
     engine.gate.open()
     task.outcome(window)
-    window.qtbot.waitUntil(lambda: not window.controller.replies.chats_being_written, timeout=WAIT_MS)
+    window.wait_until(lambda: not window.replies.chats_being_written)
     assert not window.seen.storage_failures
     assert window.store.messages(window.store.conversations()[0].id)[-1].text == "Hello, you!"
 
@@ -110,7 +110,7 @@ def test_an_import_that_is_cancelled_leaves_nothing(desk: Transfers, window: Win
     ]  # fmt: skip
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     task = Task(desk.import_files, [tmp_path / "conversations.json"])
-    window.qtbot.waitUntil(lambda: any(task.progress), timeout=WAIT_MS)
+    window.wait_until(lambda: any(task.progress))
     desk.cancel_task()
     report = task.outcome(window)
     assert report.cancelled
@@ -129,12 +129,12 @@ def test_an_export_comes_back_as_it_was(desk: Transfers, window: Window, tmp_pat
 
 @pytest.mark.slow
 def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers, window: Window, tmp_path: Path):
-    settings = window.controller.settings
+    settings = window.settings
     settings.change(replace(settings.values, system_prompt="Then", titles_by_model=False))
     window.ask("First")
     Task(desk.back_up, tmp_path / "backup.zip").outcome(window)
     settings.change(replace(settings.values, system_prompt="Now"))
-    window.controller.chat.start_new()
+    window.chat.start_new()
     window.ask("Second")
     assert Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window).chats == 1
     assert window.titles == ["Second", "First"]
@@ -154,7 +154,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     desk: Transfers, window: Window, tmp_path: Path
 ):
     store = window.store
-    order = window.controller.chats.order
+    order = window.chats.order
     chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
     for chat in chats:
         last = None
@@ -170,7 +170,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     order.duplicate(chats[1])
     assert len(store._bulk) == 2
     desk.restore_backup()
-    window.qtbot.waitUntil(lambda: not store._bulk, timeout=WAIT_MS)
+    window.wait_until(lambda: not store._bulk)
     assert [len(store.messages(chat.id)) for chat in chats] == [300, 300, 300]
     assert sorted(window.titles) == ["Copied", "Cut", "Erased"]
     assert not window.seen.storage_failures
@@ -186,12 +186,12 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
         last = other.add_message(tax.id, last, Role.USER, f"Text {number}").id
     other.close()
     window.ask("Hi")
-    chats = window.controller.chats
-    files = window.controller.chat.files
+    chats = window.chats
+    files = window.chat.files
     assert chats.chat.stored_conversation is not None
     assert chats.chat.stored_conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")
-    chats.chat.save_reading_position(tax.id, ReadingPosition(window.controller.chat.path[0].id, 3))
+    chats.chat.save_reading_position(tax.id, ReadingPosition(window.chat.path[0].id, 3))
     files.add_files([str(rivers(tmp_path))])
     Task(desk.prepare_restore, tmp_path / "other" / "conversations.db", None).outcome(window)
     desk.restore_backup()
@@ -250,13 +250,13 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", "words " * 9000), title=f"Chat {n}") for n in range(100)]
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     task = Task(desk.import_files, [tmp_path / "conversations.json"])
-    window.qtbot.waitUntil(lambda: any(task.progress), timeout=WAIT_MS)
+    window.wait_until(lambda: any(task.progress))
     desk.end_transfers()
     assert not desk.busy
     assert window.store.conversations() == []
     # what is hidden is erased now, or after the next start
     count = "SELECT count(*) FROM conversations WHERE deleted_at IS NULL"
-    window.qtbot.waitUntil(lambda: window.store.rows(count)[0][0] == 0, timeout=WAIT_MS)
+    window.wait_until(lambda: window.store.rows(count)[0][0] == 0)
 
 
 @pytest.mark.parametrize(
