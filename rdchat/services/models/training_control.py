@@ -1,6 +1,6 @@
 """Training a drafter as widgets see it: start, pause, resume, and the result.
 
-`JobFolder` has the files of the window's one training, which outlast the app: its order, learning curve and result.
+The files of the window's one training outlast the app: its order, learning curve and result, in `training_folder`.
 """
 
 import json
@@ -81,90 +81,94 @@ type StoredTraining = tuple[TrainingRecord, list[CurvePoint], Comparison | None,
 """A training on disk: its record, learning curve, result once it is finished, and then the bytes of its data."""
 
 
-class JobFolder:
-    """The folder of the training; everything here may wait for the disk."""
+def training_folder() -> Path:
+    """Return the folder of the window's one training; what follows may wait for its disk."""
+    return paths.data_dir() / "training"
 
-    @property
-    def path(self) -> Path:
-        return paths.data_dir() / "training"
 
-    def read_training(self) -> StoredTraining | None:
-        """Return the training that was begun; None without one, or where it cannot be read any more.
+def read_training() -> StoredTraining | None:
+    """Return the training that was begun; None without one, or where it cannot be read any more.
 
-        Where the app ended between taking the drafter and removing the rest, the rest is removed now.
-        """
-        try:
-            record = plain(TrainingRecord, json.loads((self.path / _RECORD).read_bytes()))
-        except (OSError, ValueError, TypeError):
-            return None
-        comparison = self._comparison()
-        if comparison is not None and not (self.path / DRAFTER).exists():
-            with suppress(OSError, RdchatError):
-                self.remove_training(record)
-            return None
-        return record, self._points(), comparison, _data_bytes(record) if comparison is not None else 0
+    Where the app ended between taking the drafter and removing the rest, the rest is removed now.
+    """
+    try:
+        record = plain(TrainingRecord, json.loads((training_folder() / _RECORD).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+    comparison = _comparison()
+    if comparison is not None and not (training_folder() / DRAFTER).exists():
+        with suppress(OSError, RdchatError):
+            remove_training(record)
+        return None
+    return record, _points(), comparison, _data_bytes(record) if comparison is not None else 0
 
-    def keep_training(self, record: TrainingRecord) -> None:
-        """Keep a training.
 
-        Raises:
-            StorageFullError: If the disk is full.
-            StorageError: If it cannot be written.
-        """
-        make_folder(self.path)
-        write_json(self.path / _RECORD, asdict(record))
+def keep_training(record: TrainingRecord) -> None:
+    """Keep a training.
 
-    def remove_files(self) -> None:
-        """Remove the files of an earlier training; a file that cannot be removed is written over.
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If it cannot be written.
+    """
+    make_folder(training_folder())
+    write_json(training_folder() / _RECORD, asdict(record))
 
-        Without a record there are only files that a training made.
-        """
-        shutil.rmtree(self.path, ignore_errors=True)
-        _remove_data()
 
-    def take_drafter(self, record: TrainingRecord) -> Path:
-        """Move the trained drafter to the person's own ones; return its folder there.
+def remove_files() -> None:
+    """Remove the files of an earlier training; a file that cannot be removed is written over.
 
-        Raises:
-            OSError: If it cannot be moved.
-        """
-        own = paths.drafters_dir()
-        own.mkdir(parents=True, exist_ok=True)
-        name = f"{Path(record.order.name).name}-recurrent"
-        names = [name, *(f"{name}-{number}" for number in range(2, 1000))]
-        folder = next(own / name for name in names if not (own / name).exists())
-        (self.path / DRAFTER).rename(folder)
-        return folder
+    Without a record there are only files that a training made.
+    """
+    shutil.rmtree(training_folder(), ignore_errors=True)
+    _remove_data()
 
-    def remove_training(self, record: TrainingRecord) -> None:
-        """Remove the files of a training, and its data where nothing else needs it.
 
-        Raises:
-            StorageLockedError: If another process works with the data.
-            OSError: If it cannot be removed.
-        """
-        data = Path(record.data_folder)
-        if record.made_data and data.is_dir() and data.is_relative_to(_trainings()):
-            FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.").release()
-            data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # At once: no training continues with a half of it.
-        if self.path.exists():
-            (self.path / _RECORD).unlink(missing_ok=True)  # First: a half removed folder is no training.
-            shutil.rmtree(self.path)
-        _remove_data()
+def take_drafter(record: TrainingRecord) -> Path:
+    """Move the trained drafter to the person's own ones; return its folder there.
 
-    def _points(self) -> list[CurvePoint]:
-        points: list[CurvePoint] = []
-        with suppress(OSError):
-            for line in (self.path / CURVE).read_bytes().splitlines():
-                with suppress(ValueError, TypeError):
-                    add_point(points, plain(CurvePoint, json.loads(line)))
-        return points
+    Raises:
+        OSError: If it cannot be moved.
+    """
+    own = paths.drafters_dir()
+    own.mkdir(parents=True, exist_ok=True)
+    name = f"{Path(record.order.name).name}-recurrent"
+    names = [name, *(f"{name}-{number}" for number in range(2, 1000))]
+    folder = next(own / name for name in names if not (own / name).exists())
+    (training_folder() / DRAFTER).rename(folder)
+    return folder
 
-    def _comparison(self) -> Comparison | None:
-        try:
-            return plain(Comparison, json.loads((self.path / RESULT).read_bytes()))
-        except (OSError, ValueError, TypeError):
-            return None
+
+def remove_training(record: TrainingRecord) -> None:
+    """Remove the files of a training, and its data where nothing else needs it.
+
+    Raises:
+        StorageLockedError: If another process works with the data.
+        OSError: If it cannot be removed.
+    """
+    data = Path(record.data_folder)
+    if record.made_data and data.is_dir() and data.is_relative_to(_trainings()):
+        FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.").release()
+        data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # At once: no training continues with a half of it.
+    if training_folder().exists():
+        (training_folder() / _RECORD).unlink(missing_ok=True)  # First: a half removed folder is no training.
+        shutil.rmtree(training_folder())
+    _remove_data()
+
+
+def _points() -> list[CurvePoint]:
+    points: list[CurvePoint] = []
+    with suppress(OSError):
+        for line in (training_folder() / CURVE).read_bytes().splitlines():
+            with suppress(ValueError, TypeError):
+                add_point(points, plain(CurvePoint, json.loads(line)))
+    return points
+
+
+def _comparison() -> Comparison | None:
+    try:
+        return plain(Comparison, json.loads((training_folder() / RESULT).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _trainings() -> Path:
@@ -238,7 +242,6 @@ class TrainingControl(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._folder = JobFolder()
         self._side = BackgroundWork("training's files", self)
         self._main = MainThread(self)
         self._child: ChildProcess | None = None
@@ -253,17 +256,12 @@ class TrainingControl(QObject):
         self.hint = ""
         self.data_bytes = 0
         self._held = False
-        self._side.do(self._folder.read_training, self._on_read)
+        self._side.do(read_training, self._on_read)
 
     @property
     def order(self) -> TrainingOrder | None:
         """The order of the training."""
         return self.record.order if self.record else None
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the training."""
-        return self._folder.path
 
     def start_training(self, order: TrainingOrder) -> None:
         """Start a training."""
@@ -271,7 +269,7 @@ class TrainingControl(QObject):
             self.points = []
             self.comparison = None
             self.data_bytes = 0
-            self._side.do(self._folder.remove_files)  # Some files could perhaps not be removed before.
+            self._side.do(remove_files)  # Some files could perhaps not be removed before.
             self.record = TrainingRecord(replace(order, seed=secrets.randbelow(_SEEDS)))
             self._go_on()
 
@@ -298,7 +296,7 @@ class TrainingControl(QObject):
         record = self.record
         if self.state is TrainingState.FINISHED and record is not None:
             self._set_state(TrainingState.ENDING)
-            self._side.do(lambda: self._folder.take_drafter(record), self._on_moved)
+            self._side.do(lambda: take_drafter(record), self._on_moved)
 
     def discard(self) -> None:
         """End the training and remove all that it made."""
@@ -310,7 +308,7 @@ class TrainingControl(QObject):
         def remove() -> None:
             if child is not None:
                 child.close()
-            self._folder.remove_training(record)
+            remove_training(record)
 
         self._set_state(TrainingState.ENDING)
         self._side.do(remove, self._on_removed)
@@ -353,7 +351,7 @@ class TrainingControl(QObject):
         on_event, on_end = self._main.bring_both(self._on_event, self._on_end)
         self._job = self._child.submit(
             "train",
-            {"order": asdict(self.record.order), "folder": str(self.folder), "questions": questions},
+            {"order": asdict(self.record.order), "folder": str(training_folder()), "questions": questions},
             Limits(cancel_s=_PAUSE_S),
             read=partial(plain, Comparison),
             on_progress=lambda data: on_event(event_from(data)),
@@ -380,7 +378,7 @@ class TrainingControl(QObject):
             self._side.do(child.close)
         match outcome:
             case Comparison():
-                self._side.do(self._folder.read_training, self._on_read)
+                self._side.do(read_training, self._on_read)
             case CancelledError():
                 self._set_state(TrainingState.PAUSED)
             case ChildError():
@@ -413,7 +411,7 @@ class TrainingControl(QObject):
         record = self.record
         assert record is not None
         self.taken.emit(str(folder), record.model_folder)  # First: removing takes long, and the app may be quit.
-        self._side.do(lambda: self._folder.remove_training(record), self._on_removed)
+        self._side.do(lambda: remove_training(record), self._on_removed)
 
     def _on_removed(self, outcome: RdchatError | None) -> None:
         self.record = None
@@ -428,7 +426,7 @@ class TrainingControl(QObject):
         assert self.record is not None
         record = replace(self.record, **values)  # type: ignore[arg-type]
         self.record = record
-        self._side.do(lambda: self._folder.keep_training(record))
+        self._side.do(lambda: keep_training(record))
 
     def _set_state(self, state: TrainingState, problem: str = "", hint: str = "") -> None:
         self.state = state

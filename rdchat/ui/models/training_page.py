@@ -26,7 +26,7 @@ from rdchat.inference.api import (
     draft_size,
 )
 from rdchat.services.models.library import Library
-from rdchat.services.models.training_control import CurvePoint, TrainingControl, TrainingState
+from rdchat.services.models.training_control import CurvePoint, TrainingControl, TrainingState, training_folder
 from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.plots.drawing import PlotView
 from rdchat.ui.plots.measured_plots import Curve, CurvesPlot
@@ -448,5 +448,5 @@ class TrainingPage(QWidget):
         ask(self, "Discard this training?", text, "Discard", self._training.discard, leave="Keep", removes=True)
 
     def _race(self) -> None:
-        drafter = str(self._training.folder / DRAFTER)
+        drafter = str(training_folder() / DRAFTER)
         self._library.race_requested.emit(replace(self._library.settings, mode=Mode.DRAFTER, drafter=drafter))

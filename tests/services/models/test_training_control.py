@@ -19,11 +19,13 @@ from rdchat.services.models.service_base import ModelSources
 from rdchat.services.models.training_control import (
     STOPPED_WITH_THE_APP,
     CurvePoint,
-    JobFolder,
     TrainingControl,
     TrainingRecord,
     TrainingState,
     add_point,
+    keep_training,
+    take_drafter,
+    training_folder,
 )
 from rdchat.services.models.window_services import Models
 from rdchat.work.job import Job
@@ -128,7 +130,7 @@ def test_a_training_that_is_paused_killed_and_left_by_the_app_goes_on_to_its_end
     assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "card.md"}
     assert Path(taken.args[1]) == small_model
     wait_for(qtbot, last, TrainingState.NOTHING)
-    assert not JobFolder().path.exists()
+    assert not training_folder().exists()
     assert not list(paths.cache_dir().glob("training/*/*")), "its data was left behind"
     assert make().state is TrainingState.NOTHING
 
@@ -147,7 +149,7 @@ def test_discarding_ends_the_process_and_removes_all_that_it_made(
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert training.problem == ""
-    assert not JobFolder().path.exists()
+    assert not training_folder().exists()
     assert not list(paths.cache_dir().glob("training/*/*"))
 
 
@@ -196,26 +198,20 @@ def test_questions_of_chats_reach_the_training(
     until_phase(qtbot, training, "data")
     noted = json.loads(next(paths.cache_dir().glob("training/*/*/begun.json")).read_text())
     assert noted["chat_questions"] == ["zzz from a chat"]
-    assert "zzz" not in (JobFolder().path / "training.json").read_text()
+    assert "zzz" not in (training_folder() / "training.json").read_text()
 
 
-def test_data_that_was_there_before_stays_when_a_training_is_discarded(qtbot: QtBot, make: Made) -> None:
+@pytest.mark.parametrize(
+    ("folder", "made_data"), [("elsewhere", True), ("cache/other", True), ("cache/training/small/abc", False)]
+)
+def test_only_data_that_a_training_made_is_removed_with_it(
+    qtbot: QtBot, make: Made, tmp_path: Path, folder: str, made_data: bool
+) -> None:
     """As that of `rdchat train-drafter`, which a training of the window goes on with."""
-    data = paths.cache_dir() / "training" / "small" / "abc"
+    assert paths.cache_dir() == tmp_path / "cache"
+    data = tmp_path / folder
     data.mkdir(parents=True)
-    (data / "begun.json").write_text("{}")
-    JobFolder().keep_training(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=False))
-    training = make()
-    training.discard()
-    wait_for(qtbot, training, TrainingState.NOTHING)
-    assert data.exists()
-
-
-@pytest.mark.parametrize("place", ["elsewhere", "cache/other"])
-def test_only_data_of_trainings_is_removed(qtbot: QtBot, make: Made, tmp_path: Path, place: str) -> None:
-    data = tmp_path / place
-    data.mkdir(parents=True)
-    JobFolder().keep_training(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data=True))
+    keep_training(TrainingRecord(order_for(MODEL), str(data), str(MODEL), made_data))
     training = make()
     training.discard()
     wait_for(qtbot, training, TrainingState.NOTHING)
@@ -223,7 +219,7 @@ def test_only_data_of_trainings_is_removed(qtbot: QtBot, make: Made, tmp_path: P
 
 
 def test_what_an_earlier_training_left_is_not_taken_for_the_next_ones(qtbot: QtBot, make: Made) -> None:
-    folder = JobFolder().path
+    folder = training_folder()
     folder.mkdir(parents=True)
     (folder / "result.json").write_text('{"groups": []}')
     training = make()
@@ -235,7 +231,7 @@ def test_what_an_earlier_training_left_is_not_taken_for_the_next_ones(qtbot: QtB
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"order": {}}', '{"order": {"kind": "other"}}'])
 def test_a_damaged_record_is_no_training(make: Made, text: str) -> None:
-    folder = JobFolder().path
+    folder = training_folder()
     folder.mkdir(parents=True)
     (folder / "training.json").write_text(text)
     assert make().state is TrainingState.NOTHING
@@ -252,15 +248,14 @@ def test_half_removed_training_data_is_removed_by_the_next_app(qtbot: QtBot, mak
 
 def test_a_drafter_that_an_app_was_killed_over_using_is_kept_and_its_training_is_over(make: Made) -> None:
     record = TrainingRecord(order_for(MODEL))
-    folder = JobFolder()
-    (folder.path / DRAFTER).mkdir(parents=True)
-    folder.keep_training(record)
-    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", 1.5),))))
+    (training_folder() / DRAFTER).mkdir(parents=True)
+    keep_training(record)
+    write_json(training_folder() / RESULT, asdict(Comparison((ComparedGroup("all", 1.5),))))
     assert make().state is TrainingState.FINISHED
-    place = folder.take_drafter(record)  # and nothing more
+    place = take_drafter(record)  # and nothing more
     assert make().state is TrainingState.NOTHING
     assert place.is_dir()
-    assert not folder.path.exists()
+    assert not training_folder().exists()
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -282,11 +277,10 @@ def test_a_process_that_cannot_even_begin_is_told_of(qtbot: QtBot, make: Made, m
 
 def test_a_second_drafter_of_a_name_takes_another() -> None:
     record = TrainingRecord(order_for(MODEL))
-    folder = JobFolder()
     names = []
     for _ in range(2):
-        (folder.path / "new-drafter").mkdir(parents=True)
-        names.append(folder.take_drafter(record).name)
+        (training_folder() / "new-drafter").mkdir(parents=True)
+        names.append(take_drafter(record).name)
     assert names == ["small-recurrent", "small-recurrent-2"]
 
 

@@ -28,7 +28,7 @@ from rdchat.inference.api import (
     TrainingOrder,
 )
 from rdchat.services.background_work import FolderSearch
-from rdchat.services.models.training_control import JobFolder, TrainingRecord, TrainingState
+from rdchat.services.models.training_control import TrainingRecord, TrainingState, keep_training, training_folder
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.models_window import ModelsWindow
@@ -294,10 +294,11 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
 @pytest.fixture
 def trained(request: pytest.FixtureRequest) -> None:
     """Leave a finished training behind, as an earlier run of the app does, with the tokens that it brings."""
-    folder = JobFolder()
-    (folder.path / DRAFTER).mkdir(parents=True)
-    folder.keep_training(TrainingRecord(TrainingOrder("/models/short", "short", tokens=1000)))
-    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", request.param, 1.77),), "Model's own")))
+    (training_folder() / DRAFTER).mkdir(parents=True)
+    keep_training(TrainingRecord(TrainingOrder("/models/short", "short", tokens=1000)))
+    write_json(
+        training_folder() / RESULT, asdict(Comparison((ComparedGroup("all", request.param, 1.77),), "Model's own"))
+    )
 
 
 @pytest.mark.parametrize("trained", [1.03], indirect=True)
