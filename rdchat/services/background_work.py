@@ -161,15 +161,13 @@ class BackgroundWork(QObject):
 
     def _callbacks(
         self, then: Callback | None, failed: Callback | None, on_progress: Callback | None
-    ) -> tuple[Callback, Callback | None]:
+    ) -> tuple[Callback, Callback]:
         def end(outcome: Any) -> None:
             call = failed if isinstance(outcome, RdchatError) else then
             if call is not None:
                 call(outcome)
 
-        if on_progress is None:
-            return self._main.bring(end, once=True), None
-        progress, ended = self._main.bring_both(on_progress, end)
+        progress, ended = self._main.bring_both(on_progress or (lambda _progress: None), end)
         return ended, progress
 
 
@@ -182,6 +180,7 @@ class FolderSearch(BackgroundWork):
 
     Attributes:
         results: The last result.
+        looked: Whether a search has ended.
         problem: Why the last search failed, a sentence or two; empty if it did not.
     """
 
@@ -192,6 +191,7 @@ class FolderSearch(BackgroundWork):
         self._find = find
         self._next: tuple[object, ...] | None = None
         self.results: tuple[Any, ...] = ()
+        self.looked = False
         self.problem = ""
 
     def search_folders(self, *arguments: object) -> None:
@@ -206,14 +206,15 @@ class FolderSearch(BackgroundWork):
         self.do(lambda: self._find(*arguments), self._take)
 
     def _take(self, results: tuple[Any, ...] | RdchatError | None) -> None:
-        before = (self.results, self.problem)
+        before = (self.results, self.problem, self.looked)
         self.problem = ""
+        self.looked = self.looked or results is not None
         if isinstance(results, RdchatError):
             _LOG.warning("Looking for files failed: %s", results)
             self.problem = str(results)
         elif results is not None:
             self.results = results
-        if (self.results, self.problem) != before:
+        if (self.results, self.problem, self.looked) != before:
             self.changed.emit()
         if self._next is not None:
             self.search_folders(*self._next)

@@ -98,8 +98,7 @@ class LargerModel(QObject):
         self.offered: ModelCard | Suggestion | None = None
         # The name of the offered model, once it is downloaded.
         self._downloaded = ""
-        # The result is one tuple of all models.
-        self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)
+        self._search = FolderSearch(lambda chosen: tuple(sources.models(chosen)), self)
         self._search.changed.connect(self._decide)
         self._slot.loaded.connect(self._look)
         self._slot.failed.connect(self._look)
@@ -143,10 +142,9 @@ class LargerModel(QObject):
     def _decide(self) -> None:
         memory = self._memory.now
         offered: ModelCard | Suggestion | None = None
-        if memory is not None and self._may_offer and (self._search.results or self._search.problem):
+        if memory is not None and self._may_offer and self._search.looked:
             machine = Machine(memory, self._slot.dtype)
-            here = self._search.results[0] if self._search.results else ()
-            offered = best_here(here, machine, self._slot.info.parameters if self._slot.info else 0)
+            offered = best_here(self._search.results, machine, self._slot.info.parameters if self._slot.info else 0)
             offered = offered or next(iter(for_machine(machine)), None)
         if offered != self.offered:
             self.offered = offered

@@ -55,8 +55,7 @@ class Library(ModelService):
         self._drafting = drafting
         # Returns tokens a second of the loaded model without drafting; None before there was a reply.
         self.pace = controller.plain_pace
-        # The result is one tuple of all models.
-        self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)
+        self._search = FolderSearch(lambda chosen: tuple(sources.models(chosen)), self)
         self._search.changed.connect(self.changed)
         # A model, the heads that fit it, and the measured time of its calls by rows, in plain steps.
         self._heads = FolderSearch(self._fitting_heads, self)
@@ -74,7 +73,7 @@ class Library(ModelService):
     @property
     def models(self) -> tuple[ModelCard, ...]:
         """The models found last."""
-        return self._search.results[0] if self._search.results else ()
+        return self._search.results
 
     @property
     def problem(self) -> str:
@@ -84,7 +83,7 @@ class Library(ModelService):
     @property
     def looked(self) -> bool:
         """Whether a search has ended."""
-        return bool(self._search.results or self.problem)
+        return self._search.looked
 
     def search_again(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
@@ -139,7 +138,7 @@ class Library(ModelService):
 
     def hide_model(self, model: ModelCard) -> None:
         """Take a model off the list at once, before it is looked for again."""
-        self._search.results = (tuple(other for other in self.models if other != model),)
+        self._search.results = tuple(other for other in self.models if other != model)
         self.changed.emit()
 
     def _on_loaded(self) -> None:

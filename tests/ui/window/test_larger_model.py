@@ -184,6 +184,6 @@ class TestOnASmallMachine:
         self, qtbot: QtBot, chat: Chat, window: MainWindow, offer: ModelOffer
     ) -> None:
         chat.start()
-        qtbot.waitUntil(lambda: bool(window.windows.larger_model._search.results))
+        qtbot.waitUntil(lambda: bool(window.windows.larger_model._search.looked))
         qtbot.waitUntil(lambda: window.windows.memory.now is not None)
         assert not offer.isVisible()
