@@ -34,6 +34,12 @@ from rdchat.services.storage_watch import SettingsControl
 if TYPE_CHECKING:
     from rdchat.server.server import Server
 
+_LOG = logging.getLogger(__name__)
+_EVERYWHERE = "0.0.0.0"  # noqa: S104  the person chose it, in words that say what it means
+_OFF = ServerFacts("")
+# Time in which connections close.
+_STOP_S = 2.0
+
 
 class SharedEngine(QObject):
     """Implements `ServerEngine`. It is made on the main thread; its public methods may be called from any thread.
@@ -127,13 +133,6 @@ class SharedEngine(QObject):
 def _error_of(failure: Failure) -> ApiError:
     code = CONTEXT_FULL if failure.too_long else ""
     return ApiError(400 if failure.refused else 500, str(failure), code=code)
-
-
-_LOG = logging.getLogger(__name__)
-_EVERYWHERE = "0.0.0.0"  # noqa: S104  the person chose it, in words that say what it means
-_OFF = ServerFacts("")
-# Time in which connections close.
-_STOP_S = 2.0
 
 
 class ServerControl(QObject):

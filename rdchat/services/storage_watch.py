@@ -1,7 +1,4 @@
-"""Runs commands that use the files of chats and settings, and reports failures to the person.
-
-The current settings, and the only way to change them.
-"""
+"""Guards for commands that read or write chats and settings, which tell the person what failed; and the settings."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

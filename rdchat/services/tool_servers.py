@@ -29,6 +29,20 @@ _CHILD_BYTES = 1_000_000_000
 _END_S = 2.5
 _LIMITS = ServerLimits()
 
+MAX_CALLS = 16
+"""Calls of a reply that may be run."""
+NO_TOOLS = "This reply has no tools."
+"""The refusal of a call in a reply whose request had no tools."""
+_TOO_MANY = f"Only {MAX_CALLS} calls of a reply are run."
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "string": str,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "integer": int,
+    "number": (int, float),
+}
+
 Save = Callable[[tuple[ToolServer, ...]], object]
 
 
@@ -238,21 +252,6 @@ class ToolServers(QObject):
 
 def _result(fields: dict[str, Any]) -> ToolResult:
     return ToolResult(fields["text"], fields["is_error"], tuple(map(base64.b64decode, fields["images"])))
-
-
-MAX_CALLS = 16
-"""Calls of a reply that may be run."""
-NO_TOOLS = "This reply has no tools."
-"""The refusal of a call in a reply whose request had no tools."""
-_TOO_MANY = f"Only {MAX_CALLS} calls of a reply are run."
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "string": str,
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-    "integer": int,
-    "number": (int, float),
-}
 
 
 class ChatTools:

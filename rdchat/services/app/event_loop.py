@@ -19,9 +19,8 @@ _COLLECT_MS = 1000
 _WAKE_MS = 250
 _LIMIT_S = 4.5
 _MANY_MODULES = 200
-
+# From one notice to the next: a widget that cannot be painted fails again as soon as the notice is shown.
 _PAUSE_MS = 2000
-"""From one notice to the next: a widget that cannot be painted fails again as soon as the notice is shown."""
 
 
 class QuitSignals(QObject):

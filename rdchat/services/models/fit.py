@@ -1,9 +1,8 @@
-"""Whether a model of the hub fits this machine, by the arithmetic of the engine's memory gate (`model_facts`).
+"""A model or drafter, wherever it is, and whether a model of the hub fits this machine.
 
-The gate reads the headers of the weights and the configuration. The hub tells the bytes of the weights and their
-quantisation; so the size of the KV cache is an allowance here, and the rest comes out as the gate has it.
-
-A model or drafter, wherever it is: on the hub, on its way, or on this machine.
+The latter is the arithmetic of the engine's memory gate (`model_facts`), which reads the headers of the weights and the
+configuration. The hub tells only the bytes of the weights and their quantisation; so the size of the KV cache is an
+allowance here, and the rest comes out as the gate has it.
 """
 
 import re

@@ -1,13 +1,4 @@
-"""Searches the hub on a thread, filters the results, and fetches the details of one model.
-
-A pause in typing starts a search; answers to earlier ones are dropped.
-
-A model card's text as plain Markdown: without front matter, HTML tags and images.
-
-An image in Markdown becomes its words; a link in HTML becomes its text.
-
-Cards are strangers' text of up to 200 kB: each pass takes a time that grows with the length alone.
-"""
+"""Searches the hub as the person types, filters the results, and fetches the details of one model, with its card."""
 
 import re
 from collections import Counter
@@ -33,6 +24,12 @@ from rdchat.services.models.fit import Machine, pair_bytes, sizes_read
 from rdchat.services.models.service_base import ModelService
 from rdchat.work.job import Job
 
+# A search asks for these numbers of results, one after the other.
+STEPS = (60, 200, 500)
+# A pause in typing starts a search; not every letter.
+_TYPING_MS = 300
+
+# Cards are strangers' text of up to 200 kB: each pattern takes a time that grows with the length alone.
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COMMENT = ("<!--", "-->")
 _IMAGE = re.compile(r"!\[([^\[\]]{0,500})\](?:\([^()\n]{0,2000}\)|\[[^\[\]\n]{0,200}\])")
@@ -40,87 +37,17 @@ _EMPTY_LINK = re.compile(r"\[[ \t]{0,20}\]\([^()\s]{0,2000}\)")
 _CODE_SPAN = re.compile(r"(`[^`\n]{1,2000}`)")
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,15})(?:\s[^<>]{0,3000})?/?>")
 _SPLIT_TAG = re.compile(r"<[A-Za-z][A-Za-z0-9]{0,15}\s[^<>]{0,3000}>")
+_HIDDEN = ("script", "style")
+_MANY_FEEDS = re.compile(r"\n{3,}")
+# What stands in place of a tag.
 _BREAKS = {"br", "p", "div", "center", "table", "tbody", "thead", "tr", "ul", "ol", "details", "summary", "section",
            "figure", "figcaption", "picture", "blockquote", "hr", "video"}  # fmt: skip
 _PLAIN = {"a", "img", "td", "th", "span", "font", "b", "strong", "i", "em", "u", "sub", "sup", "small", "big",
           "source", "abbr", "s", "del", "ins", "mark"}  # fmt: skip
 _HEADINGS = {f"h{level}": f"\n\n{'#' * level} " for level in range(1, 7)}
 _CLOSING = dict.fromkeys(_PLAIN, "") | dict.fromkeys({*_BREAKS, *_HEADINGS}, "\n\n")
-# A search asks for these numbers of results, one after the other.
-STEPS = (60, 200, 500)
-# A pause in typing starts a search; not every letter.
-_TYPING_MS = 300
-
 _CLOSING |= {"code": "`", "kbd": "`", "tt": "`", "br": "\n", "tr": "\n", "td": " ", "th": " ", "li": ""}
 _OPENING = _CLOSING | _HEADINGS | {"li": "\n- "}
-_HIDDEN = ("script", "style")
-_MANY_FEEDS = re.compile(r"\n{3,}")
-
-
-def plain_card(card: str) -> str:
-    """Return a card as markdown without HTML, without images and without its front matter."""
-    lines = _without_front_matter(card.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
-    parts: list[str] = []
-    prose: list[str] = []
-    closing = ""
-    for line in lines:
-        fence = _FENCE.match(line)
-        if closing:
-            parts.append(line)
-            if fence and fence[1].startswith(closing) and not line.strip().strip(closing[0]):
-                closing = ""
-        elif fence:
-            parts += [_plain_prose("\n".join(prose)), line]
-            prose = []
-            closing = fence[1]
-        else:
-            prose.append(line)
-    parts.append(_plain_prose("\n".join(prose)))
-    return _MANY_FEEDS.sub("\n\n", "\n".join(parts)).strip()
-
-
-def _without_front_matter(card: str) -> str:
-    text = card.removeprefix("\ufeff").lstrip("\n")
-    end = text.find("\n---", 3) if text.startswith("---\n") else -1
-    return text if end < 0 else text[end + 4 :].partition("\n")[2]
-
-
-def _plain_prose(prose: str) -> str:
-    if "<" not in prose and "[" not in prose:
-        return prose
-    prose = _without(prose, *_COMMENT)
-    for name in _HIDDEN:
-        prose = _without(prose, f"<{name}", f"</{name}>")
-    prose = _SPLIT_TAG.sub(lambda tag: tag[0].replace("\n", " "), prose)
-    lines = [_plain_line(line) for line in prose.split("\n")]
-    return _EMPTY_LINK.sub("", "\n".join(lines))
-
-
-def _plain_line(line: str) -> str:
-    if "<" not in line and "![" not in line:
-        return line
-    # Every other part is code.
-    parts = _CODE_SPAN.split(line)
-    plain = "".join(
-        part if index % 2 else _TAG.sub(_text_of, _IMAGE.sub(r"\1", part)) for index, part in enumerate(parts)
-    )
-    # four spaces at the beginning would be code
-    return plain if plain == line else "\n".join(part.strip() for part in plain.split("\n"))
-
-
-def _text_of(tag: re.Match[str]) -> str:
-    return (_CLOSING if tag[1] else _OPENING).get(tag[2].lower(), tag[0])
-
-
-def _without(text: str, start: str, end: str) -> str:
-    """Return a text without what lies between two marks; one that is never closed stays."""
-    lower = text.lower()
-    parts = []
-    index = 0
-    while (begins := lower.find(start, index)) >= 0 and (ends := lower.find(end, begins)) >= 0:
-        parts.append(text[index:begins])
-        index = ends + len(end)
-    return "".join([*parts, text[index:]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,3 +299,69 @@ def _with_files(details: ModelDetails, hub: HubModel) -> ModelDetails:
     here = cached.holds(fetched)
     older = not here and cached.commit_of("main") not in {"", hub.commit}
     return replace(details, files=fetched, problem="", here=here, older_here=older)
+
+
+def plain_card(card: str) -> str:
+    """Return a model card as plain Markdown, without HTML, front matter and images, which become their words."""
+    lines = _without_front_matter(card.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    parts: list[str] = []
+    prose: list[str] = []
+    closing = ""
+    for line in lines:
+        fence = _FENCE.match(line)
+        if closing:
+            parts.append(line)
+            if fence and fence[1].startswith(closing) and not line.strip().strip(closing[0]):
+                closing = ""
+        elif fence:
+            parts += [_plain_prose("\n".join(prose)), line]
+            prose = []
+            closing = fence[1]
+        else:
+            prose.append(line)
+    parts.append(_plain_prose("\n".join(prose)))
+    return _MANY_FEEDS.sub("\n\n", "\n".join(parts)).strip()
+
+
+def _without_front_matter(card: str) -> str:
+    text = card.removeprefix("\ufeff").lstrip("\n")
+    end = text.find("\n---", 3) if text.startswith("---\n") else -1
+    return text if end < 0 else text[end + 4 :].partition("\n")[2]
+
+
+def _plain_prose(prose: str) -> str:
+    if "<" not in prose and "[" not in prose:
+        return prose
+    prose = _without(prose, *_COMMENT)
+    for name in _HIDDEN:
+        prose = _without(prose, f"<{name}", f"</{name}>")
+    prose = _SPLIT_TAG.sub(lambda tag: tag[0].replace("\n", " "), prose)
+    lines = [_plain_line(line) for line in prose.split("\n")]
+    return _EMPTY_LINK.sub("", "\n".join(lines))
+
+
+def _plain_line(line: str) -> str:
+    if "<" not in line and "![" not in line:
+        return line
+    # Every other part is code.
+    parts = _CODE_SPAN.split(line)
+    plain = "".join(
+        part if index % 2 else _TAG.sub(_text_of, _IMAGE.sub(r"\1", part)) for index, part in enumerate(parts)
+    )
+    # four spaces at the beginning would be code
+    return plain if plain == line else "\n".join(part.strip() for part in plain.split("\n"))
+
+
+def _text_of(tag: re.Match[str]) -> str:
+    return (_CLOSING if tag[1] else _OPENING).get(tag[2].lower(), tag[0])
+
+
+def _without(text: str, start: str, end: str) -> str:
+    """Return a text without what lies between two marks; one that is never closed stays."""
+    lower = text.lower()
+    parts = []
+    index = 0
+    while (begins := lower.find(start, index)) >= 0 and (ends := lower.find(end, begins)) >= 0:
+        parts.append(text[index:begins])
+        index = ends + len(end)
+    return "".join([*parts, text[index:]])
