@@ -31,7 +31,6 @@ class SingleInstance(QObject):
 
     Args:
         folder: The data folder.
-        answer_timeout_ms: How long a first process may take to answer.
 
     Attributes:
         requested: Emitted with the `StartRequest` of a second start.
@@ -39,10 +38,9 @@ class SingleInstance(QObject):
 
     requested = Signal(StartRequest)
 
-    def __init__(self, folder: Path, answer_timeout_ms: int = _ANSWER_TIMEOUT_MS) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
-        self._answer_timeout_ms = answer_timeout_ms
         self._lock: FileLock | None = None
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
@@ -94,7 +92,7 @@ class SingleInstance(QObject):
     def _ask_first_process(self, line: bytes) -> bool:
         """Send a line to the first process; return whether it took it. It may not listen yet."""
         socket = QLocalSocket()
-        deadline = QDeadlineTimer(self._answer_timeout_ms)
+        deadline = QDeadlineTimer(_ANSWER_TIMEOUT_MS)
         while not deadline.hasExpired():
             if connect(socket, self._folder, _RETRY_MS):
                 socket.write(line)

@@ -1,7 +1,6 @@
 """Looks for a new version of rdchat once a day, if the person has agreed."""
 
 import logging
-from collections.abc import Callable
 from datetime import date
 from functools import partial
 
@@ -22,7 +21,6 @@ class UpdateCheck(QObject):
     Args:
         settings: They store the answer and the day of the last look.
         address: See `updates_address`; with an empty one there is no update check.
-        today: Returns the day.
 
     Attributes:
         address: The address.
@@ -30,11 +28,10 @@ class UpdateCheck(QObject):
 
     update_found = Signal(Update)
 
-    def __init__(self, settings: SettingsControl, address: str, today: Callable[[], date] = date.today) -> None:
+    def __init__(self, settings: SettingsControl, address: str) -> None:
         super().__init__()
         self._settings = settings
         self.address = address
-        self._today = today
         self._work = BackgroundWork("updates", self)
         self._again = QTimer(self, interval=_LOOK_AGAIN_MS)
         self._again.timeout.connect(self.look_for_update)
@@ -55,7 +52,7 @@ class UpdateCheck(QObject):
     def look_for_update(self) -> None:
         """Look for a new version, unless that was done today or the person has not agreed."""
         settings = self._settings.values
-        today = self._today().isoformat()
+        today = date.today().isoformat()
         if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
             return
         self._settings.change_values(looked_for_updates=today)

@@ -446,7 +446,8 @@ class Replies(QObject):
             if live.request is not None:
                 if self.model.info is None and not live.stopping:  # The engine stops it before it loads or frees.
                     why = "another model was loaded" if self.model.loading else "the model was unloaded"
-                    live.stop_because(f"Stopped: {why}.")
+                    live.stopping = True
+                    live.message = replace(live.message, error=f"Stopped: {why}.")
                     if not live.request.begun:
                         self._finish(live, None)
             else:

@@ -130,11 +130,6 @@ class Reply:
         self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
         return sampling
 
-    def stop_because(self, error: str) -> None:
-        """Record why the reply is stopped."""
-        self.stopping = True
-        self.message = replace(self.message, error=error)
-
     def end_reply(self, end: ReplyEnd | None = None, model: ModelInfo | None = None) -> None:
         """End as the engine reports; without `end` it was stopped before the engine had it.
 

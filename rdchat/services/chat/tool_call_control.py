@@ -138,17 +138,14 @@ class ToolCalls(QObject):
         """Return the tool of a call in the open chat; None while its server does not run."""
         return self._tools.definitions(self._chat.conversation).get(call.name)
 
-    def may_always(self, call: ToolCall) -> bool:
-        """Return whether a call can be approved for always: its tool only reads, and its server is not remote."""
-        return _only_reads(self.definition(call))
-
     def waiting_call(self, call: ToolCall) -> WaitingCall:
         """Return what the card of a call in the open chat shows."""
         servers = self._tools.servers
         name = call.name.partition("__")[0]
         status = servers.server_state(name).status if name in self._tools.names(self._chat.conversation) else ""
         remote = any(each.is_remote for each in servers.servers if each.name == name)
-        return WaitingCall(call, self.definition(call), self.may_always(call), status, remote)
+        tool = self.definition(call)
+        return WaitingCall(call, tool, _only_reads(tool), status, remote)
 
     def runs_in(self, conversation_id: int | None) -> bool:
         """Return whether a call runs in a chat."""
@@ -168,7 +165,7 @@ class ToolCalls(QObject):
 
         Args:
             call: The call.
-            scope: How far an approval goes; `ALWAYS` counts as `ONCE` where `may_always` does not hold. None refuses
+            scope: How far an approval goes; `ALWAYS` counts as `ONCE` where the tool writes or is remote. None refuses
                 the call: its result says that the person did not run it.
             tool: The tool as the person saw it, which alone may run. If it is another one, or None, the call waits on,
                 and the chat's servers start.
@@ -189,7 +186,7 @@ class ToolCalls(QObject):
             return
         if tool is not None and scope is Scope.CHAT:
             self._in_chats.add((self._chat.id, _approval(tool)))
-        elif tool is not None and scope is Scope.ALWAYS and self.may_always(call):
+        elif tool is not None and scope is Scope.ALWAYS and _only_reads(tool):
             others = (each for each in self._settings.values.tool_approvals if each.tool != tool.full_name)
             self._settings.change_values(tool_approvals=(*others, _approval(tool)))
         with self._storage.writing():

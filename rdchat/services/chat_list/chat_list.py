@@ -63,11 +63,11 @@ class ChatSearch(QObject):
         """Find the models that wrote replies; `models_listed` follows."""
         self._ask("models", self._reader.models, self._take_models)
 
-    def end_thread(self, timeout_s: float = 2.0) -> None:
+    def end_thread(self) -> None:
         """End the thread."""
         for job in self._jobs.values():
             job.cancel_silently()
-        self._work.finish_work(timeout_s)
+        self._work.finish_work()
 
     def _ask(self, kind: str, search: Callable[[], object], then: Callable[[Any], object]) -> None:
         if kind in self._jobs:

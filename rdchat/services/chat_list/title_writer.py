@@ -51,7 +51,6 @@ class TitleWriter(QObject):
         self._request: EngineRequest | None = None
         # Chats that the engine refused, until the app starts again.
         self._failed: set[int] = set()
-        self._closed = False
         self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self.quiet.timeout.connect(self._begin)
         replies.state_changed.connect(self.wait_for_calm)
@@ -64,15 +63,14 @@ class TitleWriter(QObject):
 
     def wait_for_calm(self) -> None:
         """Begin when nothing has happened for a while."""
-        if not self._closed and self._settings.values.titles_by_model:
+        if self._settings.values.titles_by_model:
             self.quiet.start()
         else:
             self.quiet.stop()
 
     def stop_writing(self) -> None:
         """Write no more titles."""
-        self._closed = True
-        self.quiet.stop()
+        self.quiet.blockSignals(True)
 
     def _begin(self) -> None:
         """Request the next title if the engine is idle; its end calls `wait_for_calm` again."""

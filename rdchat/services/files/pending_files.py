@@ -84,6 +84,7 @@ class PendingFiles(QObject):
         settings: Say how many tokens an image may take.
 
     Attributes:
+        chat: Id of the open chat; None for a new one.
         refused: Why a file was not taken, a sentence or two.
     """
 
@@ -96,7 +97,7 @@ class PendingFiles(QObject):
         self._model = model
         self._settings = settings
         self._cap = settings.values.image_cap
-        self._chat: int | None = None
+        self.chat: int | None = None
         self._files: dict[int, PendingFile] = {}
         # The files of the open chat that were removed, and the texts that were pasted, latest last.
         self._changes = deque[PendingFile](maxlen=MAX_FILES)
@@ -111,12 +112,7 @@ class PendingFiles(QObject):
     @property
     def files(self) -> Sequence[PendingFile]:
         """The files of the open chat."""
-        return tuple(file for file in self._files.values() if file.chat == self._chat)
-
-    @property
-    def chat(self) -> int | None:
-        """The open chat's id; None of a new chat."""
-        return self._chat
+        return tuple(file for file in self._files.values() if file.chat == self.chat)
 
     @property
     def blocks(self) -> str:
@@ -140,22 +136,20 @@ class PendingFiles(QObject):
 
         Leaving out other messages does not help then.
         """
+        info = self._model.info
         room = self.room
         tokens = self.tokens
-        if room is None or tokens is None or self._might_fit(tokens):
+        if info is None or room is None or tokens is None:
             return 0
-        return max(tokens - room, 0)
+        # An estimate may be too high.
+        might_fit = info.server and tokens < info.longest_count
+        return 0 if might_fit else max(tokens - room, 0)
 
     @property
     def _counts_exactly(self) -> bool:
         """Whether the model's tokenizer is here; a remote server has its own."""
         info = self._model.info
         return info is None or not info.server
-
-    def _might_fit(self, tokens: int) -> bool:
-        """Whether an estimate of the tokens is near enough to the context."""
-        info = self._model.info
-        return info is not None and not self._counts_exactly and tokens < info.longest_count
 
     @property
     def to_shorten(self) -> Sequence[PendingFile]:
@@ -177,7 +171,7 @@ class PendingFiles(QObject):
 
     def show_chat(self, chat: int | None) -> None:
         """Show the files of a chat, which is the open one now."""
-        self._chat = chat
+        self.chat = chat
         self._changes.clear()
         self.changed.emit()
 
@@ -219,7 +213,7 @@ class PendingFiles(QObject):
 
     def _add(self, name: str) -> PendingFile:
         self._last += 1
-        file = PendingFile(self._last, self._chat, name)
+        file = PendingFile(self._last, self.chat, name)
         self._files[self._last] = file
         return file
 
@@ -243,7 +237,7 @@ class PendingFiles(QObject):
                 if len(self.files) >= MAX_FILES:
                     self.refused.emit(_TOO_MANY)
                     return ""
-                file.chat = self._chat
+                file.chat = self.chat
                 self.put_back([file])
                 self._count(file)
                 return ""

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.atomic_file import FileLock
+from rdchat.services.app import single_instance
 from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.app.start_request import StartRequest
 
@@ -99,10 +100,13 @@ def test_one_of_two_simultaneous_starts_is_first(start: Start, tmp_path: Path) -
     assert line(first) == "shown"
 
 
-def test_silent_first_process_keeps_the_lock(qapp: QCoreApplication, tmp_path: Path) -> None:
+def test_silent_first_process_keeps_the_lock(
+    qapp: QCoreApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(single_instance, "_ANSWER_TIMEOUT_MS", 200)
     (tmp_path / "data").mkdir()
     lock = FileLock(tmp_path / "data" / "instance.lock")
-    instance = SingleInstance(tmp_path / "data", answer_timeout_ms=200)
+    instance = SingleInstance(tmp_path / "data")
     with pytest.raises(StorageLockedError) as caught:
         instance.claim()
     assert caught.value.message == f"rdchat is open already for {tmp_path / 'data'}, but does not answer."
@@ -113,13 +117,17 @@ def test_silent_first_process_keeps_the_lock(qapp: QCoreApplication, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_first_process_that_hangs_does_not_answer(start: Start, tmp_path: Path) -> None:
+def test_a_first_process_that_hangs_does_not_answer(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its socket still takes connections: the system does that for it."""
     hanging = start(tmp_path / "data", "stay")
     assert line(hanging) == "first"
     hanging.send_signal(signal.SIGSTOP)
-    with pytest.raises(StorageLockedError, match="does not answer"):
-        SingleInstance(tmp_path / "data", answer_timeout_ms=300).claim()
+    with monkeypatch.context() as patch:
+        patch.setattr(single_instance, "_ANSWER_TIMEOUT_MS", 300)
+        with pytest.raises(StorageLockedError, match="does not answer"):
+            SingleInstance(tmp_path / "data").claim()
     hanging.send_signal(signal.SIGCONT)
     assert not SingleInstance(tmp_path / "data").claim()
     assert "shown" in {line(hanging), line(hanging)}
