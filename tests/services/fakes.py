@@ -155,7 +155,7 @@ class ScriptedEngine:
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
     ) -> ModelInfo:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.loads.append((model, dtype))
         self.loaded = None
         on_progress(LoadProgress("Reading weights", 0.0))
@@ -185,14 +185,14 @@ class ScriptedEngine:
         return self.loaded
 
     def unload(self) -> int:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.unload_gate.wait()
         freed = self.loaded.weights_bytes if self.loaded else 0
         self.loaded = None
         return freed
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool]) -> "ScriptedReply":
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.requests.append(request)
         script = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if script.refusal:
@@ -202,7 +202,7 @@ class ScriptedEngine:
         return ScriptedReply(request, script, self.gate, self.updates)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         if self.loaded is None:
             raise ModelError("No model is loaded.")
         self.options_asked.append(settings)
@@ -217,7 +217,7 @@ class ScriptedEngine:
             on_progress(LoadProgress(f"Loading the draft model {settings.draft_model}", 0.5))
 
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.cache_bytes = self.cache_bytes if limit_bytes is None else limit_bytes
         return PrefixCacheFacts(1, 1000, self.cache_bytes)
 
@@ -231,30 +231,33 @@ class ScriptedEngine:
         return sum(len(message.content.split()) + 1 for message in messages)
 
     def idle(self, *, hidden: bool = False) -> bool:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.idle_slices -= not hidden
         return self.idle_slices > 0 and not hidden
 
     def rest(self) -> None:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.rests += 1
 
     def sleep(self) -> None:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.naps += 1
 
     def wake(self) -> None:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.wakings += 1
 
     def benchmark(self, plan: BenchPlan) -> "ScriptedBench":
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.plans.append(plan)
         return ScriptedBench(self.bench_events, self.gate)
 
     def close(self) -> None:
-        self.threads.add(threading.get_ident())
+        self._note_thread()
         self.closings += 1
+
+    def _note_thread(self) -> None:
+        self.threads.add(threading.get_ident())
 
 
 class ScriptedBench:

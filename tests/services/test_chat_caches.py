@@ -59,29 +59,16 @@ def test_a_request_names_its_chat_s_folder_which_only_this_user_can_enter(
     assert engine.last_request.keep != request.keep
 
 
-def delete_chat(window: Window) -> None:
-    chat = window.chat
-    assert chat.id is not None
-    window.chats.delete_conversation(chat.id)
+ACTS: dict[str, Callable[[Window], object]] = {
+    "delete the chat": lambda window: window.chats.delete_conversation(window.stored_chat.id),
+    "delete a message": lambda window: window.delete_message(window.last.id),
+    "switch off": lambda window: window.settings.change_values(keep_caches=False),
+    "switch off in the chat": lambda window: window.chat.set_own(keep_cache=False),
+    "clear": lambda window: window.disk_caches.remove_all(),
+}
 
 
-def delete_message(window: Window) -> None:
-    window.delete_message(window.last.id)
-
-
-def switch_off(window: Window) -> None:
-    window.settings.change_values(keep_caches=False)
-
-
-def switch_chat_off(window: Window) -> None:
-    window.chat.set_own(keep_cache=False)
-
-
-def clear(window: Window) -> None:
-    window.disk_caches.remove_all()
-
-
-@pytest.mark.parametrize("act", [delete_chat, delete_message, switch_off, switch_chat_off, clear])
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_caches_of_a_deleted_chat_are_removed(
     window: Window, qtbot: QtBot, kept: Path, act: Callable[[Window], None]
 ) -> None:
@@ -127,7 +114,7 @@ def test_engine_gets_no_cache_folder_while_caches_are_off(window: Window, engine
     other = paths.chat_caches_dir() / ("0" * 24 + "-" + "1" * 24) / "model" / "0-128-x.rows"
     other.parent.mkdir(parents=True)
     other.write_bytes(b"another program's")
-    switch_off(window)
+    ACTS["switch off"](window)
     window.disk_caches.tidy()
     qtbot.waitUntil(lambda: window.disk_caches.bytes == len(other.read_bytes()))
     window.ask("And now?")
@@ -203,23 +190,15 @@ def shared_folder(window: Window, engine: ScriptedEngine, folder: Folder) -> Pat
     return keep.shared
 
 
-def change_file(window: Window, folder: Folder) -> None:
-    project_with_a_file(window, "b.txt")
+PROJECT_ACTS: dict[str, Callable[[Window, Folder], object]] = {
+    "change instructions": lambda window, folder: window.chats.order.set_project(folder, Project("Be brief.")),
+    "change a file": lambda window, _folder: project_with_a_file(window, "b.txt"),
+    "remove files": lambda window, folder: window.chats.order.set_project(folder, folder.project, []),
+    "delete the project": lambda window, folder: window.chats.order.delete_folder(folder),
+}
 
 
-def change_instructions(window: Window, folder: Folder) -> None:
-    window.chats.order.set_project(folder, Project("Be brief."))
-
-
-def remove_files(window: Window, folder: Folder) -> None:
-    window.chats.order.set_project(folder, folder.project, [])
-
-
-def delete_project(window: Window, folder: Folder) -> None:
-    window.chats.order.delete_folder(folder)
-
-
-@pytest.mark.parametrize("act", [change_file, change_instructions, remove_files, delete_project])
+@pytest.mark.parametrize("act", PROJECT_ACTS.values(), ids=PROJECT_ACTS)
 def test_the_projects_caches_go_with_a_change_and_with_the_project(
     window: Window, qtbot: QtBot, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
 ) -> None:
@@ -230,7 +209,7 @@ def test_the_projects_caches_go_with_a_change_and_with_the_project(
     gone(qtbot, shared)
 
 
-@pytest.mark.parametrize("act", [change_file, remove_files, delete_project])
+@pytest.mark.parametrize("act", list(PROJECT_ACTS.values())[1:], ids=list(PROJECT_ACTS)[1:])
 def test_the_caches_of_chats_go_with_a_file_of_a_project_whose_passages_they_may_have(
     window: Window, qtbot: QtBot, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
 ) -> None:
@@ -260,7 +239,7 @@ def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(
     folder = project_with_a_file(window)
     shared = shared_folder(window, engine, folder)
     kept = fill(engine)
-    delete_chat(window)
+    ACTS["delete the chat"](window)
     gone(qtbot, kept)
     assert shared_folder(window, engine, folder) == shared
     system, question = engine.last_request.messages
@@ -307,7 +286,7 @@ def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
     qtbot.waitUntil(lambda: kept.facts is not None)
     assert kept.facts is not None
     assert kept.facts.limit_bytes == engine.cache_bytes
-    settings.change(replace(settings.values, prefix_cache_bytes=5_000_000))
+    settings.change_values(prefix_cache_bytes=5_000_000)
     qtbot.waitUntil(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000)
     assert engine.cache_bytes == 5_000_000
 
@@ -316,7 +295,7 @@ def test_the_limit_of_the_settings_holds_from_the_start(
     unstarted: Window, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
     settings = unstarted.settings
-    settings.change(replace(settings.values, prefix_cache_bytes=7_000_000))
+    settings.change_values(prefix_cache_bytes=7_000_000)
     unstarted.open_last_chat()
     qtbot.waitUntil(lambda: unstarted.memory_caches.facts is not None)
     assert engine.cache_bytes == 7_000_000

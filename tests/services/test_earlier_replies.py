@@ -1,7 +1,6 @@
 """Earlier replies to draft from: those that are stored, without what was deleted."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,12 +121,12 @@ def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window
     settings = app.settings
     earlier = app.earlier
     load(app, default_model_folder)
-    settings.change(replace(settings.values, earlier_replies=False))
+    settings.change_values(earlier_replies=False)
     assert earlier.index is None
     app.wait_until(lambda: not stored(app))
     check(app)
     assert earlier.index is None
-    settings.change(replace(settings.values, earlier_replies=True))
+    settings.change_values(earlier_replies=True)
     app.wait_until(lambda: earlier.index is not None)
     assert indexed(app, default_model_folder) == [SOUP, TEA]
     earlier.forget_replies()

@@ -5,7 +5,6 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,7 +32,7 @@ from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.server_control import ServerControl, SharedEngine
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.ports import any_port  # noqa: F401  a fixture of each test
-from tests.services.window import WAIT_MS, Window, pause_midway
+from tests.services.window import WAIT_MS, Window, collected, pause_midway
 
 
 class Client:
@@ -66,9 +65,11 @@ class Client:
         qtbot.waitUntil(lambda: not self._thread.is_alive())
 
 
-def change(window: Window, **values: Any) -> None:
-    settings = window.settings
-    settings.change(replace(settings.values, **values))
+def answered(server: ServerControl, qtbot: QtBot, key: str = "") -> Client:
+    """Return a client that has its answer."""
+    client = Client(server, key)
+    client.wait(qtbot)
+    return client
 
 
 def start(window: Window) -> ServerControl:
@@ -85,8 +86,7 @@ def test_the_port_of_the_settings_is_the_server_s_own() -> None:
 def test_server_is_off_at_first_and_answers_once_switched_on(window: Window, qtbot: QtBot) -> None:
     assert not window.server.on
     server = start(window)
-    client = Client(server)
-    client.wait(qtbot)
+    client = answered(server, qtbot)
     assert (client.status, client.text) == (200, "Hello, you!")
     qtbot.waitUntil(lambda: server.facts.answered == 1)
     server.set_on(False)
@@ -111,7 +111,7 @@ def test_facts_of_the_request_that_runs_and_a_stop(window: Window, engine: Scrip
 def test_a_port_in_use_is_one_sentence_and_leaves_it_off(window: Window, qtbot: QtBot) -> None:
     server = window.server
     with socket.create_server(("127.0.0.1", 0)) as other:
-        change(window, server_port=other.getsockname()[1])
+        window.settings.change_values(server_port=other.getsockname()[1])
         server.set_on(True)
         qtbot.waitUntil(lambda: bool(server.problem))
     assert (server.on, server.address) == (False, "")
@@ -126,15 +126,13 @@ def test_server_moves_to_another_port(window: Window, qtbot: QtBot) -> None:
     server = start(window)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        change(window, server_port=port)
+        window.settings.change_values(server_port=port)
         qtbot.waitUntil(lambda: bool(server.problem))
     assert f"port {port}" in server.problem
-    change(window, server_port=DEFAULT_PORT)
+    window.settings.change_values(server_port=DEFAULT_PORT)
     server.set_on(True)
     qtbot.waitUntil(lambda: bool(server.address))
-    client = Client(server)
-    client.wait(qtbot)
-    assert client.status == 200
+    assert answered(server, qtbot).status == 200
 
 
 def test_new_key_replaces_the_old_one(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
@@ -151,9 +149,7 @@ def test_new_key_replaces_the_old_one(window: Window, engine: ScriptedEngine, qt
     qtbot.waitUntil(lambda: bool(server.key))
     assert server.key != old
     for key, status in ((old, 401), (server.key, 200)):
-        client = Client(server, key)
-        client.wait(qtbot)
-        assert client.status == status
+        assert answered(server, qtbot, key).status == status
     new = server.key
     server.set_on(False)
     server.set_on(True)
@@ -162,14 +158,14 @@ def test_new_key_replaces_the_old_one(window: Window, engine: ScriptedEngine, qt
 
 
 def test_server_starts_with_the_app(settings: SettingsStore, unstarted: Window, qtbot: QtBot) -> None:
-    change(unstarted, server_at_start=True)
+    unstarted.settings.change_values(server_at_start=True)
     unstarted.open_last_chat()
     qtbot.waitUntil(lambda: bool(unstarted.server.address))
 
 
 def test_notice_says_that_the_server_could_not_start_with_the_app(unstarted: Window, qtbot: QtBot) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        change(unstarted, server_at_start=True, server_port=other.getsockname()[1])
+        unstarted.settings.change_values(server_at_start=True, server_port=other.getsockname()[1])
         unstarted.open_last_chat()
         qtbot.waitUntil(lambda: bool(unstarted.seen.notices))
     assert [notice.title for notice in unstarted.seen.notices] == ["The server did not start"]
@@ -300,8 +296,7 @@ def test_the_person_chooses_another_model_while_the_server_loads_one(
     caller = threading.Thread(target=shared.load, args=(OTHER, ends.append))
     caller.start()
     qtbot.waitUntil(lambda: slot.loading)
-    failed: list[object] = []
-    slot.failed.connect(failed.append)
+    failed = collected(slot.failed)
     slot.load_model("new")
     engine.load_gate.open()
     qtbot.waitUntil(lambda: slot.info is not None)

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, SignalInstance
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Conversation, Message, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Dtype, Statistics
+from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
@@ -102,6 +104,13 @@ class Window(QObject):
         self.wait_until_idle()
         return self.last
 
+    def counted(self, typed: str | None = None) -> ContextUse:
+        """Wait until the chat is counted as it is now, with a typed text; return the count."""
+        meter = self.context.meter
+        self.wait_until(lambda: meter.current and meter.use is not None and typed in {None, meter.use.typed})
+        assert meter.use is not None
+        return meter.use
+
     @property
     def stored_chat(self) -> Conversation:
         """The open conversation, which is stored."""
@@ -125,6 +134,13 @@ class Window(QObject):
     @property
     def titles(self) -> list[str]:
         return [conversation.title for conversation in listed(self.chats)]
+
+
+def collected(signal: SignalInstance) -> list[Any]:
+    """Return a list that gets what a signal carries from now on."""
+    values: list[Any] = []
+    signal.connect(values.append)
+    return values
 
 
 def pause_in_prefill(window: Window, engine: ScriptedEngine) -> int:

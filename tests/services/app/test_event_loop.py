@@ -62,52 +62,41 @@ def make_garbage() -> None:
         ring.append(ring)
 
 
-@pytest.mark.slow
-def test_another_threads_garbage_is_left_to_the_main_thread(qtbot: QtBot, collected_on: set[int]) -> None:
+@pytest.fixture
+def collector(qtbot: QtBot) -> Iterator[GarbageCollector]:
     collector = GarbageCollector()
-    try:
-        collected_on.clear()
-        widget = cycle()
-        thread = threading.Thread(target=make_garbage)
-        thread.start()
-        thread.join()
-        assert not collected_on
-        assert widget() is not None
-        qtbot.waitUntil(lambda: widget() is None)
-        assert collected_on == {threading.get_ident()}
-    finally:
-        collector.release()
+    yield collector
+    collector.release()
     assert gc.isenabled()
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # as `conftest` has it
 
 
 @pytest.mark.slow
-def test_only_modules_are_spared_from_collection_however_many_models_are_loaded(qtbot: QtBot) -> None:
+def test_another_threads_garbage_is_left_to_the_main_thread(
+    qtbot: QtBot, collector: GarbageCollector, collected_on: set[int]
+) -> None:
+    collected_on.clear()
+    widget = cycle()
+    thread = threading.Thread(target=make_garbage)
+    thread.start()
+    thread.join()
+    assert not collected_on
+    assert widget() is not None
+    qtbot.waitUntil(lambda: widget() is None)
+    assert collected_on == {threading.get_ident()}
+
+
+@pytest.mark.slow
+def test_only_modules_are_spared_from_collection_however_many_models_are_loaded(collector: GarbageCollector) -> None:
     """A window's cycles of an hour with 90 loads were kept for ever."""
-    collector = GarbageCollector()
-    try:
-        collector.spare_modules()
-        widget = cycle()
-        collector.spare_modules()
-        gc.collect()
-        assert widget() is None
-    finally:
-        collector.release()
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()  # as `conftest` has it
-
-
-@pytest.mark.slow
-def test_spared_objects_are_left_out_of_later_collections(qtbot: QtBot) -> None:
-    collector = GarbageCollector()
-    try:
-        collector.spare_modules()
-        assert len(gc.get_objects()) < 1000
-    finally:
-        collector.release()
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()  # as `conftest` has it
+    collector.spare_modules()
+    assert len(gc.get_objects()) < 1000
+    widget = cycle()
+    collector.spare_modules()
+    gc.collect()
+    assert widget() is None
 
 
 @pytest.fixture

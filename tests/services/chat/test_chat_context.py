@@ -13,7 +13,7 @@ from rdchat.services.chat.chat_context import TOO_LONG, ContextMeter, ContextUse
 from rdchat.services.chat.cut_plan import pieces_of, summary_request
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import MODEL, Reply, ScriptedEngine
-from tests.services.window import Window, pause_midway
+from tests.services.window import Window, collected, pause_midway
 from tests.stores import cut_of
 
 LONG = "word " * 9  # 10 tokens; "Hello, you!" has 3
@@ -29,29 +29,24 @@ def fill(window: Window, engine: ScriptedEngine, context: int = 48, question: st
 
 
 def outgrow(window: Window, typed: str = LONG) -> None:
-    context = window.context
     window.chat.set_typed(typed)
-    window.wait_until(
-        lambda: (
-            context.outgrown is not None
-            and context.meter.current
-            and context.meter.use is not None
-            and context.meter.use.typed == typed.strip()
-        ),
-    )
+    window.counted(typed.strip())
+    assert window.context.outgrown is not None
+
+
+def wait_for_end(window: Window) -> None:
+    window.wait_until(lambda: window.context.doing is Doing.NOTHING)
 
 
 def leave_out(window: Window) -> None:
-    context = window.context
-    context.cut_oldest()
-    assert context.doing is Doing.LEAVING_OUT
-    window.wait_until(lambda: context.doing is Doing.NOTHING)
+    window.context.cut_oldest()
+    assert window.context.doing is Doing.LEAVING_OUT
+    wait_for_end(window)
 
 
 def summarise(window: Window) -> None:
-    context = window.context
-    context.summarise()
-    window.wait_until(lambda: context.doing is Doing.NOTHING)
+    window.context.summarise()
+    wait_for_end(window)
 
 
 def outgrown(window: Window, engine: ScriptedEngine) -> None:
@@ -122,14 +117,13 @@ def test_a_message_that_is_too_long_alone_leaves_the_chat_whole(window: Window, 
 
 def test_a_cut_that_another_chat_overtakes_is_not_made(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
-    first = window.chat.stored_conversation
-    assert first is not None
+    first = window.stored_chat
     outgrow(window)
     engine.count_gate.shut()
     window.context.cut_oldest()
     window.chat.start_new()
     engine.count_gate.open()
-    window.wait_until(lambda: window.context.doing is Doing.NOTHING)
+    wait_for_end(window)
     assert cut_of(window.store.messages(first.id)) is None
 
 
@@ -137,8 +131,7 @@ def test_a_summary_stands_for_the_oldest_turns(window: Window, engine: ScriptedE
     outgrown(window, engine)
     engine.replies = [Reply(tokens=("<think>", "hm", "</think>", "They said", " words."))]
     context = window.context
-    told: list[SummaryProgress] = []
-    context.summary_progressed.connect(told.append)
+    told = collected(context.summary_progressed)
     context.summarise()
     window.wait_until(lambda: cut_of(window.chat.path) is not None)
     cut = cut_of(window.chat.path)
@@ -222,8 +215,7 @@ def test_the_parts_of_a_long_text_are_counted(
     outgrown(window, engine)
     monkeypatch.setattr(cut_plan, "pieces_of", lambda *_: ["one", "two"])
     context = window.context
-    told: list[SummaryProgress] = []
-    context.summary_progressed.connect(told.append)
+    told = collected(context.summary_progressed)
     context.summarise()
     window.wait_until(lambda: cut_of(window.chat.path) is not None)
     first = told.index(SummaryProgress(1, 2, 8, 8, 4))
@@ -234,12 +226,10 @@ def test_the_parts_of_a_long_text_are_counted(
 def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, engine: ScriptedEngine) -> None:
     outgrown(window, engine)
     engine.replies = [Reply(tokens=("All", " of it."))]
-    old = window.chat.stored_conversation
-    assert old is not None
+    old = window.stored_chat
     with window.qtbot.waitSignal(window.chat.opened):
         window.context.start_anew()
-    new = window.chat.stored_conversation
-    assert new is not None
+    new = window.stored_chat
     assert new != old
     assert window.chat.typed == LONGER.strip()
     assert new.title == f"{old.title} (continued)"

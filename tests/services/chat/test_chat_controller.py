@@ -1,7 +1,6 @@
 """The controller over the real store and settings; only the engine is scripted."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -63,7 +62,7 @@ def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, 
 
 
 def test_the_settings_hold_where_the_chat_has_no_options(window: Window, engine: ScriptedEngine) -> None:
-    window.settings.change(replace(window.settings.values, system_prompt="Be kind.", sampling=SamplingParams(top_k=5)))
+    window.settings.change_values(system_prompt="Be kind.", sampling=SamplingParams(top_k=5))
     window.ask("One")
     assert engine.last_request.messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
     assert engine.last_request.sampling.top_k == 5
@@ -94,7 +93,7 @@ def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, eng
 
 
 def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window, engine: ScriptedEngine) -> None:
-    window.settings.change(replace(window.settings.values, seed=0))
+    window.settings.change_values(seed=0)
     window.ask("One")
     reply = window.ask("Two")
     assert reply.seed == engine.last_request.seed == reply_seed(0, 3, 0)
@@ -547,7 +546,7 @@ def test_a_models_own_sampling_holds_where_the_person_chose_none(window: Window,
     assert reply.made_with == MadeWith(SamplingParams(temperature=0.2, top_k=20))
     assert window.store.message(reply.id).made_with == reply.made_with
     settings = window.settings
-    settings.change(replace(settings.values, sampling=SamplingParams(temperature=0.9)))
+    settings.change_values(sampling=SamplingParams(temperature=0.9))
     window.ask("Two")
     assert engine.last_request.sampling == SamplingParams(temperature=0.9, top_k=20)
     window.chat.set_options(sampling=SamplingParams(temperature=0))

@@ -60,7 +60,7 @@ def ask(window: Window, text: str) -> Message:
     window.send(text)
     window.wait_until(lambda: len(chat.path) > before + 1 and not window.writing)
     window.wait_until_idle()
-    wait_for_count(window)
+    window.counted()
     return chat.path[-1]
 
 
@@ -71,11 +71,6 @@ def fill(window: Window, engine: ScriptedEngine, what: LongChats = LongChats.COM
         ask(window, f"{number} {LONG}")
 
 
-def wait_for_count(window: Window) -> None:
-    meter = window.context.meter
-    window.wait_until(lambda: meter.current and meter.use is not None)
-
-
 def wait_for_cut(window: Window) -> Message:
     window.wait_until(lambda: cut_of(window.chat.path) is not None)
     cut = cut_of(window.chat.path)
@@ -83,9 +78,15 @@ def wait_for_cut(window: Window) -> Message:
     return cut
 
 
+def wait_for_summary(window: Window) -> ContextCut:
+    cut = wait_for_cut(window).context_cut
+    assert cut is not None
+    return cut
+
+
 def rest(window: Window) -> None:
     """Wait until all that may begin by itself has begun and ended."""
-    wait_for_count(window)
+    window.counted()
     window.qtbot.wait(150)
     window.wait_until(lambda: window.context.doing is Doing.NOTHING)
 
@@ -155,7 +156,7 @@ def test_a_summary_that_is_stopped_leaves_all_as_it_was(
     chat = window.chat
     engine.gate.shut()
     chat.set_typed("And now?")
-    wait_for_count(window)
+    window.counted()
     window.send("And now?")
     chat.set_typed("")
     window.wait_until(lambda: engine.gate.is_waiting)
@@ -176,7 +177,7 @@ def test_a_question_whose_summary_failed_is_typed_again(window: Window, engine: 
     chat = window.chat
     chat.set_typed(LONG)
     window.wait_until(lambda: window.context.wants_room)
-    wait_for_count(window)
+    window.counted()
     engine.replies = [Reply(("<think>", "hm"))]
     window.send(LONG)
     chat.set_typed("")
@@ -202,8 +203,7 @@ def test_a_chat_whose_summary_fails_by_itself_asks_until_another_model_is_loaded
     assert len(engine.requests) == 6, "it would take as long again, for nothing"
     assert window.context.outgrown is not None
     window.load("/models/better")
-    cut = wait_for_cut(window).context_cut
-    assert cut is not None
+    cut = wait_for_summary(window)
     assert cut.summary == "It is short."
 
 
@@ -241,7 +241,7 @@ def test_turns_are_left_out_once_for_a_question_that_was_counted_while_typed(
     meter = window.context.meter
     chat.set_typed("And now?")
     window.wait_until(lambda: meter.use is not None and meter.use.typed == "And now?")
-    wait_for_count(window)
+    window.counted()
     meter._timer.setInterval(60_000)  # the next count comes late
     window.send("And now?")
     chat.set_typed("")
@@ -316,8 +316,7 @@ def test_another_reply_goes_first_and_the_summary_is_written_later(
     )
     ended: list[bool] = []
     engine.gate.open()
-    cut = wait_for_cut(window).context_cut
-    assert cut is not None
+    cut = wait_for_summary(window)
     assert (cut.summary, any(ended)) == ("Summary 2.", True)
     assert not window.seen.notices
 
@@ -334,16 +333,14 @@ def test_a_remote_model_summarises_only_chats_that_it_answers(
     window.wait_until(lambda: bool(window.replies.live))
     assert len(engine.requests) == 3, "the person is asked first"
     window.replies.agree(window.replies.live[0], "https://studio.local")
-    cut = wait_for_cut(window).context_cut
-    assert cut is not None
+    cut = wait_for_summary(window)
     assert (cut.model, cut.sources) == ("qwen on studio", ())
     for _ in range(3):
         ask(window, LONG)
     window.wait_until(lambda: len(summaries) > 1)
     rest(window)
     window.load("/models/short")
-    cut = wait_for_cut(window).context_cut
-    assert cut is not None
+    cut = wait_for_summary(window)
     assert cut.sources == ("studio",), "text of the remote model is named"
 
 
@@ -461,38 +458,6 @@ def test_a_reply_that_is_continued_loses_the_cut_at_its_end(
     window.continue_reply(cut.id)
     window.wait_until_idle()
     assert (window.texts[-1], cut_of(chat.path)) == ("Hello, you!Hello, you!", None)
-
-
-@pytest.mark.slow
-def test_sixty_turns_with_known_summaries(window: Window, engine: ScriptedEngine, summaries: list[str]) -> None:
-    """Each turn is summarised once and in order, and each summary stands in the next one; undone, they come back."""
-    choose(window, engine)
-    chat = window.chat
-    for number in range(60):
-        ask(window, f"Question-{number:02} " + "word " * 300)
-        if chat.path.cut_index >= 0:
-            cut = chat.path[chat.path.cut_index].context_cut
-            assert cut is not None
-            assert cut.summary == f"Summary {len(summaries)}."
-    rest(window)
-    questions = [each.text.split()[0] for each in chat.path if each.role is Role.USER]
-    read_of: list[str] = []
-    for number, text in enumerate(summaries, start=1):
-        assert (f"Summary of what came before: Summary {number - 1}." in text) is (number > 1)
-        read_of += [word for word in text.split() if word.startswith("Question-")]
-    replaced = (chat.path.cut_index + 1) // 2
-    assert read_of == questions[:replaced]
-    ask(window, "Last?")
-    seen = [word for each in engine.last_contents for word in each.split() if word.startswith("Question-")]
-    assert seen == questions[replaced:]
-    # Taken back one after the other, the chat is whole again.
-    ends: list[int] = []
-    while (end := cut_of(chat.path)) is not None:
-        assert not ends or end.id < ends[-1]
-        ends.append(end.id)
-        window.context.undo_cut(end.id)
-    assert len(ends) == len(summaries)
-    assert len(chat.path) == 122
 
 
 def test_a_summary_of_a_temporary_chat_goes_with_it(

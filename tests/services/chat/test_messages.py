@@ -11,7 +11,7 @@ from rdchat.inference.api import BenchCell, BenchPlan, Prompt, Role
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window, pause_midway
+from tests.services.window import Window, collected, pause_midway
 
 
 def waiting(window: Window) -> list[str]:
@@ -262,8 +262,7 @@ def test_a_deleted_message_comes_back_with_undo(window: Window) -> None:
     own = window.ask("Hi")
     window.ask("More")
     before = window.texts
-    offered: list[str] = []
-    window.chats.order.undo_offered.connect(offered.append)
+    offered = collected(window.chats.order.undo_offered)
     window.delete_message(own.id)
     assert window.texts == ["Hi"]
     assert offered == ["Deleted the reply and the 2 messages after it"]

@@ -285,17 +285,11 @@ def test_deleted_and_changed_notes_are_no_longer_sent(window: Window, engine: Sc
 def test_the_ring_counts_notes(window: Window) -> None:
     in_project(window)
     window.ask("Remember that I use tabs")
-    meter = window.context.meter
-    window.wait_until(lambda: meter.current and meter.use is not None)
-    before = meter.use
+    before = window.counted()
     keep(window)
-    window.wait_until(lambda: meter.current and meter.use != before)
-    assert before is not None
-    assert before.tokens is not None
-    assert meter.use is not None
-    assert meter.use.tokens is not None
+    window.wait_until(lambda: window.context.meter.use != before)
     (note,) = window.replies.notes()
-    assert meter.use.tokens - before.tokens == len(notes_text([note]).split())
+    assert window.counted().tokens - before.tokens == len(notes_text([note]).split())
 
 
 WORDS = st.text("ab<>/ ", max_size=12).map(lambda text: " ".join(text.split())).filter(bool)

@@ -199,20 +199,13 @@ def test_the_ring_counts_what_the_files_add(window: Window, engine: ScriptedEngi
     picture = image_file(encoded(photo(), "PNG"), "fox.png")
     folder = add_files(window, make_project(window, RHYME), text_file("a.txt", "Alpha beta gamma"), picture)
     window.chat.start_new(folder.id)
-    meter = window.context.meter
-    window.wait_until(lambda: meter.current and meter.use is not None)
-    use = meter.use
-    assert use is not None
+    use = window.counted()
     # <file name="a.txt">, three words, </file>, and the message.
-    assert use.project == 7
-    assert use.tokens == 7 + 2
-    assert use.images == 1
+    assert (use.project, use.tokens, use.images) == (7, 7 + 2, 1)
     window.chat.set_typed("one two")
-    window.wait_until(lambda: meter.use is not None and meter.use.typed == "one two")
-    assert meter.use is not None
+    use = window.counted("one two")
     # The question is a part of the first message.
-    assert meter.use.project == 6
-    assert meter.use.tokens == 2 + 7 + 2
+    assert (use.project, use.tokens) == (6, 2 + 7 + 2)
 
 
 def test_images_of_the_project_stand_before_the_first_question(window: Window, engine: ScriptedEngine) -> None:

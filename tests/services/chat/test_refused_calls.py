@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api import AnswerShape, Role, ShapeKind, ToolCall
-from rdchat.services.chat.chat_prompt import NOT_RUN, history
+from rdchat.services.chat.chat_prompt import history
 from rdchat.services.chat.tool_call_control import MAX_ROUNDS, Scope
 from rdchat.services.tool_servers import MAX_CALLS, NO_TOOLS, with_refusals
 from tests.services.fakes import Reply, ScriptedEngine
@@ -50,7 +50,7 @@ def test_calls_of_a_reply_without_tools_are_not_answered(
 
 def test_an_answer_with_a_format_has_no_tools(tools: Window, engine: ScriptedEngine) -> None:
     tools.chat.set_options(answer_shape=AnswerShape(ShapeKind.JSON))
-    reply = ask(tools, engine, calling(read()), ANSWER)
+    reply = ask(tools, engine)
     assert reply.tool_calls[0].refusal == NO_TOOLS
     assert len(engine.requests) == 1
 
@@ -118,12 +118,6 @@ def test_at_most_sixteen_calls_of_a_reply_are_run_and_each_has_a_result(
     assert roles(tools).count("tool") == MAX_CALLS
     assert results(engine)[:2] == [f"Error: {GONE}", "the text"]
     assert results(engine)[-1] == "Error: Only 16 calls of a reply are run."
-
-
-def test_calls_that_were_passed_over_have_a_result(tools: Window, engine: ScriptedEngine) -> None:
-    ask(tools, engine, calling(UNKNOWN, read()), ANSWER)
-    tools.ask("Never mind.")
-    assert results(engine) == [f"Error: {GONE}", f"Error: {NOT_RUN}"]
 
 
 CALLS = st.lists(st.sampled_from([UNKNOWN, WRONG, read(), ToolCall("", "{}")]), max_size=2 * MAX_CALLS + 4)

@@ -14,7 +14,7 @@ from rdchat.services.remote_servers import RemoteServers
 from tests.server.fakes import KEY
 from tests.server.lying_server import answer, lying_server
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window
+from tests.services.window import Window, collected
 
 REMOTE = "remote:studio/qwen"
 OTHER = "remote:mini/qwen"
@@ -22,9 +22,7 @@ OTHER = "remote:mini/qwen"
 
 @pytest.fixture
 def asked(window: Window) -> list[Waiting]:
-    asked: list[Waiting] = []
-    window.replies.sending_asked.connect(asked.append)
-    return asked
+    return collected(window.replies.sending_asked)
 
 
 def load(window: Window, model: str | None) -> None:

@@ -1,6 +1,6 @@
 """How soon text is stored, by a clock that the test moves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,16 +35,16 @@ def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iter
     recorder.end_replies()
 
 
-@pytest.fixture
-def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], Reply]:
-    """Begins replies in one chat."""
+def begin(store: ConversationStore, recorder: ReplyRecorder) -> Reply:
+    """Begin a reply in a chat."""
     chat = store.create_conversation("Sea story")
+    message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+    return recorder.begin_reply(message, NO_PROMPT, chat)
 
-    def begin() -> Reply:
-        message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-        return recorder.begin_reply(message, NO_PROMPT, chat)
 
-    return begin
+@pytest.fixture
+def reply(store: ConversationStore, recorder: ReplyRecorder) -> Reply:
+    return begin(store, recorder)
 
 
 def end(text: str, reason: FinishReason) -> ReplyEnd:
@@ -60,10 +60,9 @@ def stored(store: ConversationStore, reply: Reply) -> Message:
 
 
 def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, reply: Reply
 ) -> None:
     """The event loop does not run here: under load a timer of 400 ms came after 750 ms."""
-    reply = begin()
     written: list[float] = []
     for _ in range(200):
         clock.now += 0.033
@@ -74,9 +73,8 @@ def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
 
 
 def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, reply: Reply
 ) -> None:
-    reply = begin()
     recorder.append_text(reply, [token("late")], clock.now - 0.31)
     assert stored(store, reply).text == "late"
     recorder.append_text(reply, [token(", new")], clock.now - 0.01)
@@ -87,9 +85,8 @@ def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
 
 
 def test_the_last_text_is_stored_though_no_more_comes(
-    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply], qtbot: QtBot
+    recorder: ReplyRecorder, store: ConversationStore, reply: Reply, qtbot: QtBot
 ) -> None:
-    reply = begin()
     recorder.append_text(reply, [token("the last word")])
     assert stored(store, reply).text == ""
     qtbot.waitUntil(lambda: stored(store, reply).text == "the last word")
@@ -99,11 +96,10 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     recorder: ReplyRecorder,
     store: ConversationStore,
     clock: ManualClock,
-    begin: Callable[[], Reply],
+    reply: Reply,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each attempt waits a quarter of a second for the other program, in which the window stands still."""
-    reply = begin()
     attempts: list[str] = []
     save_text = store.save_text
     monkeypatch.setattr(
@@ -120,9 +116,8 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
 
 
 def test_missing_text_is_counted_in_characters(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, reply: Reply
 ) -> None:
-    reply = begin()
     recorder.append_text(reply, [token("x" * 34)], clock.now - 1)
     assert recorder.unsaved == []
     with held_by_another_process(store.path):
@@ -136,11 +131,10 @@ def test_missing_text_is_counted_in_characters(
 
 
 def test_unsaved_text_is_kept_in_a_rescue_file_until_the_store_takes_it(
-    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
+    recorder: ReplyRecorder, store: ConversationStore, reply: Reply
 ) -> None:
     folder = store.path.parent
     rescue_file = RescueFile(recorder, folder)
-    reply = begin()
     recorder.append_text(reply, [token("Once upon a time\n")])
     store.rename_conversation(reply.message.conversation_id, "Land story")
     with held_by_another_process(store.path):
@@ -172,10 +166,8 @@ def test_what_the_disk_of_the_chats_has_no_room_for_goes_elsewhere(
 
 def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     store = ConversationStore(disk.folder / "conversations.db")
-    chat = store.create_conversation("Sea story")
-    message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     recorder = ReplyRecorder(store, StorageWatch())
-    reply = recorder.begin_reply(message, NO_PROMPT, chat)
+    reply = begin(store, recorder)
     disk.fill()
     recorder.append_text(reply, [token("word " * 50_000)])
     recorder.end_replies()
@@ -190,9 +182,8 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
 
 
 def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, reply: Reply
 ) -> None:
-    reply = begin()
     pieces = ("<thi", "nk>\n", "I wonder", " <b>much</b>", ".</think>", "\nHello", " you")
     reader = PartsReader()
     for piece in pieces:
@@ -205,9 +196,8 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
 
 
 def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_survives_a_crash(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, reply: Reply
 ) -> None:
-    reply = begin()
     reply.begin_thought()
     clock.now += 60.0  # reading the prompt
     for piece in ("I", " wonder"):
@@ -219,9 +209,8 @@ def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_surv
 
 
 def test_a_continued_thought_does_not_count_the_pause(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, reply: Reply
 ) -> None:
-    reply = begin()
     reply.begin_thought()
     recorder.append_text(reply, [token("I", is_thought=True)])
     clock.now += 1.0

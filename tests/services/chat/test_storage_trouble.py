@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,8 +28,7 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
         assert [notice.title for notice in window.seen.storage_failures] == [f"Another program is using {store.path}."]
         assert store.message(reply_id).status is MessageStatus.STREAMING
         # opened again, it still shows what the store does not have
-        assert window.chat.stored_conversation is not None
-        window.chat.open_chat(window.chat.stored_conversation.id)
+        window.chat.open_chat(window.stored_chat.id)
         assert window.texts == ["Hi", "Hello, you!"]
     window.wait_until(lambda: store.message(reply_id).text == "Hello, you!")
     assert (store.message(reply_id).text, store.message(reply_id).status) == ("Hello, you!", MessageStatus.COMPLETE)
@@ -40,8 +38,7 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
 def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window) -> None:
     store = window.store
     window.ask("First")
-    conversation = window.chat.stored_conversation
-    assert conversation is not None
+    conversation = window.stored_chat
     with held_by_another_process(store.path):
         window.send("Second")
         window.edit_message(window.chat.path[0].id, "Changed")
@@ -134,7 +131,7 @@ def test_a_database_that_was_moved_aside_is_told_at_the_start(
 def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_path: Path) -> None:
     (tmp_path / "settings.json").unlink(missing_ok=True)
     (tmp_path / "settings.json").mkdir()
-    window.settings.change(replace(window.settings.values, text_size=20))
+    window.settings.change_values(text_size=20)
     assert window.settings.values.text_size == 20
     assert "settings could not be saved" in window.seen.storage_failures[0].title
 

@@ -106,7 +106,7 @@ def test_any_change_of_a_server_ends_the_approvals_of_its_tools(
     assert window.settings.values.tool_approvals == ()
     if is_undone or change is None:
         servers.change((server, {}))
-    ask(window, engine, calling(read()), ANSWER)
+    ask(window, engine)
     assert len(window.calls.waiting) == 1
 
 
@@ -117,10 +117,10 @@ def test_an_approval_outlives_a_server_that_is_switched_off_and_on(
     server = ToolServer("files", ("a",), secrets=("KEY",), enabled=True, confirmed=True)
     servers.change((server, {"KEY": "sesame"}))
     window.chat.set_tools(("files",), ())
-    ask(window, engine, calling(read()), ANSWER)
+    ask(window, engine)
     approve(window, scope)
     servers.change((replace(server, enabled=False), {}))
     servers.change((server, {}))
     servers.change((ToolServer("web", ("b",)), {"KEY": "other"}))
-    ask(window, engine, calling(read()), ANSWER)
+    ask(window, engine)
     assert not window.calls.waiting

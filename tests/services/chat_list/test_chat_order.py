@@ -1,22 +1,23 @@
 """Order among the chats as the window commands it."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage import database
 from rdchat.errors import StorageFullError
 from rdchat.inference.api import Role
-from rdchat.services.chat_list.chat_order import Location, UndoHistory
+from rdchat.services.chat_list.chat_order import ChatOrder, Location, UndoHistory
 from tests.services.window import Window
 
 
 def test_steps_are_taken_back_latest_first(window: Window) -> None:
     desk = window.chats
     window.ask("One")
-    chat = desk.chat.stored_conversation
-    assert chat is not None
+    chat = window.stored_chat
     folder = desk.order.create_folder("Work")
     assert folder is not None
     desk.order.move(chat, folder.id)
@@ -73,53 +74,35 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
     assert window.store.conversation(one.id).pinned_at is None
 
 
-def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -> None:
-    desk = window.chats
+CHANGES: list[Callable[[ChatOrder, Conversation, Folder], object]] = [
+    lambda order, chat, _: order.set_pinned(chat, pinned=True),
+    lambda order, chat, _: order.set_pinned(chat, pinned=False),
+    lambda order, chat, _: order.set_archived(chat, archived=True),
+    lambda order, chat, folder: order.move(chat, folder.id),
+    lambda order, chat, _: order.move(chat, None),
+    lambda order, chat, _: order.create_folder("New", chat=chat),
+]
+
+
+def test_undoing_a_change_puts_the_chat_where_it_was(window: Window) -> None:
+    """Pinned, archived, in a folder, or none of these."""
     window.ask("One")
-    assert desk.chat.stored_conversation is not None
-    desk.order.set_archived(desk.chat.stored_conversation, archived=True)
-    desk.order.set_pinned(window.store.conversation(desk.chat.stored_conversation.id), pinned=True)
-    assert window.titles == ["One"]
-    desk.undo()
-    chat = window.store.conversation(window.store.conversations()[0].id)
-    assert (chat.archived, chat.pinned_at) == (True, None)
+    order = window.chats.order
+    folder = order.create_folder("Work")
+    assert folder is not None
 
+    def read() -> tuple[Conversation, tuple[object, ...]]:
+        chat = window.store.conversation(window.stored_chat.id)
+        return chat, (chat.folder_id, chat.pinned_at, chat.archived)
 
-def test_undoing_a_new_folder_leaves_the_chat_archived(window: Window) -> None:
-    desk = window.chats
-    window.ask("One")
-    assert desk.chat.stored_conversation is not None
-    desk.order.set_pinned(desk.chat.stored_conversation, pinned=True)
-    desk.order.set_archived(desk.chat.stored_conversation, archived=True)
-    desk.order.create_folder("Folder", chat=window.store.conversation(desk.chat.stored_conversation.id))
-    desk.undo()
-    chat = window.store.conversation(desk.chat.stored_conversation.id)
-    assert (chat.archived, chat.pinned_at is not None, chat.folder_id) == (True, True, None)
-
-
-def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
-    desk = window.chats
-    for title in ("One", "Two"):
-        window.ask(title)
-        assert desk.chat.stored_conversation is not None
-        desk.order.set_pinned(desk.chat.stored_conversation, pinned=True)
-        desk.chat.start_new()
-
-    def pinned() -> list[str]:
-        chats = [chat for chat in window.store.conversations() if chat.pinned_at is not None]
-        return [chat.title for chat in sorted(chats, key=lambda chat: chat.pinned_at or 0.0)]
-
-    assert pinned() == ["One", "Two"]
-    one = next(chat for chat in window.store.conversations() if chat.title == "One")
-    desk.order.set_pinned(one, pinned=False)
-    desk.undo()
-    assert pinned() == ["One", "Two"]
-    desk.order.move(one, None)
-    desk.undo()
-    assert pinned() == ["One", "Two"]
-    desk.order.create_folder("Folder", chat=one)
-    desk.undo()
-    assert pinned() == ["One", "Two"]
+    for begin, change in product(CHANGES, CHANGES):
+        begin(order, read()[0], folder)
+        chat, before = read()
+        last = order.history.last
+        change(order, chat, folder)
+        if order.history.last is not last:
+            window.chats.undo()
+        assert read()[1] == before
 
 
 @pytest.mark.slow

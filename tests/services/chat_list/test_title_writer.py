@@ -55,8 +55,7 @@ def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) 
     statistics = len(quick.seen.statistics)
     _wait_for_title(quick)
     assert quick.titles == ["Cooking soup"]
-    assert quick.chat.stored_conversation is not None
-    assert quick.chat.stored_conversation.title == "Cooking soup"
+    assert quick.stored_chat.title == "Cooking soup"
     request = engine.last_request
     assert [message.role for message in request.messages] == [Role.USER, Role.ASSISTANT, Role.USER]
     assert [message.content for message in request.messages[:2]] == ["how do i cook soup pls", "Boil it."]
@@ -118,8 +117,7 @@ def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: Sc
 def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> None:
     _replies(engine, _title("Never"))
     _ask_and_hold_the_title(quick, engine)
-    assert quick.chat.stored_conversation is not None
-    quick.chats.rename_conversation(quick.chat.stored_conversation.id, "My soup")
+    quick.chats.rename_conversation(quick.stored_chat.id, "My soup")
     engine.gate.open()
     quick.wait_until(lambda: not quick.title_writer.writing)
     assert quick.titles == ["My soup"]
@@ -127,12 +125,12 @@ def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> N
 
 def test_titles_by_the_model_can_be_switched_off(quick: Window, engine: ScriptedEngine) -> None:
     settings = quick.settings
-    settings.change(replace(settings.values, titles_by_model=False))
+    settings.change_values(titles_by_model=False)
     _replies(engine, _title("Soup"))
     quick.ask("soup pls")
     assert not quick.title_writer.quiet.isActive()
     assert len(engine.requests) == 1
-    settings.change(replace(settings.values, titles_by_model=True))
+    settings.change_values(titles_by_model=True)
     _wait_for_title(quick)
     assert quick.titles == ["Soup"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.attachments.attached_file import MAX_FILES, Part
+from rdchat.chat.attachments.attached_file import Part
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api import ChatMessage, Role
 from rdchat.services.engine.engine_request import EngineState
@@ -14,11 +14,7 @@ from rdchat.services.files.part_choice import TokenCount, tokens_of
 from tests.chat.attachments.documents import pdf
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
-from tests.services.window import Window, bring
-
-
-def asked(engine: ScriptedEngine, place: int = -1) -> list[str]:
-    return [message.content for message in engine.requests[place].messages]
+from tests.services.window import Window, bring, collected
 
 
 @pytest.fixture
@@ -36,46 +32,23 @@ def test_a_file_stands_before_the_question_and_stays_the_same_for_the_next_one(
     assert (file.name, file.count) == ("prices.csv", TokenCount(5))  # words, in the scripted engine
     window.ask("How much?")
     told = '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nHow much?'
-    assert asked(engine) == [told]
+    assert engine.last_contents == [told]
     assert window.chat.files.files == ()
     window.ask("And both?")
-    assert asked(engine) == [told, "Hello, you!", "And both?"]
+    assert engine.last_contents == [told, "Hello, you!", "And both?"]
     assert window.texts[0] == "How much?"
     assert window.chat.path[0].files[0].name == "prices.csv"
 
 
 @pytest.mark.slow
-def test_an_edited_question_keeps_its_files(window: Window, engine: ScriptedEngine, prices: Path) -> None:
-    bring(window, prices)
-    window.ask("How much?")
-    window.edit_message(window.chat.path[0].id, "Which is cheaper?")
-    window.wait_until_idle()
-    assert asked(engine) == ['<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\nWhich is cheaper?']
-    assert window.chat.path[0].siblings == 2
-
-
-@pytest.mark.slow
-def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, prices: Path) -> None:
-    bring(window, prices)
-    window.ask("How much?")
-    before = asked(engine)
-    prices.unlink()
-    window.chat.start_new()
-    window.chat.open_chat(listed(window.chats)[0].id)
-    window.ask("And now?")
-    assert asked(engine)[0] == before[0]
-
-
-@pytest.mark.slow
 def test_the_meter_counts_files_before_and_after_they_are_sent(window: Window, prices: Path) -> None:
-    meter = window.context.meter
     window.chat.set_typed("How much?")
-    window.wait_until(lambda: meter.use is not None and meter.use.tokens == 3)
+    assert window.counted("How much?").tokens == 3
     bring(window, prices)
-    window.wait_until(lambda: meter.use is not None and meter.use.tokens == 8)
+    assert window.counted().tokens == 8
     window.chat.set_typed("")
     window.ask("How much?")
-    window.wait_until(lambda: meter.use is not None and meter.use.tokens == 8 + 3)
+    assert window.counted("").tokens == 8 + 3
 
 
 def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
@@ -88,8 +61,7 @@ def test_a_message_waits_for_its_files(window: Window, tmp_path: Path) -> None:
 
 def test_unreadable_file_is_reported_and_removed(window: Window, tmp_path: Path, prices: Path) -> None:
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    refusals: list[str] = []
-    window.chat.files.refused.connect(refusals.append)
+    refusals = collected(window.chat.files.refused)
     bring(window, tmp_path / "photo.png", prices)
     window.wait_until(lambda: bool(refusals))
     assert [file.name for file in window.chat.files.files] == ["prices.csv"]
@@ -155,7 +127,7 @@ def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     window.chat.files.choose_part(file.id, Part("word " * 20, "the first 10% of it"))
     window.wait_until(lambda: window.chat.files.tokens is not None)
     window.ask("What is it about?")
-    assert asked(engine)[0].startswith('<file name="long.txt" part="the first 10% of it">\nword ')
+    assert engine.last_contents[0].startswith('<file name="long.txt" part="the first 10% of it">\nword ')
     assert window.chat.path[0].files[0].taken == "the first 10% of it"
 
 
@@ -171,16 +143,7 @@ def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
     window.wait_until(lambda: window.chat.stored_conversation != before)
     assert [file.name for file in window.chat.files.files] == ["prices.csv"]
     window.ask("How much?")
-    assert asked(engine)[-1].startswith('<file name="prices.csv">')
-
-
-@pytest.mark.slow
-def test_a_summary_is_made_of_files_too(window: Window, engine: ScriptedEngine, prices: Path) -> None:
-    bring(window, prices)
-    window.ask("How much?")
-    window.context.start_anew()
-    window.wait_until(lambda: len(listed(window.chats)) == 2)
-    assert 'Person: <file name="prices.csv">' in asked(engine)[-1]
+    assert engine.last_contents[-1].startswith('<file name="prices.csv">')
 
 
 def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, prices: Path) -> None:
@@ -193,17 +156,6 @@ def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, price
     assert "when the model is loaded" in window.seen.refused[-1][1]
     engine.load_gate.open()
     window.wait_until(lambda: window.chat.files.tokens is not None)
-
-
-@pytest.mark.slow
-def test_a_message_takes_so_many_files(window: Window, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.txt" for number in range(MAX_FILES + 1)]
-    for path in paths:
-        path.write_text("x")
-    refusals: list[str] = []
-    window.chat.files.refused.connect(refusals.append)
-    assert len(bring(window, *paths)) == MAX_FILES
-    assert refusals == ["A message takes 20 files at most."]
 
 
 def test_far_too_many_tokens_are_reckoned_from_a_sample() -> None:

@@ -14,8 +14,8 @@ from rdchat.tools.definitions import ToolResult
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.tool_chats import ANSWER, approve, ask as ask_tools, tools  # noqa: F401  a fixture
-from tests.services.tool_fakes import ScriptedServers, calling, read
-from tests.services.window import Window, bring
+from tests.services.tool_fakes import ScriptedServers
+from tests.services.window import Window, bring, collected
 
 DATA = encoded(photo(37, 23), "PNG")
 
@@ -74,9 +74,8 @@ def test_an_image_that_is_no_file_is_attached(window: Window, engine: ScriptedEn
 def test_damaged_too_large_and_too_many_images_are_refused_in_a_line(
     window: Window, tmp_path: Path, picture: Path
 ) -> None:
-    refusals: list[str] = []
     files = window.chat.files
-    files.refused.connect(refusals.append)
+    refusals = collected(files.refused)
     (tmp_path / "cut.png").write_bytes(DATA[:-30])
     with (tmp_path / "large.png").open("wb") as file:
         file.write(DATA)
@@ -97,7 +96,7 @@ def test_images_of_results_reach_the_model_with_the_result(
     servers: ScriptedServers,
 ) -> None:
     servers.result = ToolResult("[image 1]", images=(DATA,))
-    ask_tools(tools, engine, calling(read()), ANSWER)
+    ask_tools(tools, engine)
     approve(tools)
     assert seen(engine, 1)[-1] == [("image 1.png", 37, 23, DATA)]
     message = engine.requests[1].messages[-1]

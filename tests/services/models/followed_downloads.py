@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 from pytestqt.qtbot import QtBot
@@ -9,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub import Tokens
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.services.models.downloads import Downloads
-from tests.hub.downloads.downloading import LIMITS
+from tests.hub.downloads.downloading import LIMITS, check_whole
 
 WAIT_MS = 60_000
 
@@ -34,6 +35,14 @@ class FollowedDownloads:
         self.service.finished.connect(lambda progress: self.finished.append(progress.repository))
         self.service.failed.connect(lambda progress: self.failed.append(progress.repository))
         self.service.went_on.connect(lambda went_on: self.went_on.extend(each.repository for each in went_on))
+
+    def start(self, name: str) -> str:
+        """Start the download of a model; return its id."""
+        return self.service.start_download(Download(name))
+
+    def check_end(self, download: str, files: dict[str, bytes]) -> None:
+        """Wait until a download is finished, and check its files."""
+        check_whole(Path(self.wait_for(download, DownloadState.FINISHED).folder), files)
 
     def now(self, download: str) -> Download | None:
         return {progress.id: progress for progress in self.service.all()}.get(download)

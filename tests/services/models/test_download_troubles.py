@@ -7,12 +7,11 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub import Lack, Token, Tokens, find_endpoint
-from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download import DownloadState
 from rdchat.services.models.downloads import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloads.downloading import (
     NAME,
-    QUICKLY_STALLED,
     cached,
     check_nothing_installed,
     check_whole,
@@ -34,29 +33,6 @@ def files_of(kind: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, open_downloads: Opener) -> None:
-    downloads = open_downloads(limits=QUICKLY_STALLED)
-    downloads.service.set_at_once(8)
-    faults = {
-        "cut": [Fault(cut=70_000), Fault(cut=1)],
-        "stalled": [Fault(stall=50_000)],
-        "damaged": [Fault(damage=True)],
-        "busy": [Fault(status=429, headers={"Retry-After": "1"})],
-        "troubled": [Fault(status=503)],
-    }
-    for kind, faulty in faults.items():
-        hub.add(f"some-org/{kind}", files_of(kind))
-        hub.fault(f"model-{kind}.safetensors", *faulty)
-    ids = {kind: downloads.service.start_download(Download(f"some-org/{kind}")) for kind in faults}
-    for kind, one in ids.items():
-        check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files_of(kind))
-    assert hub.starts(files_of("cut")["model-cut.safetensors"]) == [0, 70_000, 70_001]
-    assert hub.starts(files_of("stalled")["model-stalled.safetensors"]) == [0, 50_000]
-    assert "Hugging Face receives too many requests. Trying again in 1 s." in downloads.notes
-    assert downloads.failed == []
-
-
-@pytest.mark.slow
 def test_what_the_hub_refuses_says_what_is_lacking(
     hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,7 +45,7 @@ def test_what_the_hub_refuses_says_what_is_lacking(
     downloads = open_downloads(tokens)
     downloads.service.set_at_once(8)
     names = ("gated", "missing", "damaged", "busy")
-    ids = {name: downloads.service.start_download(Download(f"some-org/{name}")) for name in names}
+    ids = {name: downloads.start(f"some-org/{name}") for name in names}
     failed = {name: downloads.wait_for(one, DownloadState.FAILED) for name, one in ids.items()}
     assert (failed["gated"].lack, failed["gated"].page) == (Lack.TOKEN, f"{hub.url}/some-org/gated")
     assert failed["missing"].lack == Lack.TOKEN, "without a token the hub tells nobody what it has"
@@ -95,11 +71,11 @@ def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
     downloads = open_downloads(tokens)
     account = HubAccount(tokens)
     account.accepted.connect(downloads.service.retry_refused)
-    one = downloads.service.start_download(Download(NAME))
+    one = downloads.start(NAME)
     downloads.wait_for(one, DownloadState.FAILED)
     with qtbot.waitSignal(account.accepted):
         account.give(" hf_right\n")
-    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
+    downloads.check_end(one, files)
     account.drop_requests()
 
 
@@ -115,7 +91,7 @@ def test_a_full_disk_is_told_and_gone_on_with(
     with small_disk(tmp_path / "small", kibibytes=640) as disk:
         hub.before_bytes[WEIGHTS] = lambda: (disk.folder / "other").write_bytes(bytes(300_000))
         downloads = open_downloads()
-        one = downloads.service.start_download(Download(NAME))
+        one = downloads.start(NAME)
         failed = downloads.wait_for(one, DownloadState.FAILED)
         assert "the disk is full" in failed.problem
         check_nothing_installed()
@@ -131,8 +107,8 @@ def test_what_another_program_downloads_is_waited_for(hub: HubServer, downloads:
     files = small_files()
     hub.add(NAME, files)
     with cached().locked():
-        one = downloads.service.start_download(Download(NAME))
+        one = downloads.start(NAME)
         waits = downloads.wait(one, lambda progress: bool(progress.notes))
         assert waits.state is DownloadState.WAITING
         assert waits.notes[0] == f"Another program is downloading {NAME}. This download continues after it."
-    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
+    downloads.check_end(one, files)

@@ -39,10 +39,10 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     files = small_files()
     hub.add(NAME, files)
     hub.holds_at = 100_000
-    one = downloads.service.start_download(Download(NAME))
-    assert downloads.service.start_download(Download(NAME)) == one, "it goes on already"
+    one = downloads.start(NAME)
+    assert downloads.start(NAME) == one, "it goes on already"
     with pytest.raises(HubError):
-        downloads.service.start_download(Download("../evil"))
+        downloads.start("../evil")
     downloads.wait(one, lambda progress: progress.done_bytes > 0)
     (going,) = downloads.service.going()
     assert going.total_bytes == sum(map(len, files.values()))
@@ -74,7 +74,7 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
     hub.add(NAME, files)
     hub.holds_at = 100_000
     first = open_downloads()
-    first.wait(first.service.start_download(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
+    first.wait(first.start(NAME), lambda progress: progress.done_bytes > 50_000)
     first.service.end_process()
     check_nothing_installed()
     here = max(part.stat().st_size for part in cached().work.glob("*.part"))  # a small file may be under way too
@@ -82,7 +82,7 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
     second = open_downloads()
     (listed,) = second.restored()
     assert second.went_on == [NAME]
-    check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), files)
+    second.check_end(listed.id, files)
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
@@ -167,7 +167,7 @@ def test_paused_download_stays_paused_after_a_restart(hub: HubServer, open_downl
     here = max(part.stat().st_size for part in cached().work.glob("*.part"))  # a small file may be under way too
     hub.holds_at = None
     second.service.resume(listed.id)
-    check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), files)
+    second.check_end(listed.id, files)
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
@@ -185,15 +185,6 @@ def test_unfinished_download_of_the_command_line_is_listed(hub: HubServer, downl
 
 
 @pytest.mark.slow
-def test_finished_download_is_not_listed_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
-    hub.add(NAME, small_files())
-    first = open_downloads()
-    first.wait_for(first.service.start_download(Download(NAME)), DownloadState.FINISHED)
-    second = open_downloads()
-    assert (second.restored(), second.went_on) == ((), [])
-
-
-@pytest.mark.slow
 def test_waiting_download_is_resumed_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     """The hub has not listed its files yet."""
     answer = threading.Event()
@@ -203,9 +194,7 @@ def test_waiting_download_is_resumed_after_a_restart(hub: HubServer, open_downlo
         hub.add(name, small_files())
     first = open_downloads()
     for name in names:
-        first.wait(
-            first.service.start_download(Download(name)), lambda progress: progress.state is not DownloadState.PAUSED
-        )
+        first.wait(first.start(name), lambda progress: progress.state is not DownloadState.PAUSED)
     first._qtbot.waitUntil(lambda: len(list(unfinished_downloads())) == 3)
     first.service.end_process()
     answer.set()
@@ -220,7 +209,7 @@ def test_waiting_download_is_resumed_after_a_restart(hub: HubServer, open_downlo
 @pytest.mark.slow
 def test_refused_download_stays_paused_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     first = open_downloads()
-    first.wait_for(first.service.start_download(Download(NAME)), DownloadState.FAILED)
+    first.wait_for(first.start(NAME), DownloadState.FAILED)
     first.service.end_process()
     second = open_downloads()
     (listed,) = second.restored()
@@ -240,7 +229,7 @@ def test_setting_lets_more_downloads_run_at_once(hub: HubServer, qtbot: QtBot, d
     for name in names:
         hub.add(name, small_files())
     try:
-        ids = [downloads.service.start_download(Download(name)) for name in names]
+        ids = [downloads.start(name) for name in names]
         qtbot.waitUntil(lambda: states(downloads) == ["asking", "asking", "waiting", "waiting"])
         qtbot.waitUntil(lambda: len(asked) == 2)
         downloads.service.set_at_once(4)
@@ -263,12 +252,12 @@ def test_a_keychain_that_asks_the_person_holds_up_nothing(
     keyring.set_keyring(keychain := SlowKeychain())
     hub.add(NAME, small_files())
     downloads = open_downloads(Tokens())
-    one = downloads.service.start_download(Download(NAME))
+    one = downloads.start(NAME)
     assert keychain.asked.wait(60)
     downloads.service.pause(one)
     downloads.wait_for(one, DownloadState.PAUSED)
     keychain.answer.set()
-    other = downloads.service.start_download(Download("some-org/other"))
+    other = downloads.start("some-org/other")
     downloads.wait_for(other, DownloadState.FAILED)
     assert downloads.now(one).state is DownloadState.PAUSED  # type: ignore[union-attr]
     assert not any(NAME in request.path for request in hub.requests)
@@ -280,11 +269,11 @@ def test_a_token_that_is_none_is_said(
 ) -> None:
     monkeypatch.setenv("RDCHAT_HUB_TOKEN_HOST", hub.url.removeprefix("http://"))
     monkeypatch.setenv("HF_TOKEN", "two words")
-    failed = downloads.wait_for(downloads.service.start_download(Download(NAME)), DownloadState.FAILED)
+    failed = downloads.wait_for(downloads.start(NAME), DownloadState.FAILED)
     assert failed.problem == "This is not a token: it contains spaces or other characters."
     monkeypatch.setenv("HF_ENDPOINT", "gopher://x")
     with pytest.raises(InvalidSettingError):
-        downloads.service.start_download(Download(NAME))
+        downloads.start(NAME)
 
 
 def test_the_disk_is_looked_at(hub: HubServer, downloads: FollowedDownloads) -> None:
@@ -313,7 +302,7 @@ def test_a_pair_is_one_download_also_after_a_restart(
     drafter = pair(hub, monkeypatch)
     hub.holds_at = 100_000
     first = open_downloads()
-    first.wait(first.service.start_download(Download(NAME)), lambda progress: progress.done_bytes > 50_000)
+    first.wait(first.start(NAME), lambda progress: progress.done_bytes > 50_000)
     (shown,) = first.service.all()
     assert (shown.companion, shown.files[-1]) == (DRAFTER, DownloadFile("its-drafter/its files", 0, 1_000_000))
     assert len(first.service.going()) == 1
@@ -330,7 +319,7 @@ def test_a_pair_is_one_download_also_after_a_restart(
     assert {file.name for file in shown.files} >= {WEIGHTS, f"its-drafter/{WEIGHTS}"}
     second.service.hide_download(shown.id)
     assert second.service.all() == ()
-    second.service.start_download(Download(NAME))
+    second.start(NAME)
     (shown,) = second.service.all()
     assert shown.companion == "", "the drafter is here"
 
@@ -341,7 +330,7 @@ def test_a_drafter_goes_on_after_a_restart_and_its_model_may_be_deleted_meanwhil
 ) -> None:
     drafter = pair(hub, monkeypatch)
     first = open_downloads()
-    one = first.service.start_download(Download(NAME))
+    one = first.start(NAME)
     first.service.finished.connect(lambda _download: setattr(hub, "bytes_per_second", 50_000))
     first.wait(one, lambda progress: bool(progress.folder) and progress.state == "downloading")
     first.service.forget_deleted(Path(first.now(one).folder))
@@ -352,7 +341,7 @@ def test_a_drafter_goes_on_after_a_restart_and_its_model_may_be_deleted_meanwhil
     second = open_downloads()
     (listed,) = second.restored()
     assert listed.repository == DRAFTER
-    check_whole(Path(second.wait_for(listed.id, DownloadState.FINISHED).folder), drafter)
+    second.check_end(listed.id, drafter)
 
 
 def test_two_models_may_share_a_drafter(downloads: FollowedDownloads, monkeypatch: pytest.MonkeyPatch) -> None:

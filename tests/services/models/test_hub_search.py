@@ -91,50 +91,19 @@ def test_order_and_format_go_to_the_hub(qtbot: QtBot, hub: HubServer, search: Hu
     assert names(search) == ["org/a-loved", "org/a-liked"]
 
 
-def _no_server(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-
-
-def _no_proxy(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://hub.example")
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("http_proxy", "http://somebody:secret@127.0.0.1:1")
-
-
-def _offline(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
-def _no_address(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "hub.example")
-
-
-def _trouble(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.api_faults = [Fault(status=500)]
-
-
-def _no_hub(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.api_faults = [Fault(cut=0)]
+PROXY = {"HF_ENDPOINT": "http://hub.example", "http_proxy": "http://somebody:secret@127.0.0.1:1", "NO_PROXY": ""}
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
 
 @pytest.mark.parametrize(
-    ("arrange", "message", "hint"),
+    ("environment", "faults", "message", "hint"),
     [
-        (
-            _no_server,
-            "127.0.0.1:1 cannot be reached.",
-            UNREACHABLE,
-        ),
-        (
-            _no_proxy,
-            "hub.example cannot be reached.",
-            UNREACHABLE,
-        ),
-        (_offline, "rdchat is offline because HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE to go online."),
-        (_no_address, "HF_ENDPOINT is not a web address: hub.example.", "Give one such as https://huggingface.co."),
-        (_trouble, "Hugging Face has a problem (500).", "Try again in a few minutes."),
-        (_no_hub, "cannot be reached.", ""),
+        ({"HF_ENDPOINT": "http://127.0.0.1:1"}, [], "127.0.0.1:1 cannot be reached.", UNREACHABLE),
+        (PROXY, [], "hub.example cannot be reached.", UNREACHABLE),
+        (OFFLINE, [], "rdchat is offline because HF_HUB_OFFLINE is set.", "Unset HF_HUB_OFFLINE to go online."),
+        ({"HF_ENDPOINT": "hub.example"}, [], "HF_ENDPOINT is not a web address: hub.example.", "Give one such as"),
+        ({}, [Fault(status=500)], "Hugging Face has a problem (500).", "Try again in a few minutes."),
+        ({}, [Fault(cut=0)], "cannot be reached.", ""),
     ],
 )
 def test_every_refusal_says_what_to_do(
@@ -142,12 +111,16 @@ def test_every_refusal_says_what_to_do(
     hub: HubServer,
     search: HubSearch,
     monkeypatch: pytest.MonkeyPatch,
-    arrange: Callable[[HubServer, pytest.MonkeyPatch], None],
+    environment: dict[str, str],
+    faults: list[Fault],
     message: str,
     hint: str,
 ) -> None:
     hub.add("org/one", {})
-    arrange(hub, monkeypatch)
+    hub.api_faults = faults
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name.replace("NO_PROXY", "no_proxy"), value)
     search.search(HubQuery("one"), at_once=True)
     settled(qtbot, search)
     trouble = search.state.trouble
@@ -218,21 +191,18 @@ def test_a_model_without_a_card_has_none(qtbot: QtBot, hub: HubServer, details: 
     assert looked_at(qtbot, details).card == ""
 
 
-def test_a_card_that_cannot_be_read_leaves_the_rest(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
-    hub.add(NAME, small_files())
-    hub.fault("README.md", Fault(status=500))
-    model = looked_at(qtbot, details)
-    assert model.card_trouble is not None
-    assert model.card_trouble.message == "Hugging Face has a problem (500)."
-    assert model.files is not None
-
-
-def test_a_card_that_breaks_off_is_told(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [(Fault(status=500), "Hugging Face has a problem (500)."), (Fault(cut=70_000), "stopped answering")],
+)
+def test_a_card_that_cannot_be_read_leaves_the_rest(
+    qtbot: QtBot, hub: HubServer, details: HubDetails, fault: Fault, message: str
+) -> None:
     hub.add(NAME, small_files() | {"README.md": b"word " * 50_000})
-    hub.fault("README.md", Fault(cut=70_000))
+    hub.fault("README.md", fault)
     model = looked_at(qtbot, details)
-    assert model.card_trouble is not None
-    assert "stopped answering" in model.card_trouble.message
+    assert message in str(model.card_trouble)
+    assert model.files is not None
 
 
 def test_a_very_long_card_is_cut(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:

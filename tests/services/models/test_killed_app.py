@@ -135,7 +135,7 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
     files = small_files() | {WEIGHTS: random_bytes(2_000_000, 5)}
     hub.add(NAME, files)
     hub.bytes_per_second = 1_000_000
-    one = downloads.service.start_download(Download(NAME))
+    one = downloads.start(NAME)
     for moment in moments(kills, _KILLED_S, kills):
         downloads.go_on_for(moment)
         progress = downloads.now(one)
@@ -156,7 +156,7 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
         downloads.wait(one, continues)
         check_asked_no_more(hub, before, here)
     hub.bytes_per_second = None
-    check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
+    downloads.check_end(one, files)
 
 
 def continues(progress: Download) -> bool:

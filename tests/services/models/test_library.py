@@ -1,6 +1,5 @@
 """The library looks beside the window's own work, and tells as it finds."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,25 +15,16 @@ from rdchat.services.models.service_base import ModelSources
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.services.window import Window
 
-MAIN = threading.get_ident()
-
 
 class Disk:
-    """Models that come when they are let through."""
+    """Models that are found, and the error after them."""
 
     def __init__(self) -> None:
         self.models: list[ModelCard] = [library_model(f"org/model-{number}") for number in range(4)]
-        self.pass_on = threading.Semaphore(1000)
-        self.threads: set[int] = set()
-        self.looked = 0
         self.error: Exception | None = None
 
     def find(self, _chosen: str) -> Iterator[ModelCard]:
-        self.looked += 1
-        self.threads.add(threading.get_ident())
-        for model in self.models:
-            assert self.pass_on.acquire(timeout=120)
-            yield model
+        yield from self.models
         if self.error:
             raise self.error
 
@@ -51,31 +41,7 @@ def library(disk: Disk, window: Window) -> Iterator[Library]:
     controller = window.controller
     library = Library(sources, controller)
     yield library
-    disk.pass_on.release(1000)
     library.drop_requests()
-
-
-def test_one_more_search_waits_for_the_present_one(qtbot: QtBot, disk: Disk, library: Library) -> None:
-    disk.pass_on = threading.Semaphore(0)
-    for _ in range(5):
-        library.search_again()
-    disk.models = disk.models[:2]
-    disk.pass_on.release(100)
-    qtbot.waitUntil(lambda: disk.looked == 2 and not library._search.busy)
-    assert len(library.models) == 2
-    assert MAIN not in disk.threads
-
-
-def test_a_second_look_changes_nothing_before_its_end(qtbot: QtBot, disk: Disk, library: Library) -> None:
-    with qtbot.waitSignal(library.changed):
-        library.search_again()
-    disk.pass_on = threading.Semaphore(1)
-    library.search_again()
-    with qtbot.assertNotEmitted(library.changed, wait=100):
-        pass
-    assert len(library.models) == 4
-    disk.pass_on.release(10)
-    qtbot.waitUntil(lambda: not library._search.busy)
 
 
 def test_no_models_is_news_the_first_time(qtbot: QtBot, disk: Disk, library: Library) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -52,6 +51,15 @@ class Task:
         return outcome
 
 
+def back_up(desk: Transfers, window: Window) -> Any:
+    return Task(desk.back_up, window.store.path.with_name("backup.zip")).outcome(window)
+
+
+def prepare(desk: Transfers, window: Window) -> Any:
+    """Prepare the restore of the backup."""
+    return Task(desk.prepare_restore, window.store.path.with_name("backup.zip"), None).outcome(window)
+
+
 def rivers(tmp_path: Path) -> Path:
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([chatgpt_with_everything()]))
@@ -61,7 +69,7 @@ def rivers(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window: Window, tmp_path: Path):
     settings = window.settings
-    settings.change(replace(settings.values, titles_by_model=False))
+    settings.change_values(titles_by_model=False)
     window.ask("Hi")
     task = Task(desk.import_files, [rivers(tmp_path)])
     assert desk.busy
@@ -70,7 +78,7 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window:
     window.chat.open_chat(report.chats[0])
     assert not isinstance(Task(desk.undo_import, report).outcome(window), RdchatError)
     assert window.titles == ["Hi"]
-    assert window.chat.stored_conversation.title == "Hi"
+    assert window.stored_chat.title == "Hi"
 
 
 @pytest.mark.slow
@@ -130,13 +138,13 @@ def test_an_export_comes_back_as_it_was(desk: Transfers, window: Window, tmp_pat
 @pytest.mark.slow
 def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers, window: Window, tmp_path: Path):
     settings = window.settings
-    settings.change(replace(settings.values, system_prompt="Then", titles_by_model=False))
+    settings.change_values(system_prompt="Then", titles_by_model=False)
     window.ask("First")
-    Task(desk.back_up, tmp_path / "backup.zip").outcome(window)
-    settings.change(replace(settings.values, system_prompt="Now"))
+    back_up(desk, window)
+    settings.change_values(system_prompt="Now")
     window.chat.start_new()
     window.ask("Second")
-    assert Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window).chats == 1
+    assert prepare(desk, window).chats == 1
     assert window.titles == ["Second", "First"]
     kept = desk.restore_backup()
     assert window.titles == ["First"]
@@ -160,12 +168,12 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
         last = None
         for number in range(300):
             last = store.add_message(chat.id, last, Role.USER, f"word{number} " * 200).id
-    Task(desk.back_up, tmp_path / "backup.zip").outcome(window)
+    back_up(desk, window)
     store.delete_conversation(chats[0].id)
     store.message_trash.delete(store.messages(chats[2].id)[1].id)
     with written_by_hand(store) as connection:
         connection.execute("UPDATE deleted_messages SET deleted_at = deleted_at - 31 * 86400")
-    Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window)
+    prepare(desk, window)
     order.erase(window.store.organiser.deleted_chats())
     order.duplicate(chats[1])
     assert len(store._bulk) == 2
@@ -210,9 +218,9 @@ def test_nothing_is_restored_while_a_reply_is_written(
     desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
     window.ask("Hi")
-    Task(desk.back_up, tmp_path / "backup.zip").outcome(window)
+    back_up(desk, window)
     pause_midway(window, engine, "More")
-    Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window)
+    prepare(desk, window)
     with pytest.raises(StorageError) as refused:
         desk.restore_backup()
     assert str(refused.value) == "A reply is being written. Stop it or wait for its end, then restore again."
@@ -225,7 +233,7 @@ def test_nothing_is_restored_while_a_reply_is_written(
 @pytest.mark.slow
 def test_a_second_task_is_refused_while_one_is_under_way(desk: Transfers, window: Window, tmp_path: Path):
     task = Task(desk.import_files, [rivers(tmp_path)])
-    assert "busy" in Task(desk.back_up, tmp_path / "backup.zip").outcome(window).message
+    assert "busy" in back_up(desk, window).message
     assert len(task.outcome(window).chats) == 1
     assert not (tmp_path / "backup.zip").exists()
 
