@@ -13,7 +13,7 @@ from rdchat import __version__, host, machine, paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands.terminal import print_result
 from rdchat.errors import one_line
-from rdchat.services.models.draft_advice import Drafts, draft_advice, draft_models
+from rdchat.services.models.draft_advice import draft_advice, draft_models
 from rdchat.wording import size_text
 
 _ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
@@ -215,8 +215,8 @@ def _advised() -> list[dict[str, str]]:
     cards = [card for card in library_models(stored_settings().models_folder) if card.can_be_loaded]
     advised = []
     for card in cards:
-        drafts = Drafts(fitting_drafters(card.path), draft_models(card, cards))
-        advice = draft_advice(card, drafts, measured_calls(card.path))
+        smaller = draft_models(card, cards)
+        advice = draft_advice(card, measured_calls(card.path), fitting_drafters(card.path), smaller)
         advised.append({"model": one_line(card.name), "advice": one_line(advice.text)})
     return advised
 

@@ -101,38 +101,32 @@ class _Offer:
         return None if call is None else self.usual.tokens / (call + self.usual.draft)
 
 
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """What could draft for a model.
+def draft_advice(
+    model: ModelCard,
+    calls: Mapping[int, float],
+    heads: Sequence[ModelCard],
+    smaller: Sequence[ModelCard],
+    published: Sequence[HubModel] | None = None,
+    *,
+    used: str | None = None,
+) -> DraftAdvice:
+    """Return the best advice for a model.
 
-    Attributes:
+    Args:
+        model: The model.
+        calls: Time of a target call by its rows, in plain steps, as measured on this machine; empty where it is not.
         heads: Drafter heads on this machine that fit it, the surest first.
         smaller: Models on this machine with the same tokens, the smallest first.
         published: What the hub has for it; None where it was not asked.
         used: The drafter or smaller model that the person chose for it; None for its own.
     """
-
-    heads: Sequence[ModelCard]
-    smaller: Sequence[ModelCard]
-    published: Sequence[HubModel] | None = None
-    used: str | None = None
-
-
-def draft_advice(model: ModelCard, drafts: Drafts, calls: Mapping[int, float]) -> DraftAdvice:
-    """Return the best advice for a model.
-
-    Args:
-        model: The model.
-        drafts: What could draft for it.
-        calls: Time of a target call by its rows, in plain steps, as measured on this machine; empty where it is not.
-    """
     if model.tried is not None and model.tried.kind is DraftKind.NONE:
         return DraftAdvice(f"It cannot check drafts: {model.tried.reason}.")
-    if drafts.used is not None or (drafts.heads and drafts.heads[0].fits_surely):
+    if used is not None or (heads and heads[0].fits_surely):
         return DraftAdvice("It has a drafter. Auto uses it where that is faster.")
-    if best := _best([*_own(model), *_here(model, drafts), *_on_hub(model, drafts.published or ())], calls):
+    if best := _best([*_own(model), *_here(model, heads, smaller), *_on_hub(model, published or ())], calls):
         return best
-    if drafts.published is None:
+    if published is None:
         return DraftAdvice("Hugging Face may have a drafter for it.", DraftAction.SEARCH)
     size = size_text(_TRAINED_BYTES)
     text = f"No drafter was found that would help. Train one here: it takes hours, and {size}."
@@ -176,13 +170,13 @@ def _own(model: ModelCard) -> Iterator[_Offer]:
         yield _Offer(DraftAdvice(text, DraftAction.LAYERS), _MTP)
 
 
-def _here(model: ModelCard, drafts: Drafts) -> Iterator[_Offer]:
-    for head in drafts.heads:
+def _here(model: ModelCard, heads: Sequence[ModelCard], smaller: Sequence[ModelCard]) -> Iterator[_Offer]:
+    for head in heads:
         if head.kind is not None:
             size = size_text(head.weights_bytes)
             text = f"{head.name}, on this machine, may be made for it. It takes {size} of memory."
             yield _Offer(DraftAdvice(text, DraftAction.USE, head.model), _USUAL[head.kind])
-    for other in drafts.smaller:
+    for other in smaller:
         if other.sizes is not None and model.sizes is not None:
             text = f"{other.name} has the same tokens and can draft. It takes {size_text(other.disk_bytes)} of memory."
             share = other.sizes.stored_bytes / model.sizes.stored_bytes

@@ -17,7 +17,7 @@ from rdchat.inference.api import DraftSettings, Mode, ModelCard, ModelPart
 from rdchat.services.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.downloads import Downloads
-from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, Drafts, draft_advice, draft_models
+from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_advice, draft_models
 from rdchat.services.models.fit import Model
 from rdchat.services.models.service_base import Find, ModelService, ModelSources
 from rdchat.work.job import Job
@@ -115,10 +115,10 @@ class Library(ModelService):
         self.drafters_listed.emit(model, tuple(head for head in heads if head.model not in unfit))
 
     def advice(self, model: ModelCard, heads: Sequence[ModelCard], published: Sequence[HubModel] | None) -> DraftAdvice:
-        """Return what would make the matched model faster; see `Drafts`."""
+        """Return what would make the matched model faster; see `draft_advice`."""
         used = self.settings.draft_model or self.settings.drafter if self.is_loaded(model) else None
-        drafts = Drafts(heads, draft_models(model, self.models), published, used)
-        advice = draft_advice(model, drafts, self._heads.results[2])
+        smaller = draft_models(model, self.models)
+        advice = draft_advice(model, self._heads.results[2], heads, smaller, published, used=used)
         if advice.action is DraftAction.USE and not self.is_loaded(model):
             return replace(advice, text=f"{advice.text} Load the model to use it.", action=DraftAction.NONE)
         return advice
