@@ -58,7 +58,7 @@ class ChatPrompt:
         images: The images of the path's messages, by their ids; `with_files` finds them.
         left_out: The oldest images of many, in whose place a line stands.
         files: The files of the project.
-        opening: What stands before the first question: the files that are whole; `with_project` makes it.
+        opening: What stands before the first question: the files that are whole; `ProjectFiles` makes it.
         notes: The notes, which stand behind the opening, the newest last.
     """
 
@@ -94,33 +94,6 @@ class ChatPrompt:
         if self.notes:
             digests.append(sha256(notes_text(self.notes).encode()).hexdigest())
         return " ".join([address, *digests])
-
-    def with_project(
-        self,
-        full: Sequence[AttachedFile],
-        passages: Callable[[str], Sequence[str]],
-        text_of: FileText,
-        check: Callable[[], None],
-    ) -> "ChatPrompt":
-        """Return the prompt with its project's files.
-
-        Args:
-            full: Those that are whole; `with_files` adds the images among them.
-            passages: Returns the blocks of the others that stand before a question.
-            text_of: Reads the text of a file.
-            check: Called before each message; what it raises ends the work.
-        """
-        blocks = [block_of(file, text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
-        path: list[Message] = []
-        for each in self.path:
-            check()
-            asks = each.role is Role.USER and each.text.strip()
-            matching = list(filter(None, passages(each.text))) if asks else []
-            path.append(replace(each, text="\n\n".join([*matching, each.text])) if matching else each)
-        typed = "\n\n".join([*filter(None, passages(self.typed)), self.typed]) if self.typed.strip() else self.typed
-        images = [file for file in full if file.kind is FileKind.IMAGE]
-        opening = ChatMessage(Role.USER, "\n\n".join(blocks))
-        return replace(self, path=path, typed=typed, files=images, opening=opening)
 
     def with_files(
         self,
@@ -315,8 +288,19 @@ class ProjectFiles:
             (full if fits else parts).append(file)
             taken += tokens if fits else 0
         number = min(_MAX_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
-        passages = lambda question: [self._passages(file, question, max(number, 1)) for file in parts]  # noqa: E731
-        return prompt.with_project(full, passages, self._text_of, check)
+
+        def with_passages(question: str) -> str:
+            passages = [self._passages(file, question, max(number, 1)) for file in parts] if question.strip() else []
+            return "\n\n".join([*filter(None, passages), question])
+
+        path: list[Message] = []
+        for each in prompt.path:
+            check()
+            path.append(replace(each, text=with_passages(each.text)) if each.role is Role.USER and parts else each)
+        blocks = [block_of(file, self._text_of(file)) for file in full if file.kind is not FileKind.IMAGE]
+        images = [file for file in full if file.kind is FileKind.IMAGE]
+        opening = ChatMessage(Role.USER, "\n\n".join(blocks))
+        return replace(prompt, path=path, typed=with_passages(prompt.typed), files=images, opening=opening)
 
     def _tokens_of(self, file: AttachedFile, model: str, count: Count) -> int:
         key = (model, file)

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import Folder, Message, Project
 from rdchat.chat.notes import NOTES_WISH, Note, notes_text
 from rdchat.inference.api import ChatMessage, Mode, Role
 from rdchat.services.chat import note_control
-from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
 from rdchat.services.engine.engine_request import EngineState, LimitPrefixCaches
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window
@@ -308,15 +308,13 @@ def test_no_note_of_a_prompt_is_lost_or_doubled(
     """All stand once, in order, behind the project's files and before the chat's first turn."""
     fitting = [Note(f"note{index} {text}", 1, None, date="today") for index, text in enumerate(texts)]
     files = [(attached(ReadFile(f"w{i}", FileKind.TEXT, (text,)), text), text) for i, text in enumerate(whole)]
-    by_file = dict(files)
     roles = [Role.USER if index % 2 == 0 else Role.ASSISTANT for index in range(len(asked))]
     path = [
         Message(index + 1, 1, index or None, roles[index], f"turn{index} {text}") for index, text in enumerate(asked)
     ]
     prompt = ChatPrompt(path, system, "typed", files=[file for file, _ in files], notes=fitting)
-    complete = prompt.with_project(prompt.files, lambda _question: (), by_file.__getitem__, lambda: None).with_files(
-        by_file.__getitem__
-    )
+    text_of = dict(files).__getitem__
+    complete = ProjectFiles(text_of).complete(prompt, "", 10**6, len, lambda: None).with_files(text_of)
     turns = complete.turns()
     blocks = [block_of(file, text) for file, text in files]
     first = f"turn0 {asked[0]}" if asked else "typed"

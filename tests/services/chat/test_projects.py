@@ -12,7 +12,7 @@ from rdchat.chat.conversation import ContextCut, Folder, Message, Project
 from rdchat.chat.presets import Preset
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Role
-from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
@@ -298,11 +298,18 @@ def test_no_text_of_a_project_is_lost_or_doubled(
     if path and summary:
         path[0] = replace(path[0], context_cut=ContextCut(summary))
     files = [text_file(f"w{index}", f"whole {index} {text}") for index, text in enumerate(whole)]
-    by_file = dict(files)
-    prompt = ChatPrompt(path, system, typed, files=[file for file, _ in files])
-    complete = prompt.with_project(
-        prompt.files, lambda question: [f"[{part}|{question}]" for part in parts], by_file.__getitem__, lambda: None
-    ).with_files(by_file.__getitem__)
+    text_of = dict(files).__getitem__
+    long = [text_file(f"p{index}", part)[0] for index, part in enumerate(parts)]
+
+    class Files(ProjectFiles):
+        def _tokens_of(self, file: AttachedFile, *_: object) -> int:
+            return 10**9 if file in long else 0
+
+        def _passages(self, file: AttachedFile, question: str, _number: int) -> str:
+            return f"[{parts[long.index(file)]}|{question}]"
+
+    prompt = ChatPrompt(path, system, typed, files=[*dict(files), *long])
+    complete = Files(text_of).complete(prompt, "", 10**6, len, lambda: None).with_files(text_of)
     turns = complete.turns()
     said = "\n\n".join(turn.content for turn in turns if turn.role is not Role.SYSTEM)
     blocks = [block_of(file, text) for file, text in files]
