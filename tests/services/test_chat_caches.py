@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Folder, Project
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.inference.vision.image_process import shared_images
-from rdchat.services.transfers import Transfers
+from tests.chat.transfer.tasks import back_up
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
 
@@ -37,10 +36,10 @@ def fill(engine: ScriptedEngine) -> Path:
     return folder.path
 
 
-def gone(qtbot: QtBot, folder: Path) -> None:
+def gone(window: Window, folder: Path) -> None:
     """Wait until a chat's folder is gone, and no part of it is left under another name."""
     top = paths.chat_caches_dir()
-    qtbot.waitUntil(lambda: not folder.exists() and not list(top.glob("removed-*")))
+    window.wait_until(lambda: not folder.exists() and not list(top.glob("removed-*")))
 
 
 def test_a_request_names_its_chat_s_folder_which_only_this_user_can_enter(
@@ -69,28 +68,24 @@ ACTS: dict[str, Callable[[Window], object]] = {
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_caches_of_a_deleted_chat_are_removed(
-    window: Window, qtbot: QtBot, kept: Path, act: Callable[[Window], None]
-) -> None:
+def test_caches_of_a_deleted_chat_are_removed(window: Window, kept: Path, act: Callable[[Window], None]) -> None:
     act(window)
-    gone(qtbot, kept)
+    gone(window, kept)
 
 
-def test_caches_of_a_chat_that_undo_deletes_are_removed(
-    window: Window, qtbot: QtBot, engine: ScriptedEngine, kept: Path
-) -> None:
+def test_caches_of_a_chat_that_undo_deletes_are_removed(window: Window, engine: ScriptedEngine, kept: Path) -> None:
     window.delete_message(window.last.id)
-    gone(qtbot, kept)
+    gone(window, kept)
     window.controller.restore_deleted()
     window.ask("And more")
     assert fill(engine) == kept
     window.chat.start_new()
     window.chats.order.history.undo()
-    gone(qtbot, kept)
+    gone(window, kept)
 
 
 def test_caches_of_chats_deleted_elsewhere_are_removed(
-    window: Window, qtbot: QtBot, kept: Path, window_on: Callable[[Path], Window]
+    window: Window, kept: Path, window_on: Callable[[Path], Window]
 ) -> None:
     chat_id = window.chat.id
     assert chat_id is not None
@@ -98,11 +93,11 @@ def test_caches_of_chats_deleted_elsewhere_are_removed(
     make_folder(foreign)
     window.store.delete_conversation(chat_id)
     window.chats.update_list()
-    gone(qtbot, kept)
+    gone(window, kept)
     assert foreign.exists(), "it may belong to other chats of this user"
 
 
-def test_engine_gets_no_cache_folder_while_caches_are_off(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+def test_engine_gets_no_cache_folder_while_caches_are_off(window: Window, engine: ScriptedEngine) -> None:
     window.chat.set_own(keep_cache=False)
     window.ask("Hello")
     assert engine.last_request.keep is None
@@ -116,17 +111,17 @@ def test_engine_gets_no_cache_folder_while_caches_are_off(window: Window, engine
     other.write_bytes(b"another program's")
     ACTS["switch off"](window)
     window.disk_caches.tidy()
-    qtbot.waitUntil(lambda: window.disk_caches.bytes == len(other.read_bytes()))
+    window.wait_until(lambda: window.disk_caches.bytes == len(other.read_bytes()))
     window.ask("And now?")
     assert engine.last_request.keep is None
 
 
-def test_a_file_that_was_not_finished_a_day_ago_is_removed(window: Window, qtbot: QtBot, kept: Path) -> None:
+def test_a_file_that_was_not_finished_a_day_ago_is_removed(window: Window, kept: Path) -> None:
     os.utime(kept / "model" / "part-1", (0, time.time() - 25 * 3600))
     (kept / "model" / "part-2").write_bytes(b"2" * 1000)
     window.disk_caches.tidy()
-    qtbot.waitUntil(lambda: not (kept / "model" / "part-1").exists())
-    qtbot.waitUntil(lambda: window.disk_caches.bytes == 3000)
+    window.wait_until(lambda: not (kept / "model" / "part-1").exists())
+    window.wait_until(lambda: window.disk_caches.bytes == 3000)
     assert (kept / "model" / "part-2").exists()
 
 
@@ -141,15 +136,15 @@ def test_a_chat_made_while_folders_are_removed_keeps_its_own(tmp_path: Path) -> 
     assert new.exists()
 
 
-def test_the_size_is_shown_and_the_limit_holds(window: Window, qtbot: QtBot, kept: Path) -> None:
+def test_the_size_is_shown_and_the_limit_holds(window: Window, kept: Path) -> None:
     caches = window.disk_caches
     caches.tidy()
-    qtbot.waitUntil(lambda: caches.bytes == 3000)
+    window.wait_until(lambda: caches.bytes == 3000)
     huge = kept / "model" / "1-2-x.rows"
     with huge.open("wb") as file:
         file.truncate(2 * 10**9)
     window.settings.change_values(kept_caches_gb=1)
-    qtbot.waitUntil(lambda: caches.bytes < 10**9)
+    window.wait_until(lambda: caches.bytes < 10**9)
     assert kept.exists()
 
 
@@ -159,12 +154,8 @@ def test_a_folder_that_cannot_be_made_stops_no_reply(window: Window) -> None:
     assert window.ask("Hello").text
 
 
-def test_backup_has_no_caches(window: Window, kept: Path, tmp_path: Path, qtbot: QtBot) -> None:
-    ended: list[object] = []
-    desk = Transfers(window.controller, window.store, tmp_path / "settings.json")
-    desk.back_up(tmp_path / "backup.zip", lambda _: None, ended.append)
-    qtbot.waitUntil(lambda: bool(ended))
-    desk.end_transfers()
+def test_backup_has_no_caches(window: Window, kept: Path, tmp_path: Path) -> None:
+    back_up(window.store.path, tmp_path / "settings.json", tmp_path / "backup.zip")
     names = zipfile.ZipFile(tmp_path / "backup.zip").namelist()
     assert names
     assert not [name for name in names if "rows" in name or kept.name in name]
@@ -200,47 +191,45 @@ PROJECT_ACTS: dict[str, Callable[[Window, Folder], object]] = {
 
 @pytest.mark.parametrize("act", PROJECT_ACTS.values(), ids=PROJECT_ACTS)
 def test_the_projects_caches_go_with_a_change_and_with_the_project(
-    window: Window, qtbot: QtBot, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
+    window: Window, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
 ) -> None:
     folder = project_with_a_file(window)
     shared = shared_folder(window, engine, folder)
     assert shared.stat().st_mode & 0o777 == 0o700
     act(window, window.chats.order.folders[0])
-    gone(qtbot, shared)
+    gone(window, shared)
 
 
 @pytest.mark.parametrize("act", list(PROJECT_ACTS.values())[1:], ids=list(PROJECT_ACTS)[1:])
 def test_the_caches_of_chats_go_with_a_file_of_a_project_whose_passages_they_may_have(
-    window: Window, qtbot: QtBot, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
+    window: Window, engine: ScriptedEngine, act: Callable[[Window, Folder], None]
 ) -> None:
     folder = project_with_a_file(window)
     shared_folder(window, engine, folder)
     kept = fill(engine)
     caches = window.disk_caches
-    with qtbot.waitSignal(caches.changed):
+    with window.qtbot.waitSignal(caches.changed):
         caches.tidy()
     assert kept.exists()
     act(window, window.chats.order.folders[0])
-    gone(qtbot, kept)
+    gone(window, kept)
 
 
-def test_the_caches_of_a_chat_go_with_a_summary(window: Window, qtbot: QtBot, kept: Path) -> None:
+def test_the_caches_of_a_chat_go_with_a_summary(window: Window, kept: Path) -> None:
     chat = window.chat
     message = chat.path[-1]
     chat.set_cut(message.id, ContextCut("A secret."))
     assert kept.exists()
     window.context.edit_summary(message.id, "None.")
-    gone(qtbot, kept)
+    gone(window, kept)
 
 
-def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(
-    window: Window, qtbot: QtBot, engine: ScriptedEngine
-) -> None:
+def test_the_projects_caches_stay_when_a_chat_of_it_is_deleted(window: Window, engine: ScriptedEngine) -> None:
     folder = project_with_a_file(window)
     shared = shared_folder(window, engine, folder)
     kept = fill(engine)
     ACTS["delete the chat"](window)
-    gone(qtbot, kept)
+    gone(window, kept)
     assert shared_folder(window, engine, folder) == shared
     system, question = engine.last_request.messages
     assert engine.last_request.shared == (
@@ -259,7 +248,7 @@ def test_a_system_prompt_of_the_chats_own_is_not_kept_with_the_project(window: W
 
 @pytest.mark.parametrize("text", ["", "I use spaces"])
 def test_caches_that_may_have_a_note_go_with_it_and_the_projects_stay(
-    window: Window, qtbot: QtBot, engine: ScriptedEngine, text: str
+    window: Window, engine: ScriptedEngine, text: str
 ) -> None:
     folder = project_with_a_file(window)
     notes = window.notes
@@ -274,30 +263,26 @@ def test_caches_that_may_have_a_note_go_with_it_and_the_projects_stay(
     kept = fill(engine)
     (note,) = window.replies.notes()
     notes.change(note, text)
-    gone(qtbot, kept)
+    gone(window, kept)
     assert shared.exists()
 
 
-def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
-    window: Window, engine: ScriptedEngine, qtbot: QtBot
-) -> None:
+def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(window: Window, engine: ScriptedEngine) -> None:
     kept = window.memory_caches
     settings = window.settings
-    qtbot.waitUntil(lambda: kept.facts is not None)
+    window.wait_until(lambda: kept.facts is not None)
     assert kept.facts is not None
     assert kept.facts.limit_bytes == engine.cache_bytes
     settings.change_values(prefix_cache_bytes=5_000_000)
-    qtbot.waitUntil(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000)
+    window.wait_until(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000)
     assert engine.cache_bytes == 5_000_000
 
 
-def test_the_limit_of_the_settings_holds_from_the_start(
-    unstarted: Window, engine: ScriptedEngine, qtbot: QtBot
-) -> None:
+def test_the_limit_of_the_settings_holds_from_the_start(unstarted: Window, engine: ScriptedEngine) -> None:
     settings = unstarted.settings
     settings.change_values(prefix_cache_bytes=7_000_000)
     unstarted.open_last_chat()
-    qtbot.waitUntil(lambda: unstarted.memory_caches.facts is not None)
+    unstarted.wait_until(lambda: unstarted.memory_caches.facts is not None)
     assert engine.cache_bytes == 7_000_000
 
 

@@ -1,5 +1,7 @@
 """Stands in the place of the window: a controller, and what it said."""
 
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.pending_files import PendingFile
 from tests.listed_chats import listed
 from tests.services.fakes import ScriptedEngine
+from tests.stores import connect_by_hand
 
 WAIT_MS = 60_000
 
@@ -168,3 +171,18 @@ def bring(window: Window, *paths: Path) -> list[PendingFile]:
     files.add_files([str(path) for path in paths])
     window.wait_until(lambda: all(file.count for file in files.files))
     return list(files.files)
+
+
+def restarted(
+    window: Window, window_on: Callable[[Path], Window], sql: str = "", rows: Sequence[tuple[object, ...]] = ((),)
+) -> Window:
+    """Quit an app, run a statement by hand with each of some rows, and start another app on its store."""
+    assert window.shut_down()
+    window.store.close()
+    if sql:
+        with closing(connect_by_hand(window.store.path)) as connection, connection:
+            connection.executemany(sql, rows)
+    again = window_on(window.store.path.parent)
+    again.open_last_chat()
+    again.wait_until_idle()
+    return again

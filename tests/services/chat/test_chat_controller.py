@@ -22,7 +22,7 @@ from rdchat.inference.api import (
 from rdchat.services.engine.engine_request import EngineState, Failure
 from tests.listed_chats import listed
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window, pause_in_prefill, pause_midway
+from tests.services.window import Window, pause_in_prefill, pause_midway, restarted
 
 # Sending
 
@@ -554,17 +554,12 @@ def test_a_models_own_sampling_holds_where_the_person_chose_none(window: Window,
     assert engine.last_request.sampling == SamplingParams(temperature=0)
 
 
-def test_a_start_opens_the_chat_viewed_last(
-    window: Window, window_on: Callable[[Path], Window], tmp_path: Path
-) -> None:
+def test_a_start_opens_the_chat_viewed_last(window: Window, window_on: Callable[[Path], Window]) -> None:
     window.ask("First")
     window.chat.start_new()
     window.ask("Second")
     window.chat.open_chat(listed(window.chats)[-1].id)
-    window.shut_down()
-    window.store.close()
-    again = window_on(tmp_path)
-    again.open_last_chat()
+    again = restarted(window, window_on)
     assert again.texts == ["First", "Hello, you!"]
 
 

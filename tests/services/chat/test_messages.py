@@ -11,7 +11,7 @@ from rdchat.inference.api import BenchCell, BenchPlan, Prompt, Role
 from rdchat.services.chat_list.chat_list import Activity
 from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window, collected, pause_midway
+from tests.services.window import Window, collected, pause_midway, restarted
 
 
 def waiting(window: Window) -> list[str]:
@@ -106,7 +106,7 @@ def test_stopping_a_reply_gives_waiting_messages_back(window: Window, engine: Sc
 
 
 def test_after_a_quit_a_waiting_message_is_in_its_message_field(
-    window: Window, engine: ScriptedEngine, window_on: Callable[[Path], Window], tmp_path: Path
+    window: Window, engine: ScriptedEngine, window_on: Callable[[Path], Window]
 ) -> None:
     pause_midway(window, engine, "One")
     files = window.chat.files
@@ -118,10 +118,7 @@ def test_after_a_quit_a_waiting_message_is_in_its_message_field(
     files.add_text("Another")
     stored = [text for _, text in window.store.unsent_files(window.chat.id)]
     assert stored == ["A long text"]
-    window.shut_down()
-    window.store.close()
-    again = window_on(tmp_path)
-    again.open_last_chat()
+    again = restarted(window, window_on)
     assert again.texts == ["One", "Hello,"]
     assert again.chat.typed == "Two\n\nThree\n\nTyped"
     assert [text for _, text in again.chat.files.to_send()] == ["A long text", "Another"]

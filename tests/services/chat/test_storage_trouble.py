@@ -12,7 +12,7 @@ from tests.grids import share
 from tests.inference.vision.pictures import encoded, photo
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window, bring, pause_midway
+from tests.services.window import Window, bring, pause_midway, restarted
 from tests.stores import connect_by_hand
 
 
@@ -162,17 +162,12 @@ def test_a_database_deleted_in_the_middle_of_a_reply_is_told_of_and_loses_nothin
 
 @pytest.mark.parametrize("cycle", share([{1: 1}, {1: 2, 2: 1}, {1: 4}], 2), ids=["itself", "two", "all"])
 def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_worked_with(
-    window: Window, window_on: Callable[[Path], Window], tmp_path: Path, cycle: dict[int, int]
+    window: Window, window_on: Callable[[Path], Window], cycle: dict[int, int]
 ) -> None:
     window.ask("First")
     window.ask("Second")
-    assert window.shut_down()
-    window.store.close()
-    with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
-        by_hand.executemany("UPDATE messages SET parent_id = ? WHERE id = ?", [(b, a) for a, b in cycle.items()])
-    again = window_on(tmp_path)
-    again.open_last_chat()
-    again.wait_until_idle()
+    parents = [(parent, message) for message, parent in cycle.items()]
+    again = restarted(window, window_on, "UPDATE messages SET parent_id = ? WHERE id = ?", parents)
     assert [notice.title for notice in again.seen.notices] == ["Some messages were moved"]
     assert again.texts == ["First", "Hello, you!", "Second", "Hello, you!"]
     again.ask("Third")
@@ -181,18 +176,10 @@ def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_w
     assert again.texts == ["Other", "Hello, you!"]
 
 
-def test_a_reply_without_a_question_is_not_written_anew(
-    window: Window, window_on: Callable[[Path], Window], tmp_path: Path
-) -> None:
+def test_a_reply_without_a_question_is_not_written_anew(window: Window, window_on: Callable[[Path], Window]) -> None:
     """A store made by hand: the engine takes no request that ends with a reply."""
     window.ask("First")
-    assert window.shut_down()
-    window.store.close()
-    with closing(connect_by_hand(tmp_path / "conversations.db")) as by_hand, by_hand:
-        by_hand.execute("UPDATE messages SET role = 'system', text = ' '")
-    again = window_on(tmp_path)
-    again.open_last_chat()
-    again.wait_until_idle()
+    again = restarted(window, window_on, "UPDATE messages SET role = 'system', text = ' '")
     first, second = again.chat.path
     again.controller.regenerate(first.id)
     again.controller.regenerate(second.id)

@@ -17,7 +17,7 @@ from rdchat.inference.api import Mode, Role
 from rdchat.services.chat.reply_recorder import TraceRecorder
 from tests.chat.traces import drafted_events, drafted_trace
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window, pause_midway
+from tests.services.window import Window, pause_midway, restarted
 
 
 @pytest.fixture
@@ -128,15 +128,13 @@ def test_damaged_trace_counts_as_not_recorded(recorder: TraceRecorder, store: Co
     assert recorder.trace(reply_id) is None
 
 
-def test_replies_of_the_window_are_traced(window: Window, window_on: Callable[[Path], Window], tmp_path: Path) -> None:
+def test_replies_of_the_window_are_traced(window: Window, window_on: Callable[[Path], Window]) -> None:
     reply = window.ask("Hi")
     assert texts(window.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
     assert reply.drafting is not None
     assert reply.drafting.mode is Mode.OFF
     assert window.traces.trace(reply.id - 1) is None
-    assert window.shut_down()
-    window.store.close()
-    again = window_on(tmp_path)
+    again = restarted(window, window_on)
     assert texts(again.traces.trace(reply.id)) == ["Hello", ",", " you", "!"]
 
 
