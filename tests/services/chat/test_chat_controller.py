@@ -329,12 +329,6 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
     assert len(window.titles) == 2
 
 
-def test_deleting_the_last_conversation_leaves_a_new_chat(window: Window) -> None:
-    window.ask("Only")
-    window.chats.delete_conversation(window.stored_chat.id)
-    assert (window.chat.stored_conversation, window.chat.path, window.titles) == (None, [], [])
-
-
 def test_conversations_are_renamed_and_searched(window: Window) -> None:
     window.ask("Trees and birds")
     window.chat.start_new()

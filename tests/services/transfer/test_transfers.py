@@ -310,15 +310,3 @@ def test_an_archive_of_500_kb_stays_within_a_gigabyte(
     with pytest.raises(StorageError, match=r"took more than 1\.00 GB of memory, so it was ended"):
         process.import_files(store, [path], lambda _progress: None).result()
     assert not store.conversations()
-
-
-@pytest.mark.slow
-def test_an_import_past_its_limit_is_ended_and_says_so(
-    process: TransferProcess, store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(transfer_process, "_MEMORY_BYTES", 100 << 20)
-    path = write(tmp_path / "conversations.json", within(*HUGE["one string"], 60 << 20))
-    with pytest.raises(StorageError, match=r"took more than 105 MB of memory, so it was ended"):
-        process.import_files(store, [path], lambda _progress: None).result()
-    assert not store.conversations()
-    assert not store.rows("SELECT id FROM conversations")
