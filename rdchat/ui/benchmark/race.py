@@ -19,7 +19,6 @@ from rdchat.ui.style import (
     MEDIUM,
     MODES,
     SMALL,
-    TIGHT,
     ElidedLabel,
     PlainLabel,
     Theme,
@@ -124,14 +123,10 @@ class ReplayView(QWidget):
     def __init__(self, theme: Theme, name: str, placeholder: str) -> None:
         super().__init__()
         self.name = ElidedLabel(theme, "", bold=True)
-        self.speed = ThemedLabel(theme, formatting.NONE, "muted", points_more=10, bold=True, tabular=True)
+        self.speed = ThemedLabel(theme, "", points_more=8, bold=True, tabular=True)
         self.state = ThemedLabel(theme, " ", "muted", tabular=True)
         self.text = QPlainTextEdit(readOnly=True, tabChangesFocus=True, placeholderText=placeholder)
-        unit = ThemedLabel(theme, "tokens/s", "muted")
-        unit.setContentsMargins(0, 0, 0, TIGHT)
-        unit.setAlignment(Qt.AlignmentFlag.AlignBottom)
-        self.speed.setMinimumWidth(self.fontMetrics().horizontalAdvance("000.0") * 2)  # So the unit does not move.
-        head = column(self.name, row(self.speed, (unit, 1)), self.state, spacing=0)
+        head = column(self.name, self.speed, self.state, spacing=0)
         column(head, (self.text, 1), within=self)
         self._theme = theme
         theme.changed.connect(self._restyle)
@@ -146,7 +141,7 @@ class ReplayView(QWidget):
         self.name.setText(name)
         self.text.setAccessibleName(f"Reply: {name}")
         self.text.clear()
-        self.speed.show_text(formatting.NONE, "muted")
+        self._show_speed(None)
         self.state.show_text(" ", "muted")  # An empty label would be lower.
 
     def show_token(self, text: str) -> None:
@@ -174,9 +169,12 @@ class ReplayView(QWidget):
         at_end = position == bar.maximum()
         self.text.setPlainText(_BOLD.sub(r"\1", "".join(run.pieces[:tokens])))
         bar.setValue(bar.maximum() if at_end else position)
-        self.speed.show_text(formatting.rate(speed), "muted" if speed is None else "text")
+        self._show_speed(speed)
         text = f"{counted(tokens, 'token')}, {elapsed_ms / 1000:.2f} s"
         self.state.show_text(f"{text} with reading" if ended else text, "success" if ended else "muted")
+
+    def _show_speed(self, speed: float | None) -> None:
+        self.speed.show_text(f"{formatting.rate(speed)} tokens/s", "muted" if speed is None else "text")
 
     def _restyle(self) -> None:
         self.text.setFont(self._theme.body_font())

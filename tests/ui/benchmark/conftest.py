@@ -4,15 +4,17 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.benchmark.benchmark_window import BenchmarkWindow
-from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.style import Theme
 from tests.ui.conftest import Chat
 
 
 @pytest.fixture
-def bench(chat: Chat, window: MainWindow) -> BenchmarkWindow:
-    """The window over a loaded model."""
+def bench(qtbot: QtBot, chat: Chat, theme: Theme) -> BenchmarkWindow:
+    """The window over a loaded model, without the main one."""
     chat.start()
-    return window.windows.benchmark_window
+    bench = BenchmarkWindow(chat.controller, theme)
+    qtbot.addWidget(bench)
+    return bench
 
 
 type Run = Callable[[], None]

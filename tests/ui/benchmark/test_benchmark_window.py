@@ -35,11 +35,11 @@ EVENTS = (BenchProgress(1, 2, "Prompt lookup, 4 tokens, prompt 1 of 1", 65.0), b
 
 
 @pytest.fixture(autouse=True)
-def several(qtbot: QtBot, chat: Chat, window: MainWindow, bench: BenchmarkWindow) -> None:
-    """The menu has opened the page, and prompt lookup alone is chosen."""
+def several(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
+    """The page is open, and prompt lookup alone is chosen."""
     qtbot.waitUntil(lambda: chat.controller.drafting.option(Mode.LOOKUP) is not None)
     chat.engine.bench_events = EVENTS
-    window.actions_.benchmark.trigger()
+    bench.open_benchmark()
     for mode, box in bench.form.modes.items():
         box.setChecked(mode is Mode.LOOKUP)
 
@@ -258,9 +258,13 @@ class _ByHand(QCloseEvent):
         return True
 
 
-def test_quitting_while_it_runs_asks_first(
-    qtbot: QtBot, chat: Chat, window: MainWindow, bench: BenchmarkWindow
-) -> None:
+def test_the_menu_opens_each_way_to_begin_and_quitting_asks_first(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    bench = window.windows.benchmark_window
+    window.actions_.benchmark.trigger()
+    assert bench.form.isVisible()
+    window.conversation.composer.set_text("Say hello")
+    window.actions_.race.trigger()
+    assert bench.race.isVisible()
     chat.engine.gate.shut()
     bench.start.click()
     for quit_ in (window.actions_.quit.trigger, window.commands.close_front, lambda: window.closeEvent(_ByHand())):
@@ -335,16 +339,15 @@ def test_prompts_come_from_a_file(bench: BenchmarkWindow, tmp_path: Path) -> Non
     assert len(form.plan().prompts) == 6, "each everyday question is a group of its own"
 
 
-def test_one_benchmark_runs_at_a_time(chat: Chat, window: MainWindow, bench: BenchmarkWindow, run: Run) -> None:
+def test_one_benchmark_runs_at_a_time(chat: Chat, bench: BenchmarkWindow, run: Run) -> None:
     chat.engine.gate.shut()
     bench.start.click()
     assert not bench.tabs.isEnabled()
-    window.windows.open_race("Who?")
-    assert bench.results.window().isVisible()
-    assert not bench.race.isVisible()
-    run()
-    window.windows.open_race("Who?")
-    assert bench.race.isVisible()
+    for way in range(2):
+        bench.open_race("Who?")
+        assert bench.race.isVisible() == bool(way)
+        if not way:
+            run()
 
 
 def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:

@@ -18,11 +18,10 @@ EVENTS = (BenchProgress(0, 2, "Off, prompt 1 of 1", label="Off"), bench_run(0, 2
 
 
 @pytest.fixture
-def race(chat: Chat, window: MainWindow, bench: BenchmarkWindow) -> RaceView:
-    """The page as the menu opens it, with a question typed into the composer."""
+def race(chat: Chat, bench: BenchmarkWindow) -> RaceView:
+    """The page as the menu opens it, with a question."""
     chat.engine.bench_events = EVENTS
-    window.conversation.composer.set_text("Say hello")
-    window.actions_.race.trigger()
+    bench.open_race("Say hello")
     return bench.race
 
 
@@ -31,11 +30,12 @@ def choose(bench: BenchmarkWindow, mode: Mode) -> None:
 
 
 @pytest.mark.slow
-def test_the_prompt_is_what_is_being_typed_or_was_asked_last(
-    qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceView, bench: BenchmarkWindow
-) -> None:
+def test_the_prompt_is_what_is_being_typed_or_was_asked_last(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    window.conversation.composer.set_text("Say hello")
+    window.actions_.race.trigger()
+    bench = window.windows.benchmark_window
     prompt = bench.race_form.prompt
-    assert race.isVisible()
     assert prompt.toPlainText() == "Say hello"
     chat.say("What was asked")
     window.conversation.composer.set_text("")
@@ -60,24 +60,24 @@ def test_a_race_is_replayed_to_its_end(chat: Chat, race: RaceView, bench: Benchm
     assert race.playback.at_end
     assert race.accessibleDescription() == f"{race.speed_up.text()} {race.verdict.text()}", "a screen reader hears it"
     assert (race.plain.text.toPlainText(), race.drafted.text.toPlainText()) == ("Hello, you!", "Hello, you!")
-    assert (race.plain.speed.text(), race.drafted.speed.text()) == ("50.0", "100")
+    assert (race.plain.speed.text(), race.drafted.speed.text()) == ("50.0 tokens/s", "100 tokens/s")
     assert race.drafted.state.text() == "4 tokens, 0.13 s with reading"
     assert race.speed_up.text() == "Prompt lookup, 4 tokens: about 2.0 times as fast at writing."
 
 
 def test_a_drafter_is_tried_that_the_chat_does_not_use(
-    qtbot: QtBot, chat: Chat, window: MainWindow, bench: BenchmarkWindow, race: RaceView, run: Run
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView, run: Run
 ) -> None:
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, "None here.") for m in Mode))
     chat.controller.drafting.refresh_options()
     qtbot.waitUntil(lambda: chat.controller.drafting.problem(Mode.DRAFTER) == "None here.")
-    window.windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
+    bench.open_race("", DraftSettings(Mode.DRAFTER, drafter="/own/tried"))
     assert bench.race_form.mode.currentText() == "Drafter head: tried"
     assert bench.start.isEnabled(), "the problem is of the chat's own drafter"
     run()
     assert chat.engine.plans[-1].cells[0].draft.drafter == "/own/tried"
     assert chat.controller.drafting.settings.drafter is None
-    window.actions_.race.trigger()
+    bench.open_race("")
     assert bench.race_form.mode.findText("Drafter head: tried") == -1, "it is tried once"
 
 
@@ -88,7 +88,7 @@ def test_both_replies_share_a_clock_that_can_go_back(race: RaceView, run: Run) -
         race.playback.slider.setValue(moment)
         assert (race.plain.text.toPlainText(), race.drafted.text.toPlainText()) == (plain, drafted)
     race.playback.slider.setValue(130)
-    assert (race.plain.speed.text(), race.plain.state.text()) == ("33.3", "2 tokens, 0.13 s")
+    assert (race.plain.speed.text(), race.plain.state.text()) == ("33.3 tokens/s", "2 tokens, 0.13 s")
 
 
 def test_tokens_of_one_round_come_together(chat: Chat, race: RaceView, run: Run) -> None:
@@ -126,13 +126,15 @@ def test_a_race_can_be_stopped(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow,
     assert not race.playback.isEnabled()
 
 
-def test_both_replies_stream_while_they_are_written(qtbot: QtBot, chat: Chat, race: RaceView, run: Run) -> None:
+def test_both_replies_stream_while_they_are_written(
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView
+) -> None:
     """The panes stayed empty until both replies were there."""
     pieces = BenchPiece(0, "Hello"), BenchPiece(0, ","), BenchPiece(1, "Hel")
     chat.engine.bench_events = (EVENTS[0], *pieces, *EVENTS[1:])
     chat.engine.gate.shut()
     chat.engine.gate.allow(4)
-    race.window().start.click()
+    bench.start.click()
     qtbot.waitUntil(lambda: race.drafted.text.toPlainText() == "Hel")
     assert race.plain.text.toPlainText() == "Hello,"
     assert (race.plain.state.text(), race.drafted.state.text()) == ("2 tokens", "1 token")
@@ -161,11 +163,11 @@ def test_a_mode_that_cannot_run_fails_the_race(chat: Chat, bench: BenchmarkWindo
 
 
 def test_no_race_begins_with_an_unavailable_mode(
-    qtbot: QtBot, chat: Chat, window: MainWindow, bench: BenchmarkWindow, race: RaceView
+    qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, race: RaceView
 ) -> None:
     reason = "There is no drafter for tiny on this machine."
     chat.engine.options = DraftOptions(Path(), tuple(ModeOption(m, m is not Mode.DRAFTER, reason) for m in Mode))
-    window.actions_.race.trigger()
+    bench.open_race("")
     choose(bench, Mode.DRAFTER)
     qtbot.waitUntil(lambda: not bench.start.isEnabled())
     assert bench.status.text() == f"{reason} Choose another drafting mode."
@@ -173,11 +175,11 @@ def test_no_race_begins_with_an_unavailable_mode(
     assert bench.start.isEnabled()
 
 
-def test_the_race_takes_the_mode_of_the_chat(chat: Chat, window: MainWindow, bench: BenchmarkWindow) -> None:
+def test_the_race_takes_the_mode_of_the_chat(chat: Chat, bench: BenchmarkWindow) -> None:
     drafting = chat.controller.drafting
     for mode, raced in ((Mode.DRAFTER, Mode.DRAFTER), (Mode.OFF, Mode.AUTO)):
         drafting.change(replace(drafting.settings, mode=mode))
-        window.actions_.race.trigger()
+        bench.open_race("")
         assert bench.race_form.draft.mode is raced, "a race against plain decoding itself would show nothing"
 
 
@@ -192,13 +194,13 @@ def test_everything_fits_into_the_smallest_window(bench: BenchmarkWindow, race: 
         assert corner.y() <= bench.height()
 
 
-def test_nothing_plays_in_a_closed_window(window: MainWindow, bench: BenchmarkWindow, race: RaceView, run: Run) -> None:
+def test_nothing_plays_in_a_closed_window(bench: BenchmarkWindow, race: RaceView, run: Run) -> None:
     run()
     assert race.playback.playing
     race.playback.slider.setValue(121)
     bench.close()
     assert not race.playback.playing
-    window.actions_.race.trigger()
+    bench.open_race("")
     assert race.plain.text.toPlainText() == "Hello,", "the race is still there"
     assert race.playback.isEnabled()
     bench.close()
@@ -206,9 +208,8 @@ def test_nothing_plays_in_a_closed_window(window: MainWindow, bench: BenchmarkWi
     assert not race.playback.playing
 
 
-def test_who_has_no_prompt_yet_can_type_one(window: MainWindow, bench: BenchmarkWindow) -> None:
-    window.actions_.race.trigger()
+def test_who_has_no_prompt_yet_can_type_one(bench: BenchmarkWindow) -> None:
+    bench.open_race("")
     assert bench.focusWidget() is bench.race_form.prompt
-    window.conversation.composer.set_text("Say hello")
-    window.actions_.race.trigger()
+    bench.open_race("Say hello")
     assert bench.focusWidget() is bench.start
