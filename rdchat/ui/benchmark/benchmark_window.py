@@ -247,17 +247,15 @@ class BenchmarkWindow(SideWindow):
         At least it runs at the speed of the model's last reply, at most as slowly as without drafting.
         """
         text = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. "
-        controller = self._controller
-        last = controller.chat.path.last_reply
-        measured = last.statistics if last and last.model == controller.model_slot.name else None
-        pace = controller.time_ledger.pace or (measured.decode_tps if measured else None)
-        if pace is None:
+        plain = self._controller.plain_pace()
+        if plain is None:
             return f"{text}The time left is shown after the first reply."
-        plain = min(pace, (measured.plain_tps if measured else None) or pace / _OFTEN_GAINED)
+        pace = self._controller.time_ledger.pace or plain
+        slowest = plain if plain < pace else pace / _OFTEN_GAINED
         tokens = plan.runs * plan.max_tokens
         again = tokens // plan.trials if plan.overhead else 0  # Drafts are timed alone, too.
         shortest_s = tokens / pace
-        longest_s = (tokens + again) / plain * _SLOWER
+        longest_s = (tokens + again) / slowest * _SLOWER
         return f"{text}That takes {rough_time(shortest_s)} to {rough_time(longest_s)}."
 
     def _show_progress(self) -> None:

@@ -183,7 +183,7 @@ class ReplayView(QWidget):
 class Playback(QWidget):
     """Plays a replay: the value of the slider is the moment, in ms. It pauses when it is hidden."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._since_frame = QElapsedTimer()
         self._frames = QTimer(self, interval=_FRAME_MS, timerType=Qt.TimerType.PreciseTimer)
@@ -193,8 +193,7 @@ class Playback(QWidget):
         self.slider.setPageStep(1000)
         self.slider.setAccessibleName("Moment of the replay")
         set_tip(self.slider, "Drag back to see a moment again, or to the end to skip the replay")
-        self.clock = ThemedLabel(theme, "", "muted", tabular=True)
-        row(self.play, (self.slider, 1), self.clock, self.skip, within=self)
+        row(self.play, (self.slider, 1), self.skip, within=self)
         self._frames.timeout.connect(lambda: self.slider.setValue(self.slider.value() + self._since_frame.restart()))
         self.slider.valueChanged.connect(self._show)
         self.rewind(0.0)
@@ -238,8 +237,6 @@ class Playback(QWidget):
         if self.at_end:
             self._frames.stop()
         self.play.setText("Pause" if self.playing else "Play")
-        total = self.slider.maximum() / 1000
-        self.clock.setText(f"{self.slider.value() / 1000:.1f} of {total:.1f} s" if total else "")
 
 
 class RaceView(QWidget):
@@ -249,7 +246,7 @@ class RaceView(QWidget):
         super().__init__()
         self.plain = ReplayView(theme, Mode.OFF.label, "The reply without drafting appears here.")
         self.drafted = ReplayView(theme, "Drafting", "The reply with drafting appears here.")
-        self.playback = Playback(theme)
+        self.playback = Playback()
         self.speed_up = ThemedLabel(
             theme, "One prompt, two replies", points_more=3, bold=True, wraps=True, selectable=True
         )

@@ -120,36 +120,29 @@ class ResultsView(QTabWidget):
 
     def show_result(self, result: BenchResult) -> None:
         self.result = result
-        self.results.show_rows(*result_rows((*result.baseline_reports, *result.reports)))
-        self.groups.show_rows(*group_rows(result.reports), name_columns=2)
-        self.setTabEnabled(1, any(report.groups for report in result.reports))
+        reports = result.reports
+        titles = [TableCell(FIGURES[name].title, FIGURES[name].explanation) for name in _VISIBLE]
+        self.results.show_rows(
+            [TableCell("Setting"), TableCell("Same text", _SAME), *titles],
+            [[_name(each), _same(each), *_figures(each.figures)] for each in (*result.baseline_reports, *reports)],
+        )
+        groups = dict.fromkeys(group for report in reports for group in report.groups)
+        self.groups.show_rows(
+            [TableCell("Group"), TableCell("Setting"), *titles],
+            [
+                [TableCell(group), _name(report), *_figures(report.groups[group])]
+                for group in groups
+                for report in reports
+                if group in report.groups
+            ],
+            name_columns=2,
+        )
+        self.setTabEnabled(1, bool(groups))
         self.picture.show_plots(plots_of(result))
 
     def _reveal(self, part: QRect) -> None:
         middle = part.center()
         self._scroll.ensureVisible(middle.x(), middle.y(), part.width() // 2 + SMALL, part.height() // 2 + SMALL)
-
-
-def result_rows(reports: Sequence[CellReport]) -> tuple[list[TableCell], list[list[TableCell]]]:
-    """Return titles and rows of all settings."""
-    titles = [TableCell("Setting"), TableCell("Same text", _SAME), *_titles()]
-    return titles, [[_name(report), _same(report), *_figures(report.figures)] for report in reports]
-
-
-def group_rows(reports: Sequence[CellReport]) -> tuple[list[TableCell], list[list[TableCell]]]:
-    """Return titles and rows of all settings, group by group of prompts."""
-    titles = [TableCell("Group"), TableCell("Setting"), *_titles()]
-    groups = dict.fromkeys(group for report in reports for group in report.groups)
-    return titles, [
-        [TableCell(group), _name(report), *_figures(report.groups[group])]
-        for group in groups
-        for report in reports
-        if group in report.groups
-    ]
-
-
-def _titles() -> list[TableCell]:
-    return [TableCell(FIGURES[name].title, FIGURES[name].explanation) for name in _VISIBLE]
 
 
 def _name(report: CellReport) -> TableCell:
