@@ -58,26 +58,21 @@ def test_closing_on_a_full_disk_loses_nothing(disk: SmallDisk, database: Path) -
         assert store.messages(chat.id)[0].text == "word " * 10_000
 
 
-def test_a_database_cannot_begin_on_a_full_disk_and_can_later(disk: SmallDisk, database: Path) -> None:
+@pytest.mark.parametrize("stored", [[], ["kept"]])
+def test_a_database_is_begun_and_opened_once_the_disk_has_room(
+    disk: SmallDisk, database: Path, stored: list[str]
+) -> None:
+    for title in stored:
+        with closing(ConversationStore(database)) as store:
+            store.create_conversation(title)
     disk.fill()
     with pytest.raises(StorageFullError):
         ConversationStore(database)
     disk.free()
     with closing(ConversationStore(database)) as store:
         assert store.notice is None
+        assert [chat.title for chat in store.conversations()] == stored
         store.create_conversation()
-
-
-def test_a_database_is_not_taken_for_damaged_when_it_is_opened_on_a_full_disk(disk: SmallDisk, database: Path) -> None:
-    with closing(ConversationStore(database)) as store:
-        store.create_conversation("kept")
-    disk.fill()
-    with pytest.raises(StorageFullError):
-        ConversationStore(database)
-    disk.free()
-    with closing(ConversationStore(database)) as store:
-        assert store.notice is None
-        assert [chat.title for chat in store.conversations()] == ["kept"]
 
 
 def test_settings_outlive_a_full_disk(disk: SmallDisk) -> None:

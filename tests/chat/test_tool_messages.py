@@ -9,7 +9,7 @@ import pytest
 from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import Message, MessageStatus, OwnOptions, call_of
 from rdchat.chat.settings import OptionOrder, Settings
-from rdchat.chat.storage import SearchQuery, SearchReader, reading
+from rdchat.chat.storage import FullChat, SearchQuery, SearchReader
 from rdchat.chat.storage.stored_chats import read_chat, read_messages
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import rdchat_json
@@ -41,6 +41,11 @@ def path(store: ConversationStore) -> list[Message]:
     read = store.add_message(chat.id, wrote.id, Role.TOOL, "", tool_call_id="b", tool_name="files__read", **failed)
     store.add_message(chat.id, read.id, Role.ASSISTANT, "Done.")
     return list(store.messages(chat.id))
+
+
+@pytest.fixture
+def chat(store: ConversationStore, path: list[Message]) -> FullChat:
+    return store.write(lambda connection: read_chat(connection, path[0].conversation_id))
 
 
 def test_calls_and_results_are_stored(store: ConversationStore, path: list[Message]) -> None:
@@ -114,11 +119,7 @@ def test_damaged_calls_leave_the_message_to_be_read(store: ConversationStore, pa
         assert (read[0].text, read[0].tool_calls) == ("Yes.", ())
 
 
-def test_our_json_restores_calls_and_results_but_switches_no_tools_on(
-    store: ConversationStore, path: list[Message]
-) -> None:
-    with reading(store.path) as connection:
-        chat = read_chat(connection, path[0].conversation_id)
+def test_our_json_restores_calls_and_results_but_switches_no_tools_on(chat: FullChat) -> None:
     restored = rdchat_json.read(plain_chat(chat))
     assert restored.messages == chat.messages
     assert rdchat_json.image_digests(restored) == rdchat_json.image_digests(chat) == [*restored.texts]
@@ -126,9 +127,7 @@ def test_our_json_restores_calls_and_results_but_switches_no_tools_on(
     assert "files__write" not in str(plain_chat(chat)["messages"][0])
 
 
-def test_markdown_shows_calls_and_results_as_code(store: ConversationStore, path: list[Message]) -> None:
-    with reading(store.path) as connection:
-        chat = read_chat(connection, path[0].conversation_id)
+def test_markdown_shows_calls_and_results_as_code(chat: FullChat) -> None:
     text = as_markdown(chat, OptionOrder(Settings()).effective_values(chat.conversation), {}, details=True)
     assert "## tiny\n\nYes.\n\n**Calls files__write**\n\n```json\n" + CALLS[0].arguments + "\n```" in text
     assert f"**Calls rm**\n\n```json\n{{}}\n```\n\n*Not run: {REFUSED.refusal}*" in text

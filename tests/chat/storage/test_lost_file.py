@@ -50,6 +50,12 @@ def titles(database: Path) -> list[str]:
         return sorted(chat.title for chat in store.conversations())
 
 
+def check_ours_goes_on(store: ConversationStore) -> None:
+    store.create_conversation("after")
+    store.close()
+    assert titles(store.path) == ["after", "in the file", "in the log"]
+
+
 @pytest.mark.parametrize("endings", [[""], ["", "-wal"], ["", "-wal", "-shm"], ["", "-wal", "-shm", ".lock"], None])
 def test_a_deleted_database_is_written_again_with_all_that_was_in_it(
     store: ConversationStore, database: Path, told: list[Notice], endings: list[str] | None
@@ -81,9 +87,7 @@ def test_a_database_that_was_moved_away_keeps_what_it_had_and_ours_goes_on(
 ) -> None:
     elsewhere = tmp_path / "elsewhere.db"
     database.rename(elsewhere)
-    store.create_conversation("after")
-    store.close()
-    assert titles(database) == ["after", "in the file", "in the log"]
+    check_ours_goes_on(store)
     assert "in the file" in titles(elsewhere)
 
 
@@ -94,11 +98,9 @@ def test_a_database_put_in_the_place_of_ours_is_kept_and_told_of(
     with closing(ConversationStore(other)) as another:
         another.create_conversation("of the other file")
     other.replace(database)
-    store.create_conversation("after")
+    check_ours_goes_on(store)
     (kept,) = database.parent.glob("conversations-replaced-*.db")
     assert told[0].detail.endswith(f"the other file was kept as {kept}.")
-    store.close()
-    assert titles(database) == ["after", "in the file", "in the log"]
     assert titles(kept) == ["of the other file"]
 
 
@@ -115,9 +117,7 @@ def test_the_log_of_a_file_put_in_the_place_of_ours_stays_with_it(
     writer.close()
     (tmp_path / "copy").replace(database)
     (tmp_path / "copy-wal").replace(database.with_name(f"{database.name}-wal"))
-    store.create_conversation("after")
-    store.close()
-    assert titles(database) == ["after", "in the file", "in the log"]
+    check_ours_goes_on(store)
     (kept,) = database.parent.glob("conversations-replaced-*.db")
     with closing(sqlite3.connect(kept)) as read:
         assert read.execute("SELECT name FROM recipes").fetchall() == [("soup",)]
@@ -150,9 +150,7 @@ def test_a_folder_that_cannot_be_made_again_is_an_error_in_words(store: Conversa
         store.create_conversation("after")
     database.parent.unlink()
     moved.rename(database.parent)
-    store.create_conversation("after")
-    store.close()
-    assert titles(database) == ["after", "in the file", "in the log"]
+    check_ours_goes_on(store)
 
 
 @pytest.mark.slow
@@ -167,8 +165,6 @@ def test_another_rdchat_that_took_the_place_of_a_deleted_folder_is_left_alone(
         store.create_conversation("after")
     other.communicate("")
     assert titles(database) == ["of the other rdchat"]
-    store.create_conversation("after")
-    store.close()
-    assert titles(database) == ["after", "in the file", "in the log"]
+    check_ours_goes_on(store)
     (kept,) = database.parent.glob("conversations-replaced-*.db")
     assert titles(kept) == ["of the other rdchat"]

@@ -82,6 +82,11 @@ def export(
     return tasks.export(store.path, path, kind, chats or None, details=details)
 
 
+def markdown(store: ConversationStore, chat: int, folder: Path, *, details: bool = True) -> str:
+    export(store, folder / "chat.md", "markdown", chat, details=details)
+    return (folder / "chat.md").read_text()
+
+
 def without_numbers(chat: FullChat) -> FullChat:
     """Return a chat with its counters of what was shown when as places in their order."""
     order = sorted(message.activated for message in chat.messages)
@@ -164,8 +169,7 @@ def test_a_chat_whose_files_say_something_else_is_another_one(import_files: Impo
 
 
 def test_markdown_is_the_path_that_is_shown(store: ConversationStore, full_chat: int, tmp_path: Path):
-    export(store, tmp_path / "chat.md", "markdown", full_chat, details=False)
-    assert (tmp_path / "chat.md").read_text() == (
+    assert markdown(store, full_chat, tmp_path, details=False) == (
         "# All: <there> is\n\n## You\n\nWhy?\n\n# A heading\n\n## tiny\n\n> **Thinking**\n>\n> well\n\n"
         "Because </s> so.\n\n---\n\n*The model gets a summary of the 2 messages above, by tiny:*\n\n"
         "> So far, so good.\n\n---\n"
@@ -188,8 +192,8 @@ def test_code_that_broke_off_ends_with_its_message(store: ConversationStore, tmp
     question = store.add_message(chat.id, None, Role.USER, "Go")
     reply = store.add_message(chat.id, question.id, Role.ASSISTANT, text, status=MessageStatus.INTERRUPTED)
     store.add_message(chat.id, reply.id, Role.USER, "More")
-    export(store, tmp_path / "chat.md", "markdown", chat.id, details=False)
-    assert f"\n\n{text}{end}\n\n*Interrupted*\n\n## You\n\nMore\n" in (tmp_path / "chat.md").read_text()
+    written = markdown(store, chat.id, tmp_path, details=False)
+    assert f"\n\n{text}{end}\n\n*Interrupted*\n\n## You\n\nMore\n" in written
 
 
 def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore, full_chat: int, tmp_path: Path):
@@ -197,8 +201,7 @@ def test_markdown_says_what_is_cut_edited_and_made_once(store: ConversationStore
     store.set_context_cut(second.id, None)
     store.set_context_cut(first.id, ContextCut())
     store.select_sibling(second.id, 1)
-    export(store, tmp_path / "chat.md", "markdown", full_chat)
-    text = (tmp_path / "chat.md").read_text()
+    text = markdown(store, full_chat, tmp_path)
     assert "\n\n---\n\n*The model does not get the message above.*\n\n---\n\n## tiny (edited)\n\nMine" in text
     assert "*Reply 3 of 3" in text
     assert "for this reply alone: temperature 0.2; system prompt “Rhyme.”" in text
@@ -219,8 +222,7 @@ def test_a_summary_comes_back_with_its_origin_and_markdown_names_it(
     (again,) = store.conversations()
     assert [each.context_cut for each in store.messages(again.id)] == [ContextCut(shortens=True), cut]
     store.restore_conversation(full_chat)
-    export(store, tmp_path / "chat.md", "markdown", full_chat)
-    text = (tmp_path / "chat.md").read_text()
+    text = markdown(store, full_chat, tmp_path)
     assert "by qwen on studio, edited by a person, with text from files__read, studio:*\n\n> Rye." in text
     assert "Why?" in text, "the messages themselves are there"
 
@@ -228,8 +230,7 @@ def test_a_summary_comes_back_with_its_origin_and_markdown_names_it(
 def test_markdown_has_settings_and_statistics_where_they_are_wanted(
     store: ConversationStore, full_chat: int, tmp_path: Path
 ):
-    export(store, tmp_path / "chat.md", "markdown", full_chat)
-    text = (tmp_path / "chat.md").read_text()
+    text = markdown(store, full_chat, tmp_path)
     assert "- Model: tiny\n- Sampling: temperature 0.1, top-p 0.95, at most 1,024 tokens, stop at 'END'" in text
     assert "## System prompt\n\nBe *brief*." in text
     assert "*Reply 2 of 3, " in text

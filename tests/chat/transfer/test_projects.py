@@ -8,21 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, image_file
+from rdchat.chat.attachments.attached_file import image_file
 from rdchat.chat.conversation import NEW_CHAT, Folder, Message, Project
 from rdchat.chat.storage import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.rdchat_json import plain_chat, read
 from rdchat.inference.api import Role
+from tests.chat.storage.project_texts import text_file
 from tests.chat.transfer import tasks
 from tests.chat.transfer.conftest import ImportFiles, ImportJson
 from tests.chat.transfer.full_samples import IMAGE
 
 WHOLE = Project("Rhyme.", preset="p", model="/models/big", tools=("web",))
-
-
-def text_file(name: str, text: str) -> tuple[AttachedFile, str]:
-    return attached(ReadFile(name, FileKind.TEXT, (text,)), text), text
 
 
 # An import drops control characters and halves of surrogate pairs.
