@@ -28,6 +28,7 @@ IMAGE = b"\x89PNG\r\n\x1a\n" + bytes(40)
 ADDRESS = f"data:image/png;base64,{base64.b64encode(IMAGE).decode()}"
 DATE = "2026-05-01T10:00:00Z"
 NUMBERS = ("one", "two", "three", "four", "five", "six")
+ROW = tuple(zip((None, *NUMBERS[:-1]), NUMBERS, ("user", "assistant") * 3, strict=True))
 CLAUDE_ROOT = "00000000-0000-4000-8000-000000000000"
 LIBRECHAT_ROOT = "00000000-0000-0000-0000-000000000000"
 
@@ -101,9 +102,9 @@ def _chatgpt() -> dict[str, Any]:
 
 def _chatgpt_numbers() -> dict[str, Any]:
     nodes = [chatgpt_node("root", None, None)]
-    for number, word in enumerate(NUMBERS):
+    for above, word, role in ROW:
         nodes[-1]["children"] = [word]
-        nodes.append(chatgpt_node(word, nodes[-1]["id"], "assistant" if number % 2 else "user", word))
+        nodes.append(chatgpt_node(word, above or "root", role, word))
     return chatgpt_chat(*nodes)
 
 
@@ -145,10 +146,8 @@ def _claude() -> dict[str, Any]:
 
 
 def _claude_numbers() -> dict[str, Any]:
-    messages = []
-    for number, word in enumerate(NUMBERS):
-        above = NUMBERS[number - 1] if number else CLAUDE_ROOT
-        messages.append(claude_message(word, above, "assistant" if number % 2 else "human", word))
+    senders = {"user": "human", "assistant": "assistant"}
+    messages = [claude_message(word, above or CLAUDE_ROOT, senders[role], word) for above, word, role in ROW]
     return {"uuid": "c", "name": "Numbers", "chat_messages": messages}
 
 
@@ -179,10 +178,9 @@ def _deepseek() -> dict[str, Any]:
 
 def _deepseek_numbers() -> dict[str, Any]:
     nodes: dict[str, Any] = {"root": {"id": "root", "parent": None, "children": ["one"], "message": None}}
-    for number, word in enumerate(NUMBERS):
-        above = NUMBERS[number - 1] if number else "root"
-        nodes[above]["children"] = [word]
-        nodes[word] = deepseek_node(word, above, ("RESPONSE" if number % 2 else "REQUEST", word))
+    for above, word, role in ROW:
+        nodes[above or "root"]["children"] = [word]
+        nodes[word] = deepseek_node(word, above or "root", ("REQUEST" if role == "user" else "RESPONSE", word))
     return {"id": "c", "title": "Numbers", "mapping": nodes}
 
 
@@ -232,11 +230,11 @@ def _open_webui() -> dict[str, Any]:
 
 
 def _open_webui_numbers() -> dict[str, Any]:
-    messages = []
-    for number, word in enumerate(NUMBERS):
-        role = "assistant" if number % 2 else "user"
-        above = NUMBERS[number - 1] if number else None
-        messages.append(open_webui_message(word, above, role, word, childrenIds=[*NUMBERS[number + 1 : number + 2]]))
+    messages: list[dict[str, Any]] = []
+    for above, word, role in ROW:
+        for each in messages[-1:]:
+            each["childrenIds"] = [word]
+        messages.append(open_webui_message(word, above, role, word))
     return open_webui_chat(messages, "six")
 
 
@@ -297,8 +295,7 @@ def librechat_tree(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _librechat_list() -> list[dict[str, Any]]:
-    pairs = zip((LIBRECHAT_ROOT, *NUMBERS), NUMBERS, strict=False)
-    return [librechat_message(own, above, own, user=number % 2 == 0) for number, (above, own) in enumerate(pairs)]
+    return [librechat_message(word, above or LIBRECHAT_ROOT, word, user=role == "user") for above, word, role in ROW]
 
 
 # LM Studio
@@ -343,9 +340,9 @@ def _lm_studio() -> dict[str, Any]:
 
 def _lm_studio_numbers() -> dict[str, Any]:
     messages = []
-    for number, word in enumerate(NUMBERS):
+    for _, word, role in ROW:
         reply = {"versions": [lm_studio_reply(lm_studio_step(_text(word)))], "currentlySelected": 0}
-        messages.append(reply if number % 2 else lm_studio_question(_text(word)))
+        messages.append(lm_studio_question(_text(word)) if role == "user" else reply)
     return lm_studio_file(messages)
 
 
@@ -371,8 +368,7 @@ def _jan() -> dict[str, Any]:
 
 
 def _jan_numbers() -> dict[str, Any]:
-    roles = ("user", "assistant")
-    lines = [jan_line(word, roles[number % 2], jan_text(word)) for number, word in enumerate(NUMBERS)]
+    lines = [jan_line(word, role, jan_text(word)) for _, word, role in ROW]
     return {"thread": {"title": "Numbers"}, "lines": lines}
 
 
@@ -400,10 +396,9 @@ def _rdchat() -> dict[str, Any]:
 
 
 def _rdchat_numbers() -> dict[str, Any]:
-    roles = ("user", "assistant")
     messages = [
-        {"parent": number - 1 if number else None, "role": roles[number % 2], "text": word, "activated": number}
-        for number, word in enumerate(NUMBERS)
+        {"parent": number - 1 if above else None, "role": role, "text": word, "activated": number}
+        for number, (above, word, role) in enumerate(ROW)
     ]
     return {"title": "Numbers", "messages": messages}
 
