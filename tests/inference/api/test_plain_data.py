@@ -159,24 +159,6 @@ def test_a_byte_order_mark_and_borders_of_lines_inside_a_text_change_nothing(tmp
     assert read_prompts(path) == [Prompt("one\u2028two\x85"), Prompt("three\x0cfour")]
 
 
-@pytest.mark.parametrize("line", ['{"prompt": "\\ud83d"}', '{"prompt": "x", "category": "\\ud83d"}'])
-def test_half_a_character_is_refused_before_a_tokenizer_meets_it(line: str, tmp_path: Path) -> None:
-    with pytest.raises(RdchatError, match=r"Line 2 of .*prompts\.txt has half a character"):
-        read_prompts(written(tmp_path, f"fine\n{line}\n"))
-
-
-@pytest.mark.parametrize("line", ['{"prompt": ', '{"turns": []}', '{"prompt": 3}', '{"prompt": " "}', '{"text": "x"}'])
-def test_a_broken_line_is_named(line: str, tmp_path: Path) -> None:
-    with pytest.raises(RdchatError, match=r"Line 2 of .*prompts\.txt"):
-        read_prompts(written(tmp_path, f"fine\n{line}\n"))
-
-
-@pytest.mark.parametrize("text", ["", "\n \n"])
-def test_a_file_without_prompts_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(RdchatError, match="has no prompts"):
-        read_prompts(written(tmp_path, text))
-
-
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(RdchatError, match="cannot be read"):
         read_prompts(tmp_path / "missing.txt")
@@ -211,3 +193,18 @@ def test_replies_are_lines_of_json(tmp_path: Path) -> None:
 def test_replies_that_cannot_be_read_are_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(RdchatError, match=message):
         read_replies(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *((f"fine\n{line}\n", r"Line 2 of .*prompts\.txt")
+          for line in ('{"prompt": ', '{"turns": []}', '{"prompt": 3}', '{"prompt": " "}', '{"text": "x"}')),
+        *((f"fine\n{line}\n", r"Line 2 of .*prompts\.txt has half a character")
+          for line in ('{"prompt": "\\ud83d"}', '{"prompt": "x", "category": "\\ud83d"}')),
+        ("", "has no prompts"), ("\n \n", "has no prompts"),
+    ],
+)  # fmt: skip
+def test_prompts_that_cannot_be_read_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(RdchatError, match=message):
+        read_prompts(written(tmp_path, text))

@@ -313,7 +313,12 @@ def test_a_whole_call_is_read_once_whatever_mark_is_missing(form: str, blocks: l
         f'```json\n{{"name": "look", "arguments": {{"path": "a"}}}}\n{CLOSE}\n```',
         f'{OPEN}{{"name": "look", "arguments": {{"path": "a {OPEN}',
         f'{OPEN}{{"name": "look", "arguments": {{"path": "a"}}}} or not {OPEN}x',
+        f"{OPEN}not JSON{CLOSE}", OPEN * 3, f"{OPEN}{'[' * 100_000}{CLOSE}",
+        f'{OPEN}{{"name": 5, "arguments": {{}}}}{CLOSE}', f'{OPEN}{{"arguments": {{}}}}{CLOSE}',
+        f'{OPEN}{{"name": "look", "arguments": [1]}}{CLOSE}',
+        f'{OPEN}{{"name": "look", "arguments": {{"path": NaN}}}}{CLOSE}',
     ],
+    ids=lambda text: text[:40],
 )  # fmt: skip
 def test_what_is_less_than_a_call_is_text(text: str) -> None:
     assert read_marked(text, "json_tools", 1)[:2] == ([], text)

@@ -48,8 +48,8 @@ REFERENCES = {
             "properties": {"b": {"type": "integer"}, "a": {"$ref": "#/properties/b"}},
             "required": ["b", "a"],
         },
-        None,
-        None,
+        {"b": 1, "a": 2},
+        {"b": 1, "a": "2"},
     ),
     "an escaped pointer": (
         a({"$ref": "#/$defs/x~1y%20z"}, **{"$defs": {"x/y z": {"type": "integer"}}}),
@@ -97,12 +97,8 @@ REFERENCES = {
 def test_references_mean_the_same_inside_a_call_and_in_a_format(name: str) -> None:
     """A reference to the root once meant the call around the arguments."""
     schema, good, bad = REFERENCES[name]
-    if name == "a pointer to a property":
-        good = {"b": 1, "a": 2}
-        bad = {"b": 1, "a": "2"}
-    else:
-        good = {"a": good}
-        bad = {"a": bad}
+    if name != "a pointer to a property":
+        good, bad = {"a": good}, {"a": bad}
     call = call_shape([tool(schema), tool(OTHER, "other")])
     assert takes(call, {"name": "t", "arguments": good})
     assert not takes(call, {"name": "t", "arguments": bad})
