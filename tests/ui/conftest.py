@@ -20,6 +20,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
+from rdchat.services.tool_servers import ToolServers
 from rdchat.ui.style import ConsentPause, Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
@@ -99,7 +100,13 @@ def theme(qapp: QApplication) -> Iterator[Theme]:
 
 
 @pytest.fixture
-def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
+def tools() -> ToolServers | None:
+    """The servers of tools; None for those of the settings."""
+    return None
+
+
+@pytest.fixture
+def chat(qtbot: QtBot, tmp_path: Path, tools: ToolServers | None) -> Iterator[Chat]:
     """An app without its window; nothing is loaded before `start`."""
     engine = ScriptedEngine()
     store = ConversationStore(tmp_path / "conversations.db")
@@ -107,7 +114,7 @@ def chat(qtbot: QtBot, tmp_path: Path) -> Iterator[Chat]:
     settings = SettingsStore(tmp_path / "settings.json")
     # As after the first reply.
     settings.save_settings(replace(settings.settings, panel_visible=True))
-    controller = ChatController(store, settings, client)
+    controller = ChatController(store, settings, client, tools=tools)
     yield Chat(controller, engine, client, store, qtbot)
     engine.gate.open()
     engine.load_gate.open()

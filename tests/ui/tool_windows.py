@@ -1,26 +1,16 @@
 """A window whose chats have tools, with servers that do what a test says."""
 
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from pytestqt.qtbot import QtBot
 
-from rdchat.chat.settings import SettingsStore
-from rdchat.chat.store import ConversationStore
 from rdchat.services.chat.tool_call_control import Scope
-from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.tool_servers import ServerState
-from rdchat.ui.style import Theme
 from rdchat.ui.transcript.message_kinds import ToolMessage
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.pending_calls import PendingCalls
-from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
-from tests.services.fakes import Reply, ScriptedEngine
+from tests.services.fakes import Reply
 from tests.services.tool_fakes import ScriptedServers
 from tests.ui.conftest import Chat
 from tests.ui.shown_widgets import click_on
@@ -81,23 +71,13 @@ class ToolWindow:
 
 
 @pytest.fixture
-def tool_window(qtbot: QtBot, theme: Theme, tmp_path: Path) -> Iterator[ToolWindow]:
-    engine = ScriptedEngine()
-    servers = ShownServers()
-    store = ConversationStore(tmp_path / "chats.db")
-    client = EngineClient(lambda: engine, nullcontext)
-    settings = SettingsStore(tmp_path / "settings.json")
-    settings.save_settings(replace(settings.settings, panel_visible=False))
-    controller = ChatController(store, settings, client, tools=servers)
-    transcript = TranscriptView(theme, unsent=controller.chat.unsent)
-    window = MainWindow(controller, theme, transcript)
-    qtbot.addWidget(window)
-    window.resize(1200, 800)
-    window.show()
-    qtbot.waitExposed(window)
-    tools = ToolWindow(Chat(controller, engine, client, store, qtbot), servers, window)
-    tools.chat.start()
-    controller.chat.set_tools(("files", "web"), ())
-    yield tools
-    controller.shut_down()
-    store.close()
+def tools() -> ShownServers:
+    return ShownServers()
+
+
+@pytest.fixture
+def tool_window(chat: Chat, window: MainWindow, tools: ShownServers) -> ToolWindow:
+    chat.controller.settings.change_values(panel_visible=False)
+    chat.start()
+    chat.controller.chat.set_tools(("files", "web"), ())
+    return ToolWindow(chat, tools, window)

@@ -45,13 +45,20 @@ def prices(tmp_path: Path) -> Path:
 
 def test_a_file_is_shown_where_it_lands_until_it_leaves(qtbot: QtBot, app: MainWindow, prices: Path) -> None:
     drops = app.windows.drops
-    data = drag(qtbot, app, drops, prices)
-    assert drops.sign.isVisible()
+    data = files_data(prices)
+    handle = app.windowHandle()
+    field = app.conversation.composer.field.viewport()
+    over_field = QPointF(field.mapTo(app, field.rect().center()))
+    QApplication.sendEvent(handle, QDragEnterEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
+    wait_until_seen(qtbot, drops, prices)
     assert (drops.sign.text, drops.sign.name) == ("Attach to this chat", "prices.csv")
     assert drops.sign.geometry() == place_of(app, app.conversation)
-    QApplication.sendEvent(app, QDragMoveEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
-    assert drops.sign.isVisible()
-    QApplication.sendEvent(app, QDragLeaveEvent())
+    for place in (over_field, PLACE, over_field):
+        move = QDragMoveEvent(place, HOW[0], data, HOW[1], HOW[2])
+        QApplication.sendEvent(handle, move)
+        assert move.isAccepted()
+        assert drops.sign.isVisible()
+    QApplication.sendEvent(handle, QDragLeaveEvent())
     assert not drops.sign.isVisible()
 
 
@@ -117,22 +124,3 @@ def test_nothing_is_shown_for_text_and_for_what_has_left_before_it_was_looked_at
     assert not drops.sign.isVisible()
     drag_over(app, data)  # it is known by now: between two parts of a window it does not flicker
     assert drops.sign.isVisible()
-
-
-def test_it_stays_while_the_pointer_goes_from_part_to_part_of_the_window(
-    qtbot: QtBot, app: MainWindow, prices: Path
-) -> None:
-    drops = app.windows.drops
-    data = files_data(prices)
-    handle = app.windowHandle()
-    field = app.conversation.composer.field.viewport()
-    over_field = QPointF(field.mapTo(app, field.rect().center()))
-    QApplication.sendEvent(handle, QDragEnterEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
-    wait_until_seen(qtbot, drops, prices)
-    for place in (over_field, PLACE, over_field):
-        move = QDragMoveEvent(place, HOW[0], data, HOW[1], HOW[2])
-        QApplication.sendEvent(handle, move)
-        assert move.isAccepted()
-        assert drops.sign.isVisible()
-    QApplication.sendEvent(handle, QDragLeaveEvent())
-    assert not drops.sign.isVisible()

@@ -51,6 +51,15 @@ def test_the_page_of_installed_models(
     assert not pipe.reads
 
 
+def row_of(qtbot: QtBot, models: Models, theme: Theme, model: Model) -> ModelRow:
+    row = ModelRow(models, PageLinks(), theme)
+    qtbot.addWidget(row)
+    row.show_model(model)
+    row.resize(300, 200)
+    row.show()
+    return row
+
+
 def test_rows_of_drafters(qtbot: QtBot, theme: Theme, models: Models, pipe: Pipe) -> None:
     named = pipe.named
     known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(False, named("match"))}
@@ -59,15 +68,8 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, models: Models, pipe: Pipe
         named("repository"), 1, kind=PublishedKind.EAGLE3, licence=named("licence"),
         problem=named("problem"),
     )  # fmt: skip
-    here = ModelRow(models, PageLinks(), theme)
-    published = ModelRow(models, PageLinks(), theme)
-    qtbot.addWidget(here)
-    qtbot.addWidget(published)
-    here.show_model(Model(card.model, card, is_installed=True, drafts=True))
-    published.show_model(Model(found.repository, hub=found, drafts=True))
-    for row in (here, published):
-        row.resize(300, 200)
-        row.show()
+    here = row_of(qtbot, models, theme, Model(card.model, card, is_installed=True, drafts=True))
+    published = row_of(qtbot, models, theme, Model(found.repository, hub=found, drafts=True))
     assert "path" in check_tips(pipe, shown_tips(here))
     assert {"repository", "problem"} & check_tips(pipe, shown_tips(published))
     assert rich_labels(here) + rich_labels(published) == []
@@ -81,11 +83,7 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, models: Models, pipe: Pi
         files=(DownloadFile(named("file"), 1, 10, named("note")),), notes=(named("note"),),
         problem=named("problem"), hint=named("hint"),
     )  # fmt: skip
-    row = ModelRow(models, PageLinks(), theme)
-    row.show_model(Model.downloaded(progress))
-    qtbot.addWidget(row)
-    row.resize(500, 300)
-    row.show()
+    row = row_of(qtbot, models, theme, Model.downloaded(progress))
     row.files.fold.click()
     check_tips(pipe, shown_tips(row))
     assert rich_labels(row) == []

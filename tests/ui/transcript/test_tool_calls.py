@@ -24,9 +24,9 @@ from tests.services import fakes
 from tests.services.fakes import Reply
 from tests.services.tool_fakes import calling, read
 from tests.ui.shown_widgets import click_on, press_key
-from tests.ui.tool_windows import ToolWindow, tool_window
+from tests.ui.tool_windows import ToolWindow, tool_window, tools
 
-__all__ = ["tool_window"]
+__all__ = ["tool_window", "tools"]
 
 ANSWER = Reply(("It says so.",))
 

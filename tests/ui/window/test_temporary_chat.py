@@ -136,6 +136,7 @@ def test_it_becomes_a_chat(window: MainWindow, chat: Chat, temporary: Path) -> N
     begin(window, chat)
     assert not window.actions_.keep_chat.isEnabled()
     chat.say(WORDS)
+    assert chat.engine.requests[-1].keep is None, "its caches are on no disk"
     texts = [each.text for each in chat.path]
     window.conversation.composer.set_text("and what is typed")
     chat.qtbot.mouseClick(window.findChildren(TemporaryBar)[0].keep, Qt.MouseButton.LeftButton)
@@ -145,6 +146,8 @@ def test_it_becomes_a_chat(window: MainWindow, chat: Chat, temporary: Path) -> N
     assert window.windowTitle() == WORDS
     assert window.conversation.composer.text == "and what is typed"
     assert not [*temporary.iterdir()]
+    chat.say("And now?")
+    assert chat.engine.requests[-1].keep is not None
 
 
 def test_what_is_typed_is_asked_about_and_not_stored(window: MainWindow, chat: Chat, tmp_path: Path) -> None:
@@ -220,12 +223,3 @@ def test_its_images_are_files_while_a_reply_reads_them(window: MainWindow, chat:
     assert image.path.is_relative_to(temporary)
     # A file to draw the image from ends soon.
     chat.qtbot.waitUntil(lambda: files().keys() == {"lock", "chat.db.lock"})
-
-
-def test_its_caches_are_on_no_disk_until_it_is_kept(window: MainWindow, chat: Chat) -> None:
-    begin(window, chat)
-    chat.say(WORDS)
-    assert chat.engine.requests[-1].keep is None
-    window.actions_.keep_chat.trigger()
-    chat.say("And now?")
-    assert chat.engine.requests[-1].keep is not None
