@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QEvent, QKeyCombination, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QKeyCombination, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QGuiApplication,
     QImage,
@@ -57,6 +57,7 @@ from rdchat.ui.style import (
     nothing,
     row,
     set_tip,
+    single_shot,
     small_text,
     text_field,
 )
@@ -389,8 +390,7 @@ class PartSheet(Sheet):
         super().__init__(parent, theme, title, text, answers, parts=parts)
         self.use = self.buttons[-1]
         self._task = BackgroundWork("part of a file", self)
-        self._quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
-        self._quiet.timeout.connect(self._compute)
+        self._quiet = single_shot(self, _QUIET_MS, self._compute)
         self._begin(question)
 
     def done(self, result: int) -> None:

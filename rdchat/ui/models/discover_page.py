@@ -1,6 +1,6 @@
 """The Discover page: searches the hub, and shows the details of one model."""
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 
@@ -26,6 +26,7 @@ from rdchat.ui.style import (
     fill_box,
     row,
     set_tip,
+    single_shot,
 )
 from rdchat.wording import counted
 
@@ -118,8 +119,7 @@ class DiscoverPage(QWidget):
         self.details = DetailsPane(models, links, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
         self.again = TextButton("Try Again", theme, models.search.retry)
-        self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
-        self._asking.timeout.connect(self._ask_for_chosen)
+        self._asking = single_shot(self, _PASSING_MS, self._ask_for_chosen)
         self.details.notice.show_text("Choose a model", "Its size, files and card appear here.")
         self._lay_out(theme)
         self._connect()

@@ -170,10 +170,9 @@ class DraftersPage(QWidget):
         self.result = ResultLine(models.removal, theme, drafters_only=True)
         self.search = push_button("Search for Drafters", "", self._search)
         self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
-        self.training = TrainingPage(models.training, models.library, theme)
+        self.training = TrainingPage(models.training, models.library, theme, self.show_drafters)
         self._lay_out(theme)
         self.model.activated.connect(lambda: self.choose_model(self.model.currentData()))
-        self.training.left.connect(self.show_drafters)
         models.library.drafters_changed.connect(self._show_state)
         models.training.changed.connect(self._show_training)
         self._hub.changed.connect(self._show_published)
@@ -297,13 +296,13 @@ class DraftersPage(QWidget):
         self.search.setText("Search Again" if searched and not hub.searching else "Search for Drafters")
         set_tip(self.search, before)
         self.hub_list.show_models(published)
-        self.hub_text.set_color("danger" if searched and hub.problem else "muted")
         if not searched:
-            self.hub_text.setText(before)
+            text = before
         elif hub.problem or hub.searching:
-            self.hub_text.setText(hub.problem or f"Searching {hub.host}…")
+            text = hub.problem or f"Searching {hub.host}…"
         else:
-            self.hub_text.setText(_RESULTS if published else _NONE.format(host=hub.host, name=hub.model))
+            text = _RESULTS if published else _NONE.format(host=hub.host, name=hub.model)
+        self.hub_text.show_text(text, "danger" if searched and hub.problem else "muted")
 
     def _on_taken(self, drafter: str, model: str) -> None:
         """Make the model use the drafter that was trained for it."""

@@ -28,6 +28,7 @@ from rdchat.ui.style import (
     choice_box,
     column,
     load_text,
+    pop_up,
     row,
     set_tip,
     small_text,
@@ -292,9 +293,8 @@ class InstalledPage(QWidget):
         if self.list.itemAt(position) is None:
             return
         menu = QMenu(self)
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         for button in (self.details.row.main, self.details.row.other):
             if button.text():
                 add_action(menu, button.text(), button.click).setEnabled(button.isEnabled())
         menu.addActions(self.details.row.file_actions)
-        menu.popup(self.list.viewport().mapToGlobal(position))
+        pop_up(menu, self.list.viewport().mapToGlobal(position))

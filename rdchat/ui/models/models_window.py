@@ -110,8 +110,7 @@ class DownloadsPage(QWidget):
             disk = f"{disk} The downloads need {size_text(lacking)} more."
         elif sums:
             disk = f"{disk} {_QUITTING}".strip()
-        self.disk.setText(disk)
-        self.disk.set_color("danger" if lacking else "muted")
+        self.disk.show_text(disk, "danger" if lacking else "muted")
         self.clear.setVisible(any(download.state is DownloadState.FINISHED for download in downloads.all()))
 
 

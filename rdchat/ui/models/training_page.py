@@ -3,10 +3,9 @@
 First the texts, figures and curves as pure functions, which the speed panel also uses; then the form and the page.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QSpinBox, QWidget
 
@@ -294,18 +293,17 @@ class TrainingPage(QWidget):
         training: The app's one training.
         library: The chosen model, which a training is for.
         theme: The appearance to follow.
+        leave: Goes back to the drafters.
     """
 
-    left = Signal()
-
-    def __init__(self, training: TrainingControl, library: Library, theme: Theme) -> None:
+    def __init__(self, training: TrainingControl, library: Library, theme: Theme, leave: Callable[[], object]) -> None:
         super().__init__()
         self._training = training
         self._library = library
         self._state = training.state
         self._points: list[CurvePoint] = []
         self.form = TrainingForm(library, theme)
-        self.back = IconButton("previous", "Back to the drafters", theme, act=self.left.emit)
+        self.back = IconButton("previous", "Back to the drafters", theme, act=leave)
         self.heading = ElidedLabel(theme, "", bold=True)
         self.title = ThemedLabel(theme, "", points_more=3, bold=True, wraps=True)
         self.step, self.figures, self.notes, self.problem, self.status = (
@@ -319,7 +317,7 @@ class TrainingPage(QWidget):
         self.race = push_button("Try in a Race…", "", self._race)
         self.main = push_button("", "", self._press_main)
         self._lay_out(theme)
-        QShortcut(QKeySequence.StandardKey.Back, self, self.left.emit)
+        QShortcut(QKeySequence.StandardKey.Back, self, leave)
         self._throttle = Throttle(self, self._show_state)
         training.changed.connect(self._throttle.note)
         library.drafters_changed.connect(self._show_state)

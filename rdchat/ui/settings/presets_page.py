@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QSignalBlocker, Qt, QTimer
+from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QListWidgetItem
 
 from rdchat.chat.presets import Preset, SavedPrompt, presets_text, read_presets, unused_name, unused_names
@@ -24,6 +24,7 @@ from rdchat.ui.style import (
     push_button,
     replace_text,
     set_tip,
+    single_shot,
     text_field,
 )
 from rdchat.wording import counted
@@ -46,8 +47,7 @@ class PresetsPage(SettingsPage):
         self._slot = slot
         # What the rows of the list show: headings, and what is saved with the text that is being typed.
         self._entries: list[Preset | SavedPrompt | str] = []
-        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._typing.timeout.connect(lambda: self._save(self._entries))
+        self._typing = single_shot(self, _TYPING_MS, lambda: self._save(self._entries))
         self.text = text_field(4, _TEXT, "Text of the prompt")
         self.default = QCheckBox()
         self.default.setAccessibleName("Use for the model")

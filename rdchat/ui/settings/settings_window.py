@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, QSignalBlocker, QTimer
+from PySide6.QtCore import QEvent, QObject, QSignalBlocker
 from PySide6.QtGui import QCloseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QDoubleSpinBox, QKeySequenceEdit, QLineEdit, QTabWidget, QVBoxLayout, QWidget
 
@@ -29,6 +29,7 @@ from rdchat.ui.style import (
     replace_text,
     row,
     show_folder,
+    single_shot,
     text_field,
 )
 from rdchat.wording import counted, size_text
@@ -91,8 +92,7 @@ class SettingsWindow(SideWindow):
         self._earlier = controller.earlier
         self._memory_caches = controller.memory_caches
         self._disk_caches = controller.disk_caches
-        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
-        self._typing.timeout.connect(self._save_text)
+        self._typing = single_shot(self, _TYPING_MS, self._save_text)
         self.tabs = QTabWidget()
         self.server = ServerPage(controller.server, theme, self._settings.change_values)
         self.presets = PresetsPage(theme, self._settings, self._slot)

@@ -16,7 +16,7 @@ from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, S
 from rdchat.chat.storage import WordMatcher
 from rdchat.ui.sidebar.row_actions import DropTarget, RowActions, thing_of
 from rdchat.ui.sidebar.rows import RowPainter, SidebarRows
-from rdchat.ui.style import Theme, plain_list
+from rdchat.ui.style import Theme, plain_list, pop_up
 
 _DELETE = (Qt.Key.Key_Delete, Qt.Key.Key_Backspace)
 _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
@@ -172,8 +172,7 @@ class SidebarListView(QListView):
 
     def _show_menu(self, position: QPoint) -> None:
         menu = self._actions.menu_for(self.rows.row_at(self.indexAt(position)))
-        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.popup(self.viewport().mapToGlobal(position))
+        pop_up(menu, self.viewport().mapToGlobal(position))
 
     # Dragging: the view knows which of its rows is dragged, so that nothing from elsewhere can be dropped
 

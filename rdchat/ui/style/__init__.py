@@ -66,6 +66,7 @@ from rdchat.ui.style.labels import (
     message_box,
     set_tip,
     show_tip,
+    single_shot,
     small_text,
     tip_text,
     utf16_length,

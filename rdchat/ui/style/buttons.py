@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QObject, QPoint, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -24,7 +24,7 @@ from shiboken6 import isValid
 
 from rdchat import host
 from rdchat.errors import without_controls
-from rdchat.ui.style.labels import button_text, set_tip
+from rdchat.ui.style.labels import button_text, set_tip, single_shot
 from rdchat.ui.style.theme import TIGHT, Theme, control_font, line_icon, line_pixmap, paint_focus, set_role
 
 type Action = Callable[[], object]
@@ -151,8 +151,7 @@ class CopyButton(IconButton):
 
     def __init__(self, name: str, theme: Theme, text: Callable[[], str], parent: QWidget | None = None) -> None:
         super().__init__("copy", name, theme, parent, lambda: self.copy(text()))
-        self._timer = QTimer(self, singleShot=True, interval=_COPIED_MS)
-        self._timer.timeout.connect(lambda: self.show_as("copy", name))
+        self._timer = single_shot(self, _COPIED_MS, lambda: self.show_as("copy", name))
 
     def copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(without_controls(text))

@@ -358,6 +358,13 @@ class CodeField(QPlainTextEdit):
         self.setFixedHeight(min(lines, self._max_lines) * self.fontMetrics().lineSpacing() + 2 * SMALL)
 
 
+def single_shot(parent: QObject, interval_ms: int, act: Callable[[], object]) -> QTimer:
+    """Return a timer that calls `act` once, when the interval has passed since its last start."""
+    timer = QTimer(parent, interval=interval_ms, singleShot=True)
+    timer.timeout.connect(act)
+    return timer
+
+
 class Throttle(QObject):
     """Calls `act` at once for the first note of a burst, and at most ten times a second for the rest."""
 
@@ -365,8 +372,7 @@ class Throttle(QObject):
         super().__init__(parent)
         self._act = act
         self._noted = False
-        self._timer = QTimer(self, interval=_INTERVAL_MS, singleShot=True)
-        self._timer.timeout.connect(self._pass_on)
+        self._timer = single_shot(self, _INTERVAL_MS, self._pass_on)
 
     def note(self) -> None:
         """Note that there is something new to show."""

@@ -35,7 +35,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
-from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip, small_text
+from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip, single_shot, small_text
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, show_icon
 
 _TYPING_MS = 120
@@ -175,8 +175,7 @@ class ThinBar(QProgressBar):
         self.setFixedHeight(height)
         self.setAccessibleName(name)
         # Each painting of an unknown share asks for the next one, so nothing runs for a bar that is not seen.
-        self._next_frame = QTimer(self, singleShot=True, interval=_FRAME_MS)
-        self._next_frame.timeout.connect(self.update)
+        self._next_frame = single_shot(self, _FRAME_MS, self.update)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)

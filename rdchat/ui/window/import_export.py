@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QRadioButton, QWidget
 
 from rdchat.chat.transfer.backups import BackupFacts, Restored
@@ -37,6 +37,7 @@ from rdchat.ui.style import (
     row,
     show_folder,
     show_share,
+    single_shot,
 )
 from rdchat.ui.transcript.message_parts import PromptField
 from rdchat.ui.window.main_window import MainWindow
@@ -83,9 +84,8 @@ class ProgressSheet(Sheet):
         super().__init__(window, theme, title, "", [("Cancel", cancel)], parts=[self.bar, self.detail])
         self.buttons[0].setDefault(False)
         show_share(self.bar, None)
-        self._wait = QTimer(self, singleShot=True)
-        self._wait.timeout.connect(self.open)
-        self._wait.start(_WAIT_MS)
+        self._wait = single_shot(self, _WAIT_MS, self.open)
+        self._wait.start()
 
     def open(self) -> None:
         """Open the sheet if its work runs."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
-from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.inference.api import Mode
 from rdchat.services.app.start_request import StartRequest
 from rdchat.services.chat_list.chat_order import Location
-from rdchat.ui.style import DEFAULT_TEXT, SideWindow, add_action, set_tip, show_folder, show_in_front
+from rdchat.ui.style import DEFAULT_TEXT, SideWindow, add_action, set_tip, show_folder, show_in_front, single_shot
 from rdchat.ui.window.commands import Commands
 from rdchat.ui.window.palette import PaletteEntry
 
@@ -71,8 +71,7 @@ class WindowActions(QObject):
         self._menus = menus
         self._groups: dict[str, QActionGroup] = {}
         self._actions: dict[str, tuple[QAction, Command]] = {}
-        self._changed = QTimer(self, singleShot=True, interval=0)
-        self._changed.timeout.connect(self.refresh)
+        self._changed = single_shot(self, 0, self.refresh)
         for title, commands in menus.items():
             menu = bar.addMenu(title)
             if title == _WINDOW:

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QMessageBox, QWidget
 from rdchat.chat.conversation import Notice
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder
 from rdchat.services.chat_list.chat_order import named
-from rdchat.ui.style import ConsentPause, message_box
+from rdchat.ui.style import ConsentPause, message_box, single_shot
 from rdchat.wording import counted
 
 _LOOK_MS = 500
@@ -30,8 +30,7 @@ class UnsavedQuestion(QObject):
         self._box: QMessageBox | None = None
         self._look = QTimer(self, interval=_LOOK_MS)
         self._look.timeout.connect(self._refresh)
-        self._limit = QTimer(self, singleShot=True)
-        self._limit.timeout.connect(self._settle)
+        self._limit = single_shot(self, 0, self._settle)
 
     def may_close(self) -> bool:
         """Return whether everything is saved or the person has decided; else ask."""
