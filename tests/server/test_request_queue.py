@@ -52,16 +52,16 @@ class Images:
         self.read = list[str]()
         self.free = threading.Event()
 
-    def submit(self, queue: RequestQueue, name: str) -> Job:
-        prompt = Prompt((ChatMessage(Role.USER, name),))
-        request = ReplyRequest("", (prompt,), {}, seed=1)
+    def submit(self, queue: RequestQueue, name: str, images: int = 1) -> Job:
+        request = ReplyRequest("", (Prompt((ChatMessage(Role.USER, name),)),), {}, seed=1)
+        results: list[ReplyRequest | None] = [request, *[None] * (images - 1)]
 
-        def read() -> ReplyRequest:
+        def read() -> ReplyRequest | None:
             self.read.append(name)
             assert self.free.wait(60)
             if name.endswith("!"):
                 raise ApiError(400, "no image")
-            return request
+            return results.pop()
 
         return queue.submit(name[0], "/v1/messages", name, request, read)
 
@@ -96,18 +96,6 @@ def test_clients_take_turns(gate: ScriptedGate, names: list[str], turns: list[st
 
     run(gate, use)
     assert [request.messages[0].content for request in gate.requests] == turns
-
-
-def test_request_beyond_the_waiting_limit_is_refused(gate: ScriptedGate) -> None:
-    async def use(queue: RequestQueue) -> None:
-        submit(queue, "a0")
-        submit(queue, "a1")
-        with pytest.raises(ApiError) as refused:
-            submit(queue, "b1")
-        assert refused.value.status == 429
-        queue.close_queue()
-
-    run(gate, use, max_waiting=1)
 
 
 def test_a_request_that_is_stopped_takes_no_turn(gate: ScriptedGate) -> None:
@@ -315,27 +303,16 @@ def test_paused_request_can_be_stopped(pausing: PausingGate) -> None:
 
 def test_images_of_requests_are_read_in_turns(gate: ScriptedGate) -> None:
     """One image waited for the hundred of a request before it."""
-    read = list[str]()
-
-    def submit_unread(queue: RequestQueue, name: str, images: int) -> Job:
-        request = ReplyRequest("", (Prompt((ChatMessage(Role.USER, name),)),), {}, seed=1)
-        left = [None] * images
-
-        def step() -> ReplyRequest | None:
-            if not left:
-                return request
-            read.append(name)
-            return left.pop()
-
-        return queue.submit(name[0], "/v1/messages", name, request, step)
+    images = Images()
+    images.free.set()
 
     async def use(queue: RequestQueue) -> None:
         gate.gate.open()
-        many = submit_unread(queue, "a0", 9)
-        one = submit_unread(queue, "b0", 1)
+        many = images.submit(queue, "a0", 9)
+        one = images.submit(queue, "b0")
         assert await end_of(one) is None
-        assert read[:2] == ["a0", "b0"]
+        assert images.read[:2] == ["a0", "b0"]
         assert await end_of(many) is None
-        assert read.count("a0") == 9
+        assert images.read.count("a0") == 9
 
     run(gate, use)

@@ -87,7 +87,6 @@ def test_authorised_request_is_answered(server: Server) -> None:
     assert "server" not in headers
 
 
-@pytest.mark.parametrize("path", [PATH, "/v1/messages", "/v1/models", "/", "/nothing"])
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -123,12 +122,13 @@ def test_authorised_request_is_answered(server: Server) -> None:
     ],
 )
 def test_request_from_elsewhere_or_without_the_key_is_refused(
-    server: Server, gate: ScriptedGate, path: str, headers: dict[str, str], status: int
+    server: Server, gate: ScriptedGate, headers: dict[str, str], status: int
 ) -> None:
-    port = str(port_of(server))
-    found, body, _ = send(server, path=path, **{name: text.replace("PORT", port) for name, text in headers.items()})
-    assert found == status
-    assert body["error"]["message"]
+    named = {name: text.replace("PORT", str(port_of(server))) for name, text in headers.items()}
+    for path in (PATH, "/v1/messages", "/v1/models", "/", "/nothing"):
+        found, body, _ = send(server, path=path, **named)
+        assert found == status
+        assert body["error"]["message"]
     assert not gate.requests
 
 
@@ -280,11 +280,11 @@ def test_paths_with_a_slash_at_their_end(server: Server) -> None:
         b'{"messages": [{"role": "user", "content": "x"}], "model": ["x"]}',
     ],
 )
-@pytest.mark.parametrize("path", [PATH, "/v1/messages", "/v1/completions"])
-def test_broken_body_is_refused(server: Server, gate: ScriptedGate, body: bytes, path: str) -> None:
-    status, answer, _ = send(server, body, path)
-    assert (status, gate.requests) == (400, [])
-    assert answer["error"]["message"]
+def test_broken_body_is_refused(server: Server, gate: ScriptedGate, body: bytes) -> None:
+    for path in (PATH, "/v1/messages", "/v1/completions"):
+        status, answer, _ = send(server, body, path)
+        assert (status, gate.requests) == (400, [])
+        assert answer["error"]["message"]
 
 
 @pytest.mark.parametrize("arguments", ["[", '{"a": ' + "[" * 100 + "]" * 100 + "}", '{"a": "\\ud800"}'])
