@@ -16,7 +16,8 @@ from rdchat.inference.api import ToolCall, parsed_json
 from rdchat.keychain import FAILED, ask_keychain
 from rdchat.services.background_work import BackgroundWork, MainThread
 from rdchat.tools.built_in import BUILT_IN_SERVERS, with_own_name
-from rdchat.tools.definitions import ImportedServers, ServerLimits, ToolDefinition, ToolResult, ToolServer, read_servers
+from rdchat.tools.definitions import ServerLimits, ToolDefinition, ToolResult, ToolServer
+from rdchat.tools.imported_servers import ImportedServers, read_servers
 from rdchat.work.child_process import ChildProcess, Limits
 from rdchat.work.job import Job
 

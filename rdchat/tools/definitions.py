@@ -1,20 +1,14 @@
-"""Servers of tools, their tools, and the results of calls, as plain data.
-
-The longest text of a tool's result.
-
-Reads lists of servers as Claude Desktop, LM Studio and VS Code keep them: in `mcpServers`, in `servers`, or bare.
-"""
+"""Servers of tools, their tools, and the results of calls, as plain data; a server's list of tools is cleaned here."""
 
 import hashlib
 import json
 import re
-import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
-from rdchat.files.foreign_files import as_text, is_nested_deeper, json_or_none
+from rdchat.files.foreign_files import as_text, is_nested_deeper
 
 BUILT_IN = "rdchat:"
 """Beginning of the command of a server that comes with rdchat; no program has this name."""
@@ -34,17 +28,6 @@ _LABEL = 60
 # Requests have the schemas of tools in further objects, and may be 100 deep in all.
 _MAX_NESTED = 64
 MAX_TEXT = 100_000
-_MAX_LENGTH = 1_000_000
-_MAX_SERVERS = 1_000
-_TARGETS = {"command", "url", "httpUrl", "serverUrl"}
-_FIELDS = {*_TARGETS, "args", "env", "headers", "type"}
-_HINT = "Choose the file of Claude Desktop (claude_desktop_config.json), LM Studio or VS Code (mcp.json)."
-# What another program puts in when it starts a server.
-_PLACEHOLDER = re.compile(r"\$\{[^{}]*\}")
-# Comments, and commas behind the last entry, as VS Code's files have them; strings stay as they are.
-_STRING = r'("(?:\\.|[^"\\])*(?:"|\Z))'
-_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,110 +244,3 @@ def cut_text(text: str) -> str:
     """Return a result's text within `MAX_TEXT` characters, with a note where it is cut."""
     note = f"\n[Cut by rdchat: the result has {len(text):,} characters, {MAX_TEXT:,} are above.]"
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + note
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedServers:
-    """Servers from another program's list, disabled and not confirmed.
-
-    Attributes:
-        servers: The servers.
-        secrets: Values of their variables and headers for the keychain, by server and name.
-        problems: What was not understood, and what is to be filled in, a sentence or two for each server.
-    """
-
-    servers: tuple[ToolServer, ...]
-    secrets: Mapping[str, Mapping[str, str]] = field(repr=False)
-    problems: tuple[str, ...]
-
-
-def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
-    """Read a list of servers.
-
-    Args:
-        text: The JSON.
-        taken: Names of servers that exist; imported ones get others.
-
-    Raises:
-        RdchatError: If it is not such a list.
-    """
-    data = json_or_none(text) if len(text) <= _MAX_LENGTH else {}
-    if data is None:
-        for pattern in (_COMMENT, _LAST_COMMA):
-            text = pattern.sub(lambda match: match[1] or "", text)
-        data = json_or_none(text)
-    entries = _entries(data if isinstance(data, dict) else {})
-    servers: dict[str, ToolServer] = {}
-    secrets: dict[str, Mapping[str, str]] = {}
-    problems: list[str] = []
-    for label, entry in entries.items():
-        name = _free_name(label, {*taken, *servers})
-        try:
-            servers[name], values = _server(name, entry)
-        except InvalidSettingError as error:
-            problems.append(f"{label[:60]} was left out. {error}")
-        else:
-            secrets[name] = {each: value for each, value in values.items() if not _PLACEHOLDER.search(value)}
-            if unknown := sorted(entry.keys() - _FIELDS):
-                problems.append(f"{label[:60]}: these were ignored: {', '.join(unknown)[:200]}.")
-        if placeholders := _PLACEHOLDER.findall(json.dumps(entry, ensure_ascii=False)):
-            problems.append(f"{label[:60]}: fill this in: {', '.join(placeholders)[:200]}.")
-    return ImportedServers(tuple(servers.values()), secrets, tuple(problems))
-
-
-def _entries(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the entries of a list by name; raise RdchatError if there are none."""
-    # A list may be nothing but its entries.
-    is_bare = any(isinstance(entry, dict) and not _TARGETS.isdisjoint(entry) for entry in data.values())
-    entries = data.get("mcpServers", data.get("servers", data if is_bare else None))
-    if not isinstance(entries, dict):
-        raise RdchatError("This is not a list of servers: it has neither mcpServers nor servers.", _HINT)
-    if len(entries) > _MAX_SERVERS:
-        raise RdchatError(f"This list has more than {_MAX_SERVERS:,} servers.", _HINT)
-    return entries
-
-
-def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
-    """Return a server, and the values of its secrets; raise InvalidSettingError if it is not valid."""
-    given: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    command = given.get("command") or ""
-    arguments = given.get("args") or []
-    env = given.get("env") or {}
-    headers = given.get("headers") or {}
-    # Gemini's and Windsurf's names are first; the first of them is never SSE.
-    url = given.get("httpUrl") or given.get("serverUrl") or given.get("url") or ""
-    if given.get("type") == "sse":
-        raise InvalidSettingError("It speaks SSE, which streamable HTTP has replaced.", "Ask its maker for an address.")
-    secrets: dict[str, Any] = {**env, **headers} if isinstance(env, dict) and isinstance(headers, dict) else {"": None}
-    secrets = {name: _as_text(value) for name, value in secrets.items()}
-    arguments = [_as_text(each) for each in arguments] if isinstance(arguments, list) else [None]
-    texts = [command, url, *secrets.values(), *arguments]
-    if not all(isinstance(text, str) and "\0" not in text for text in texts):
-        raise InvalidSettingError("Its command, address, arguments, env or headers are not texts.")
-    argv = [command]
-    if " " in command and not arguments and command[0] not in "/~":
-        # Some lists have a whole command line in one text.
-        try:
-            argv = shlex.split(command)
-        except ValueError as error:
-            raise InvalidSettingError("Its command has a quotation mark without an end.") from error
-    server = ToolServer(name, (*argv, *arguments) if command else (), url, secrets=tuple(secrets))
-    if server.is_built_in:
-        raise InvalidSettingError("Its command is rdchat's own.")
-    return server, secrets
-
-
-def _as_text(value: Any) -> Any:
-    """Return a number, or true or false, as programs get it in a variable or an argument."""
-    return json.dumps(value) if isinstance(value, int | float) else value
-
-
-def _free_name(label: str, taken: Collection[str]) -> str:
-    """Return a name like a label that no other server has."""
-    base = "_".join(re.findall(r"[A-Za-z0-9-]+", label))[:20].rstrip("_") or "server"
-    name = base
-    number = 1
-    while name in taken:
-        number += 1
-        name = f"{base}-{number}"
-    return name

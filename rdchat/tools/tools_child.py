@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import pwd
 from contextlib import suppress
 from typing import Any
 
@@ -9,13 +11,15 @@ from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import plain
 from rdchat.tools.built_in import BuiltInServer
 from rdchat.tools.definitions import ServerLimits, SessionEndedError, ToolServer
-from rdchat.tools.process_guard import ProcessGuard, read_login_path
+from rdchat.tools.process_guard import ProcessGuard, kill_tree
 from rdchat.work.job import Job, StopWork
 from rdchat.work.served import serve_together
 
 # Servers need this time to end by themselves.
 _GRACE_S = 2.0
 _TICK_S = 0.02
+# Begins the line in which the login shell says its PATH.
+_MARK = b"rdchat-path:"
 
 Fields = dict[str, Any]
 
@@ -114,3 +118,35 @@ def _check(running: Any, tool: Fields) -> None:
     if running.tools.get(tool["name"]) != tool:
         hint = "Look at it again in the list of tools."
         raise RdchatError(f"The tool {tool['name']} is not what it was when it was shown.", hint)
+
+
+async def read_login_path(timeout_s: float = 5.0) -> str:
+    """Return PATH of the login shell with that of this process behind it; only the latter if the shell fails.
+
+    Apps that the Finder starts have a bare PATH, without `npx` and `uvx`.
+
+    Args:
+        timeout_s: Seconds until the shell is killed. Its start-up files are the person's own, and may wait.
+    """
+    path = b""
+    own = os.environ.get("PATH", os.defpath)
+    shell = os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell
+    # As a terminal starts it: some tools add to PATH only for interactive shells.
+    command = (shell, "-ilc", f'printf "\\n%s%s\\n" {_MARK.decode()} "$(printenv PATH)"')
+    nowhere = asyncio.subprocess.DEVNULL
+    pipe = asyncio.subprocess.PIPE
+    with suppress(OSError, TimeoutError, ValueError):
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=nowhere, stdout=pipe, stderr=nowhere, start_new_session=True
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not path and process.stdout is not None and (line := await process.stdout.readline()):
+                    path = line.strip().removeprefix(_MARK) if line.startswith(_MARK) else b""
+        finally:
+            kill_tree(process.pid)
+            # What a start-up file started may hold the pipe.
+            async with asyncio.timeout(1.0):
+                await process.communicate()
+    folders = [folder for folder in f"{os.fsdecode(path)}:{own}".split(":") if folder.startswith("/")]
+    return ":".join(dict.fromkeys(folders))

@@ -44,7 +44,7 @@ from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.responses import Responses
 from rdchat.server.server_settings import ServerSettings
-from rdchat.tools.definitions import read_servers
+from rdchat.tools.imported_servers import read_servers
 from rdchat.tools.tool_results import result_fields
 from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as some
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.tools.definitions import MAX_TOOLS, ToolDefinition, ToolServer, listed_tools, read_servers
+from rdchat.tools.definitions import MAX_TOOLS, ToolDefinition, ToolServer, listed_tools
+from rdchat.tools.imported_servers import read_servers
 from tests.tools.damage import ODD
 
 TOOL = ToolDefinition("files", "read", "Reads.", {"type": "object"}, True, False, "origin")

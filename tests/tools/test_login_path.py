@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.tools.process_guard import read_login_path
+from rdchat.tools.tools_child import read_login_path
 
 
 @pytest.fixture
