@@ -1,9 +1,8 @@
-"""The hub, huggingface.co or the mirror in `HF_ENDPOINT`: addresses, proxy and limits, and the tokens of the person.
+"""The hub, huggingface.co or the mirror in `HF_ENDPOINT`: its addresses, the person's token for it, and its refusals.
 
 `HF_TOKEN` and the hub's own token file belong to huggingface.co. A mirror gets them only if `RDCHAT_HUB_TOKEN_HOST`
 names its host; a token given for a mirror's host is sent to that host only. Other tokens are in the system's keychain.
-
-The hub's refusals as errors, with a message, and a remedy for the terminal and for the window.
+A refusal is an error with a remedy for the terminal, and another one for the window.
 """
 
 import os

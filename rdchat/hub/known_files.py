@@ -1,11 +1,7 @@
-"""Selects the files of a repository to download.
+"""The files of a repository: selects those to download, and checks names that become paths.
 
-Safetensors, JSON, known tokenizer files, README and licence: all of them are data.
-Pickles and code are never downloaded.
-
-Checks names that become paths: of repositories, revisions, commits, checksums and files.
-
-Weights that other tools packed: which families mlx-lm can unpack, as far as config.json tells before a download.
+Safetensors, JSON, known tokenizer files, README and licence are downloaded, all of them data; pickles and code never.
+Weights that mlx-lm cannot unpack are refused as far as config.json tells of them.
 """
 
 import hashlib

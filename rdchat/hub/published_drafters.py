@@ -31,14 +31,17 @@ _SIZE = re.compile(r"[-_.]?(?:e|a)?\d{1,9}(?:\.\d{1,9})?[bm](?=$|[-_.])", re.IGN
 
 # The words to search for, and the pattern of repositories' names.
 _HEADS = {
-    PublishedKind.EAGLE3: (("eagle3", "eagle-3"), re.compile(r"eagle[-_ ]?3", re.IGNORECASE)),
-    PublishedKind.DFLASH: (("dflash",), re.compile(r"d-?flash", re.IGNORECASE)),
-    PublishedKind.DSPARK: (("dspark",), re.compile(r"d-?spark", re.IGNORECASE)),
-    PublishedKind.DOMINO: (("domino",), re.compile(r"domino", re.IGNORECASE)),
-    PublishedKind.JETSPEC: (("jetspec",), re.compile(r"jet-?spec", re.IGNORECASE)),
-    PublishedKind.XPRESS: (("xpress",), re.compile(r"(?<![a-z])x-?press", re.IGNORECASE)),
-    PublishedKind.ASSISTANT: (("it-assistant",), re.compile(r"it-assistant", re.IGNORECASE)),
-    PublishedKind.RDCHAT: (("rdchat",), re.compile(r"rdchat|redrafter|recurrent-?draft", re.IGNORECASE)),
+    kind: (texts, re.compile(pattern, re.IGNORECASE))
+    for kind, texts, pattern in (
+        (PublishedKind.EAGLE3, ("eagle3", "eagle-3"), r"eagle[-_ ]?3"),
+        (PublishedKind.DFLASH, ("dflash",), r"d-?flash"),
+        (PublishedKind.DSPARK, ("dspark",), r"d-?spark"),
+        (PublishedKind.DOMINO, ("domino",), r"domino"),
+        (PublishedKind.JETSPEC, ("jetspec",), r"jet-?spec"),
+        (PublishedKind.XPRESS, ("xpress",), r"(?<![a-z])x-?press"),
+        (PublishedKind.ASSISTANT, ("it-assistant",), r"it-assistant"),
+        (PublishedKind.RDCHAT, ("rdchat",), r"rdchat|redrafter|recurrent-?draft"),
+    )
 }
 
 

@@ -16,9 +16,6 @@ _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
 # Limits of the notes, in characters and lines, as they stand above the chat.
 _MAX_NOTES = 2000
 _MAX_LINES = 6
-_MAX_BYTES = 2**16
-_MAX_VALUES = 1000
-_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ def newer_version(address: str) -> Update | None:
     parts = urlsplit(address)
     endpoint = Endpoint(f"{parts.scheme}://{parts.netloc}")
     try:
-        answer = HubReader(endpoint, AnswerLimits(_SECONDS, _MAX_BYTES, _MAX_VALUES)).read_json(address)
+        answer = HubReader(endpoint, AnswerLimits()).read_json(address)
         update = _read(answer)
         return update if _numbers(update.version) > _numbers(rdchat.__version__) else None
     except (ValueError, RecursionError, KeyError, TypeError) as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, file_errors
 from rdchat.files.atomic_file import atomic_file, make_folder
+from rdchat.files.foreign_files import opened
 from rdchat.inference.remote.server_list import fingerprint_of
 from rdchat.keychain import FAILED, ask_keychain
 
@@ -53,7 +54,7 @@ def find_key(file: Path | None = None) -> ServerKey:
 
     Raises:
         InvalidSettingError: If other users can read the file, or it holds no key.
-        StorageError: If it cannot be read or written.
+        StorageError: If it cannot be read or written, or is no file.
     """
     if file is None:
         stored = ask_keychain(_SERVICE, "get_password", _NAME)
@@ -91,19 +92,12 @@ def new_key() -> str:
 
 def _read(file: Path) -> str:
     problem = f"The server's key {file} cannot be read"
-    with (
-        file_errors(problem, "Check the path."),
-        # A pipe would wait for a writer.
-        open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened,
-    ):
-        mode = os.fstat(opened.fileno()).st_mode
-        if not stat.S_ISREG(mode):
-            raise InvalidSettingError(f"The server's key {file} is not a file.", "Choose another path.")
-        if mode & _OTHERS:
+    with file_errors(problem, "Check the path."), opened(file) as content:
+        if os.fstat(content.fileno()).st_mode & _OTHERS:
             raise InvalidSettingError(
                 f"Other users of this machine can read the server's key {file}.", f"Run: chmod 600 {file}"
             )
-        key = opened.read(_LONGEST + 1).decode("ascii", "replace").strip()
+        key = content.read(_LONGEST + 1).decode("ascii", "replace").strip()
     if not 8 <= len(key) <= _LONGEST or not key.isascii() or not key.isprintable() or " " in key:
         raise InvalidSettingError(
             f"{file} holds no key: one line of 8 to {_LONGEST} letters and digits.", "Delete it, and rdchat makes one."
@@ -117,10 +111,10 @@ def write_private(file: Path, key: str, what: str = "key") -> str:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with (
         atomic_file(file, f"The server's {what} {file} cannot be written") as temporary,
-        os.fdopen(os.open(temporary, flags, stat.S_IRUSR | stat.S_IWUSR), "w", encoding="ascii") as opened,
+        os.fdopen(os.open(temporary, flags, stat.S_IRUSR | stat.S_IWUSR), "w", encoding="ascii") as written,
     ):
-        os.fchmod(opened.fileno(), stat.S_IRUSR | stat.S_IWUSR)
-        opened.write(f"{key}\n")
+        os.fchmod(written.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+        written.write(f"{key}\n")
     return key
 
 

@@ -53,9 +53,10 @@ class Response:
 
     async def json(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         """Send a complete response."""
-        data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        await self.send_head(status, "application/json", {**headers, "content-length": str(len(data))})
-        await self._send_message({"type": "http.response.body", "body": data, "more_body": False})
+        text = json.dumps(body, ensure_ascii=False)
+        length = len(text.encode(errors="replace"))
+        await self.send_head(status, "application/json", {**headers, "content-length": str(length)})
+        await self.send_part(text, more=False)
 
     async def _send_message(self, message: Message) -> None:
         self.written_at = time.monotonic()

@@ -45,9 +45,6 @@ class Limits:
     queue_length: int = 64
     silent_seconds: float = 8.0
 
-    def __post_init__(self) -> None:
-        require(self.queue_length >= 1, "queue length", self.queue_length, "at least 1")
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:

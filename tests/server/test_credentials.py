@@ -90,7 +90,7 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_pipe_in_place_of_a_key_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "key", 0o600)
-    with at_most(60), pytest.raises(InvalidSettingError, match="not a file"):
+    with at_most(60), pytest.raises(StorageError, match="not a file"):
         find_key(tmp_path / "key")
 
 

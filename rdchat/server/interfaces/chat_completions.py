@@ -1,7 +1,4 @@
-"""OpenAI's `/v1/chat/completions`.
-
-OpenAI's older `/v1/completions`: it continues a raw text, without a chat template.
-"""
+"""OpenAI's `/v1/chat/completions`, and its older `/v1/completions`, which continues a raw text without a template."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -9,7 +6,7 @@ from typing import Any
 
 from rdchat.inference.api import MAX_LOG_PROBS, LikelyToken, TokenEvent
 from rdchat.server.interfaces.chat_messages import read_messages
-from rdchat.server.interfaces.client_tools import Tools, call_for_client, read_answer, read_shape, read_tools
+from rdchat.server.interfaces.client_tools import input_of, origin_of, read_answer, read_shape, read_tools
 from rdchat.server.interfaces.fields import Fields, unsupported, wrong
 from rdchat.server.interfaces.interface import OpenAIFormat, OpenAIInterface, finish_of, read_effort, read_openai
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_thinking
@@ -30,7 +27,7 @@ class ChatFormat(OpenAIFormat):
             message["reasoning_content"] = choice.thought
         if choice.calls:
             message["content"] = choice.answer or None
-            message["tool_calls"] = calls_of(choice, self._reply_id, self._request.tools)
+            message["tool_calls"] = self._calls(choice)
         likely = None if self._request.top_log_probs is None else log_probs(choice.listed())
         return {"index": choice.index, "message": message, "finish_reason": finish_of(choice), "logprobs": likely}
 
@@ -44,9 +41,21 @@ class ChatFormat(OpenAIFormat):
         if tail.thought or tail.answer or tail.tokens:
             text += self._part(choice.index, self._text(tail), tokens=tail.tokens)
         if choice.calls:
-            calls = calls_of(choice, self._reply_id, self._request.tools)
-            text += self._part(choice.index, {"tool_calls": [{"index": at} | each for at, each in enumerate(calls)]})
+            calls = [{"index": at} | each for at, each in enumerate(self._calls(choice))]
+            text += self._part(choice.index, {"tool_calls": calls})
         return text + self._part(choice.index, {}, finish_of(choice), self._request.ids_of(choice))
+
+    def _calls(self, choice: Choice) -> list[dict[str, Any]]:
+        """Return the tool calls of a reply; one without an id gets one."""
+        calls: list[dict[str, Any]] = []
+        for call_id, call in choice.named_calls(self._reply_id):
+            kind = "function"
+            named = {"name": call.name, "arguments": call.arguments}
+            if origin_of(call, self._request.tools).get("custom"):
+                kind = "custom"
+                named = {"name": call.name, "input": input_of(call)}
+            calls.append({"id": call_id, "type": kind, kind: named})
+        return calls
 
     def _first(self, index: int) -> str:
         if index == self._begun:
@@ -109,11 +118,6 @@ class ChatCompletions(OpenAIInterface):
         if top and not requested:
             raise wrong("top_logprobs", "needs `logprobs`: true.")
         return (top or 0) if requested else None
-
-
-def calls_of(choice: Choice, reply_id: str, tools: Tools) -> list[dict[str, Any]]:
-    """Return the tool calls of a reply; one without an id gets one."""
-    return [call_for_client(call, call_id, tools) for call_id, call in choice.named_calls(reply_id)]
 
 
 def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The tools of a request, in the forms of all clients, and the format of its answer: that of a required call is one.
+"""Reads the tools of a request and the format of its answer, in the forms of all clients.
 
-The model gets functions. A tool of a `namespace` (as Codex sends those of MCP servers) has both names as one, and a
-`custom` tool, whose calls are plain text (such as Codex's `apply_patch`), has one argument, `input`.
+A call that the client requires is a format of the answer, too. The model gets functions. A tool of a `namespace` (as
+Codex sends those of MCP servers) has both names as one, and a `custom` tool, whose calls are plain text (such as
+Codex's `apply_patch`), has one argument, `input`.
 """
 
 import json
@@ -130,13 +131,6 @@ def input_of(call: ToolCall) -> str:
     return given if isinstance(given, str) else call.arguments
 
 
-def call_for_client(call: ToolCall, call_id: str, tools: Tools = ()) -> dict[str, Any]:
-    """Return a tool call for clients of OpenAI's chat completions."""
-    if origin_of(call, tools).get("custom"):
-        return {"id": call_id, "type": "custom", "custom": {"name": call.name, "input": input_of(call)}}
-    return {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-
-
 def read_shape(given: Fields) -> AnswerShape | None:
     """Read `response_format`; `regex` and `grammar` are our own kinds. None where any text will do."""
     if not given.values or (kind := given.read_text("type")) == "text":
@@ -179,7 +173,7 @@ def _embedded(schema: Mapping[str, Any], embedding: Embedding, field: str) -> di
 
 
 def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict[str, Any]:
-    """Return the tools that the model may or must call and the shape of its answer, as fields of `ReplyOrder`.
+    """Return the tools that the model may or must call and the shape of its answer, as fields of `ReplyRequest`.
 
     Args:
         tools: Those of the request.

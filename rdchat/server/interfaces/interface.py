@@ -1,6 +1,6 @@
-"""The protocol of an API: it reads requests, and writes replies and errors in its own form.
+"""The protocol of an API, which reads requests and writes replies and errors in its own form.
 
-The common parts of OpenAI's two interfaces.
+OpenAI's three interfaces share how they read the common fields and write usage; that is here too.
 """
 
 import json

@@ -259,9 +259,11 @@ class ReplyParts:
         self._is_next = False
         # Tokens whose log-probabilities were sent.
         self._sent = 0
-        # Where the text of each token begins, and where the text ends; ranges of thoughts and marks; where pieces end.
+        # Where the text of each token begins, and where that of the last one ends.
         self._starts = [0]
+        # Ranges of the text that are thoughts or marks of thoughts.
         self._thinking = list[tuple[int, int]]()
+        # Characters of all pieces so far; some text may be held back.
         self._length = 0
 
     def take_events(self, batch: Sequence[GenerationEvent]) -> list[Part]:

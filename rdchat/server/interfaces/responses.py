@@ -1,6 +1,6 @@
-"""OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation, or names items of it.
+"""OpenAI's `/v1/responses`. No response is stored: each request has its whole conversation.
 
-The parts of a response that a client sends back instead of its text: ids of items, and sealed thoughts.
+A client may name items of the last responses, which are in memory, and may send a thought back sealed.
 """
 
 import json
