@@ -282,20 +282,3 @@ def test_the_makefiles_recipes_are_posix_shell(target):
         if shutil.which(check[0]):
             done = subprocess.run(check, input=recipe, capture_output=True, text=True, check=False)
             assert (done.returncode, done.stdout + done.stderr) == (0, "")
-
-
-def test_a_recipe_that_is_not_posix_shell_is_found():
-    bad = "if [ 1 = 1 ]; then echo x"
-    assert subprocess.run(SHELLCHECK, input=bad, capture_output=True, text=True, check=False).returncode != 0
-
-
-@pytest.mark.parametrize(
-    "line", ["mapfile -t a", "declare -A a", "x=${a,,}", "x=${a^}", "a &>>b", "wait -n", "local -n a"]
-)
-def test_what_bash_3_2_lacks_is_known(line):
-    assert NEWER_THAN_BASH_3_2.search(line)
-
-
-@pytest.mark.parametrize("line", [".ONESHELL:", "a != date", "a ::= b", "a: ; $(file >a,b)", "a b &: c"])
-def test_what_make_3_81_lacks_is_known(line):
-    assert NEWER_THAN_MAKE_3_81.search(line)
