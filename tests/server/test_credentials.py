@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
@@ -88,8 +89,9 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         find_key(file)
 
 
-def test_a_pipe_in_place_of_a_key_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "key", 0o600)
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    make(tmp_path / "key")
     with at_most(60), pytest.raises(StorageError, match="not a file"):
         find_key(tmp_path / "key")
 
@@ -109,11 +111,6 @@ def test_a_full_disk_leaves_the_key_or_nothing(tmp_path: Path) -> None:
         with pytest.raises(StorageFullError):
             replace_key()
         assert find_key() == key
-
-
-def test_folder_in_place_of_a_key_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError):
-        find_key(tmp_path)
 
 
 def read_certificate() -> x509.Certificate:

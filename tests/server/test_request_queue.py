@@ -258,31 +258,24 @@ def test_replies_without_images_come_between_the_images_of_another_client(pausin
     run(pausing, use)
 
 
-@pytest.mark.parametrize("other", ["images", "another model"])
-def test_what_cannot_come_between_images_waits_for_the_reply(other: str, pausing: PausingGate) -> None:
+@pytest.mark.parametrize(
+    ("images", "model", "loads", "comes_between"),
+    [(1, "", True, False), (0, MODEL.name, True, False), (0, MODEL.name, False, True)],
+)
+def test_images_and_a_model_to_load_wait_for_the_reply(
+    pausing: PausingGate, images: int, model: str, loads: bool, comes_between: bool
+) -> None:
     async def use(queue: RequestQueue) -> None:
         submit_seen(queue, "a0")
-        submit_seen(queue, "b0", other == "images", MODEL.name if other == "another model" else "")
+        submit_seen(queue, "b0", images, model)
         await settled()
         await pausing.go_on(3)
-        assert pausing.begun == ["a0"]
-        assert await pausing.go_on() == "a0"
+        assert pausing.begun == ["a0", "b0"][: 1 + comes_between]
+        await pausing.go_on()
         assert pausing.begun == ["a0", "b0"]
         queue.close_queue()
 
-    run(pausing, use, loads=True)
-
-
-def test_other_name_is_no_other_model_where_none_is_loaded(pausing: PausingGate) -> None:
-    async def use(queue: RequestQueue) -> None:
-        submit_seen(queue, "a0")
-        submit_seen(queue, "b0", 0, MODEL.name)
-        await settled()
-        await pausing.go_on(3)
-        assert pausing.begun == ["a0", "b0"]
-        queue.close_queue()
-
-    run(pausing, use)
+    run(pausing, use, loads=loads)
 
 
 def test_paused_request_can_be_stopped(pausing: PausingGate) -> None:

@@ -149,25 +149,6 @@ def test_a_stalled_download_is_paused_at_once(hub: HubServer, downloads: Downloa
 
 
 @pytest.mark.slow
-def test_so_many_go_on_at_once_and_the_others_wait(hub: HubServer, downloads: Downloads) -> None:
-    names = [f"some-org/model-{number}" for number in range(LIMITS.at_once + 1)]
-    for number, name in enumerate(names):
-        hub.add(name, {"config.json": b"{}", WEIGHTS: random_bytes(100_000, number)})
-    hub.bytes_per_second = 200_000
-    ids = [downloads.start(name) for name in names]
-    most = 0
-    states = dict.fromkeys(ids, DownloadState.WAITING)
-    end = time.monotonic() + TIMEOUT_S
-    while set(states.values()) != {DownloadState.FINISHED}:
-        progress = downloads.told.get(timeout=max(0.01, end - time.monotonic()))
-        states[progress.id] = progress.state
-        assert progress.state is not DownloadState.FAILED
-        going = (state not in {DownloadState.WAITING, DownloadState.FINISHED} for state in states.values())
-        most = max(most, sum(going))
-    assert most == LIMITS.at_once
-
-
-@pytest.mark.slow
 def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downloads, files: dict[str, bytes]) -> None:
     newer = files | {"config.json": b"{}"}
     hub.add_commit(NAME, "e" * 40, newer, "newer")
@@ -228,15 +209,6 @@ def test_the_process_ends_with_the_one_who_asked(hub: HubServer, downloads: Down
     assert not child.is_running()
     check_nothing_installed()
     assert list(cached().work.glob("*.part"))
-
-
-@pytest.mark.slow
-def test_what_fails_says_why(hub: HubServer, downloads: Downloads) -> None:
-    hub.add(NAME, small_files(), gated=True)
-    failed = downloads.wait_for(downloads.start(NAME), DownloadState.FAILED)
-    assert "is private or no longer" in failed.problem or "is gated" in failed.problem
-    assert "rdchat models token" in failed.hint
-    assert "is not the name of a model" in downloads.wait_for(downloads.start("../evil"), DownloadState.FAILED).problem
 
 
 @pytest.mark.slow

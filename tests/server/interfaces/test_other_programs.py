@@ -42,12 +42,6 @@ def test_the_loaded_model_answers_for_one_that_is_not_installed(openai: OpenAI, 
         openai.models.retrieve("gpt-9")
 
 
-def test_an_installed_model_that_may_not_be_loaded(openai: OpenAI) -> None:
-    with pytest.raises(openai_module.NotFoundError) as missing:
-        openai.chat.completions.create(**(ASK | {"model": "other/model"}))
-    assert missing.value.code == "model_not_found"
-
-
 def test_unknown_model_is_refused(make_server: MakeServer) -> None:
     with openai_client(make_server(substitutes_models=False)) as openai:
         for name in ("gpt-9", "other/model", "/etc/passwd", "../tiny/model"):

@@ -218,6 +218,8 @@ _ODD_SCHEMAS: list[Any] = [
     {"type": "object", "properties": {"a": {"type": "integer", "minimum": "0"}}},
     {"type": "object", "properties": [1]},
     {"type": "object", "required": True},
+    {"$defs": []},
+    {"definitions": None},
     {"type": "object", "properties": {"a": {"enum": "x"}}},
     {"type": "object", "properties": {"a": {"anyOf": ["x"]}}},
     {"type": "object", "properties": {"a": {"items": 5}}},
