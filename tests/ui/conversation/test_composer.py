@@ -363,7 +363,7 @@ def settle() -> None:
         QApplication.processEvents()
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(steps=st.lists(step, min_size=1, max_size=8))
 def test_the_field_is_as_high_as_its_text_at_once(
     wide_composer: Composer, fits: Fits, steps: list[tuple[str, str]]

@@ -48,7 +48,7 @@ def _current(widget: MessageWidget) -> list[int]:
 
 
 @pytest.mark.slow
-def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
+def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded_until_escape(
     qtbot: QtBot, window: MainWindow, bar: FindBar
 ) -> None:
     _type(qtbot, window, "bread")
@@ -57,6 +57,12 @@ def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
     assert _current(widget) == [0]
     assert widget.bodies[0].isVisible()
     assert widget.bodies[0].extraSelections()
+    press_key(bar.field, "Esc")
+    assert bar.isHidden()
+    assert widget.bodies[0].extraSelections() == []
+    window.actions_.find_next.trigger()
+    assert not bar.isHidden()
+    qtbot.waitUntil(lambda: bar.count.text() == "Message 2 of 2")
 
 
 def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
@@ -80,19 +86,6 @@ def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, wi
     assert _current(widget) == []
     bar.previous.click()
     assert _current(_widget(window, "breadth")) == [3]  # from behind
-
-
-@pytest.mark.slow
-def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
-    qtbot: QtBot, window: MainWindow, bar: FindBar
-) -> None:
-    _type(qtbot, window, "bread")
-    press_key(bar.field, "Esc")
-    assert bar.isHidden()
-    assert _widget(window, "Crust").bodies[0].extraSelections() == []
-    window.actions_.find_next.trigger()
-    assert not bar.isHidden()
-    qtbot.waitUntil(lambda: bar.count.text() == "Message 2 of 2")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.stores import cut_of
 from tests.ui.conftest import Chat
-from tests.ui.conversation.cut_marks import mark, press
+from tests.ui.conversation.cut_marks import mark
 from tests.ui.shown_widgets import activate, click_on, press_key, shown_child
 
 LONG = ("word " * 1030).strip()
@@ -71,33 +71,6 @@ def test_a_summary_stands_in_the_chat_and_is_seen_edited_and_undone(
     assert cut_of(chat.path) is None
     qtbot.wait(200)
     assert cut_of(chat.path) is None, "until the next reply"
-
-
-@pytest.mark.slow
-def test_a_question_waits_for_the_summary_and_comes_back_if_it_is_stopped(
-    qtbot: QtBot, window: MainWindow, chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rdchat.machine.on_battery", lambda: True)
-    fill(chat)
-    chat.controller.settings.change_values(long_chats=LongChats.COMPACT)
-    meter = chat.controller.context.meter
-    qtbot.waitUntil(lambda: meter.current and chat.controller.context.wants_room)
-    chat.engine.gate.shut()
-    composer = window.conversation.composer
-    composer.set_text("And now?")
-    press_key(composer.field, "Return")
-    qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
-    waiting = window.conversation.waiting
-    assert waiting.title.text() == "Sent when the chat is shortened"
-    assert composer.text == ""
-    banner = window.conversation.banners.banner("context")
-    assert banner.accessibleName() == "Summarising the oldest messages…"
-    press(banner, "Stop")
-    chat.engine.gate.open()
-    assert composer.text == "And now?"
-    assert not waiting.isVisible()
-    qtbot.waitUntil(lambda: window.conversation.banners.banner("context") is None)
-    assert (len(chat.path), cut_of(chat.path)) == (6, None)
 
 
 def test_a_mark_names_whose_texts_a_summary_has(window: MainWindow, chat: Chat) -> None:

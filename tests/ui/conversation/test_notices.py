@@ -53,14 +53,19 @@ def test_a_temporary_chat_is_offered_no_new_one(qtbot: QtBot, window: MainWindow
 
 
 @pytest.mark.slow
-def test_the_oldest_turns_are_left_out_marked_and_told_again(
+def test_the_oldest_turns_are_left_out_marked_in_their_chat_and_told_again(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
     press(banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut.label.text() == "The model does not see the 2 messages above"
+    first = chat.open.id
+    chat.open.start_new()
+    assert mark(window) is None
+    chat.open.open_chat(first)
     qtbot.waitUntil(lambda: window.conversation.banners.banner("context") is None)
+    window.conversation.composer.set_text(LONG)
     press_key(window.conversation.composer.field, "Return")
     qtbot.waitUntil(lambda: len(chat.path) == 8 and not chat.writing)
     assert len(chat.engine.requests[-1].messages) == 5
@@ -69,17 +74,6 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
     assert mark(window) is None
     qtbot.keyClicks(window.conversation.composer.field, "and")
     shown(qtbot, window, chat)
-
-
-@pytest.mark.slow
-def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
-    press(banner, "Leave Out the Oldest")
-    qtbot.waitUntil(lambda: mark(window) is not None)
-    first = chat.open.stored_conversation
-    chat.open.start_new()
-    assert mark(window) is None
-    chat.open.open_chat(first.id)
-    assert mark(window) is not None
 
 
 def test_a_message_that_is_too_long_alone_offers_nothing_to_leave_out(
@@ -103,20 +97,6 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     window.conversation.composer.field.setPlainText("word " * 99)
     chat.engine.replies = [Reply(tokens=("They", " said words."))]
     return shown(qtbot, window, chat)
-
-
-@pytest.mark.slow
-def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
-    press(larger, "Summarise the Oldest")
-    qtbot.waitUntil(lambda: mark(window) is not None)
-    cut = mark(window)
-    assert not cut.summary.body.isVisible(), "it is folded at first"
-    cut.summary.unfold()
-    qtbot.waitUntil(lambda: cut.summary.body.toPlainText().strip() == "They said words.")
-    assert cut.summary.body.isVisible()
-    assert cut.summary.body.accessibleName() == "The summary of the messages above"
-    assert cut.label.text() == "The model sees a summary of the 6 messages above"
-    assert len(chat.path) == 6
 
 
 @pytest.mark.slow

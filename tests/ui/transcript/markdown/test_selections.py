@@ -93,15 +93,13 @@ def test_a_selection_is_copied_as_one_reads_it(qtbot: QtBot, theme: Theme, begin
 @pytest.mark.parametrize("text", ["a\n\n\nb\n  c", "- one\n\n| a | b |\n|--|--|", "x\ty  z\n\nשלום"])
 def test_a_prompt_is_copied_as_it_was_typed(qtbot: QtBot, theme: Theme, text: str) -> None:
     body = body_of(qtbot, theme, text, PlainParser())
-    body.selectAll()
-    assert copied(body) == text
+    assert copied_whole(body) == text
 
 
 def test_a_whole_table_is_rows_and_columns_also_with_tabs_and_breaks_in_it(qtbot: QtBot, theme: Theme) -> None:
     rows = "\n".join(f"| r{number} | a<br>b\tc |" for number in range(400))
     body = body_of(qtbot, theme, f"| Row | Text |\n|--|--|\n{rows}")
-    body.selectAll()
-    lines = copied(body).split("\n")
+    lines = copied_whole(body).split("\n")
     assert lines == ["Row\tText", *(f"r{number}\ta b c" for number in range(400))]
 
 

@@ -217,12 +217,8 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
     body = make_body("```python\nx = 1\n```\n\nText.")
     copy = button(body, "Copy code")
     top = copy.mapTo(body, QPoint(0, 0)).y()
-    assert (
-        0
-        <= top
-        < top + copy.height()
-        <= body.document().documentLayout().blockBoundingRect(body.document().firstBlock()).top()
-    )
+    line = body.document().documentLayout().blockBoundingRect(body.document().firstBlock())
+    assert 0 <= top < top + copy.height() <= line.top()
     streamed = new_body(qtbot, theme)
     for end in range(1, 26):
         streamed.set_text("```python\nx = 1\n```\n\nText."[:end], final=False)
