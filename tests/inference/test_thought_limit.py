@@ -174,10 +174,6 @@ PROMPT = "abcabcabc"
 FILTERS = {"temperature": 0.9, "top_p": 0.9, "top_k": 6, "min_p": 0.01, "repetition_penalty": 1.2}
 
 
-def model_of(name: str) -> LoadedModel:
-    return shared_llama() if name == "llama" else shared_family(name)
-
-
 def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]) -> list[int]:
     """Return what the network writes most likely, of all but some tokens: mlx-lm's own cache, no code of ours."""
     cache = make_prompt_cache(model.network)
@@ -193,7 +189,7 @@ def without(model: LoadedModel, request: GenerationRequest, suppressed: set[int]
 
 @pytest.mark.parametrize("name", ["llama", "qwen3_next", "gpt_oss"])
 def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None:
-    model = model_of(name)
+    model = shared_family(name)
     request = ask(PROMPT, temperature=0, max_tokens=16)
     usual = reply(model, request).token_ids
     suppressed = {*usual[:3], usual[-1]} | {-1, len(ALPHABET), 10**30}
@@ -208,7 +204,7 @@ def test_every_mode_writes_what_the_network_does_without_them(name: str) -> None
 @pytest.mark.parametrize("name", ["llama", "qwen3_next"])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.9, "top_p": 1.0}, FILTERS])
 def test_a_sampled_reply_has_none_of_them_in_any_mode(name: str, sampling: dict[str, float]) -> None:
-    model = model_of(name)
+    model = shared_family(name)
     request = ask(PROMPT, max_tokens=20, **sampling)
     suppressed = frozenset(reply(model, request).token_ids)
     kept = replace(model, suppressed=suppressed)

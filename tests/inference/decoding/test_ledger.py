@@ -3,11 +3,12 @@
 import csv
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import mlx.core as mx
 import pytest
 
-from rdchat.inference.api import DraftSettings, GenerationRequest, LedgerEntry, Mode, Spent, Stage, Statistics
+from rdchat.inference.api import DraftSettings, LedgerEntry, Mode, Spent, Stage, Statistics
 from rdchat.inference.api.ledger_view import (
     REPLY,
     LedgerRow,
@@ -21,12 +22,9 @@ from tests.inference.fakes import ask, reply_end, tiny_llama
 
 
 def statistics_of(mode: Mode, profile: bool) -> Statistics:
-    plainly = ask("abcabcabc", temperature=0, max_tokens=20)
+    asked = ask("abcabcabc", temperature=0, max_tokens=20)
     draft = DraftSettings(mode, profile=profile)
-    end = reply_end(
-        ChatSession(tiny_llama()).generate(GenerationRequest(plainly.messages, plainly.sampling, 1, draft=draft))
-    )
-    return end.statistics
+    return reply_end(ChatSession(tiny_llama()).generate(replace(asked, draft=draft))).statistics
 
 
 def calls_of(ledger: Ledger) -> dict[str, int]:

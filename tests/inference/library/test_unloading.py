@@ -20,14 +20,14 @@ from rdchat.inference.api import (
     MemoryNeed,
     MemoryRoom,
     Mode,
-    ReplyEnd,
 )
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.model_locations import stamp_of, stored_capability
 from rdchat.inference.verification import device
 from rdchat.inference.verification.device import machine_memory
-from tests.inference.fakes import ask
+from tests.inference.fakes import ask, reply_end
+from tests.inference.threads import load_silently
 
 
 @pytest.fixture
@@ -43,9 +43,8 @@ def held() -> Callable[[], int]:
 def test_memory_comes_back_after_replies(small_model: Path, held: Callable[[], int], mode: Mode) -> None:
     """Cycles are collected on the main thread alone, and what was there at a load never: nothing may be in one."""
     engine = LocalEngine()
-    info = engine.load(str(small_model), Dtype.AUTO, lambda _: None)
-    *_, end = engine.generate(replace(ask("Hello there", max_tokens=4), draft=DraftSettings(mode)))
-    assert isinstance(end, ReplyEnd)
+    info = load_silently(engine, small_model)
+    reply_end(engine.generate(replace(ask("Hello there", max_tokens=4), draft=DraftSettings(mode))))
     engine.idle()
     assert held() >= info.weights_bytes
     freed = engine.unload()
@@ -54,14 +53,14 @@ def test_memory_comes_back_after_replies(small_model: Path, held: Callable[[], i
     with pytest.raises(ModelError, match="No model is loaded"):
         engine.generate(ask("Hello"))
     assert engine.unload() == 0
-    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+    load_silently(engine, small_model)
     engine.unload()
 
 
 def test_what_it_can_verify_is_known_from_then_on(small_model: Path) -> None:
     engine = LocalEngine()
     assert stored_capability(small_model, stamp_of(small_model)) is None
-    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+    load_silently(engine, small_model)
     assert stored_capability(small_model, stamp_of(small_model)) == Capability(DraftKind.TREE)
     engine.unload()
 
@@ -86,7 +85,7 @@ def test_the_gate_and_the_bar_agree_to_the_byte(
 def test_room_counts_what_a_loaded_model_gives_back(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device.machine, "available_bytes", lambda: 10**9)
     engine = LocalEngine()
-    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
+    load_silently(engine, small_model)
     loaded = machine_memory()
     if not device.on_gpu():
         assert loaded.room.limit_bytes == 10**9 + loaded.held_bytes
