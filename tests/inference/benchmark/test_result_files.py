@@ -32,6 +32,10 @@ PLAN = plan(LOOKUP, groups=("qa", "rag"))
 HINT = "Choose a file that `rdchat bench --results` has written."
 
 
+def runs_file(folder: Path) -> closing[RunsFile]:
+    return closing(RunsFile(folder / "runs", PLAN, INFO))
+
+
 def test_runs_come_back_without_texts(tmp_path: Path) -> None:
     statistics = Statistics(
         generated_tokens=3,
@@ -46,24 +50,24 @@ def test_runs_come_back_without_texts(tmp_path: Path) -> None:
         times_ms=(1.0, 2.5),
         statistics=statistics,
     )
-    with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
+    with runs_file(tmp_path) as file:
         file.add_run(replace(drafted, pieces=("some ", "text")))
         file.add_run(replace(drafted, token_ids=(), mode_reason="It cannot run."))
         file.end_turn()
         file.add_run(replace(drafted, prompt=1))  # of a turn that does not end
     assert "some " not in (tmp_path / "runs").read_text()
-    with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
+    with runs_file(tmp_path) as file:
         assert file.runs == [drafted]
 
 
 def test_a_line_cut_by_a_crash_is_measured_again(tmp_path: Path) -> None:
     for prompt in (0, 1):
-        with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
+        with runs_file(tmp_path) as file:
             file.add_run(run(PLAN, 1, 10, prompt=prompt))
             file.end_turn()
     whole = (tmp_path / "runs").read_bytes()
     (tmp_path / "runs").write_bytes(whole[:-20])
-    with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
+    with runs_file(tmp_path) as file:
         assert [one.prompt for one in file.runs] == [0]
 
 

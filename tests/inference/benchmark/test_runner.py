@@ -55,6 +55,14 @@ def runs_of(events: Sequence[BenchEvent]) -> list[BenchRun]:
     return [event for event in events if isinstance(event, BenchRun)]
 
 
+def measured(asked: BenchPlan) -> list[BenchRun]:
+    return runs_of(list(InterleavedRunner(asked, session_of)))
+
+
+def last_progress(events: Sequence[BenchEvent]) -> BenchProgress:
+    return [event for event in events if isinstance(event, BenchProgress)][-1]
+
+
 @pytest.mark.slow
 def test_all_cells_take_turns_and_the_first_one_changes() -> None:
     events = list(InterleavedRunner(plan(OFF, LOOKUP, turn=1), session_of))
@@ -67,19 +75,19 @@ def test_all_cells_take_turns_and_the_first_one_changes() -> None:
         (cell, prompt, trial) for cell in range(3) for prompt in range(2) for trial in range(2)
     }
     assert [run.group for run in runs if run.cell == 0] == ["one", "two"] * 2
-    last = [event for event in events if isinstance(event, BenchProgress)][-1]
+    last = last_progress(events)
     assert (last.done, last.total) == (11, 12)
     assert last.left_s is not None
 
 
 @pytest.mark.slow
 def test_finished_turns_are_left_out() -> None:
-    whole = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=2), session_of)))
+    whole = measured(plan(LOOKUP, trials=2))
     finished = frozenset({(0, 0, 0), (0, 1, 1)})
     events = list(InterleavedRunner(plan(LOOKUP, trials=2, finished=finished), session_of))
     ids = {(run.cell, *run.turn): run.token_ids for run in runs_of(events)}
     assert ids == {(run.cell, *run.turn): run.token_ids for run in whole if run.turn not in finished}
-    last = [event for event in events if isinstance(event, BenchProgress)][-1]
+    last = last_progress(events)
     assert (last.done, last.total) == (3, 4)
 
 
@@ -88,7 +96,7 @@ def test_finished_turns_are_left_out() -> None:
 def test_runs_hold_the_reply_and_begin_with_empty_caches(temperature: float) -> None:
     cells = [replace(cell, temperature=temperature) for cell in (OFF, LOOKUP)]
     asked = plan(*cells)
-    runs = runs_of(list(InterleavedRunner(asked, session_of)))
+    runs = measured(asked)
     request = GenerationRequest(ask(PROMPTS[0].text).messages, asked.sampling(cells[0]), seed=3)
     expected = record(session_of(), replace(request, draft=OFF.draft), lambda: False)
     assert expected is not None
@@ -125,7 +133,7 @@ def test_a_mode_that_cannot_run_gives_one_run_with_the_reason() -> None:
     assert missing.mode_reason == NO_DRAFT_MODEL
     assert (missing.token_ids, missing.baseline) == ((), 0)
     assert len(runs_of(events)) == 1 + 8
-    assert [event for event in events if isinstance(event, BenchProgress)][-1].total == 8
+    assert last_progress(events).total == 8
 
 
 def lie(
@@ -142,7 +150,7 @@ def lie(
 @pytest.mark.slow
 def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "record", lie)
-    runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
+    runs = measured(plan(LOOKUP, trials=1))
     plain, other = runs[:2] if runs[0].cell == 0 else runs[1::-1]
     assert plain.difference is None
     difference = other.difference
@@ -157,7 +165,7 @@ def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pyte
 def test_a_gap_that_is_no_number_is_left_out_as_json_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "record", lie)
     monkeypatch.setattr(runner_module, "score_gap", lambda *_: (float("nan"), 0.0))
-    runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
+    runs = measured(plan(LOOKUP, trials=1))
     differences = [run.difference for run in runs if run.difference is not None]
     assert {(difference.index, difference.gap) for difference in differences} == {(4, None)}
 
@@ -238,8 +246,7 @@ def test_rounds_are_not_made_again_once_it_is_cancelled() -> None:
 
 
 def test_rounds_are_made_again_only_where_that_is_asked_for() -> None:
-    runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1, overhead=False), session_of)))
-    assert [run.overhead for run in runs] == [None] * 4
+    assert [run.overhead for run in measured(plan(LOOKUP, trials=1, overhead=False))] == [None] * 4
 
 
 def test_closing_early_ends_in_good_order() -> None:
@@ -319,7 +326,7 @@ def test_the_engine_measures_another_precision_and_goes_back(
 
 @pytest.mark.slow
 def test_a_plan_that_streams_tells_the_text_as_it_is_written() -> None:
-    events = list(InterleavedRunner(replace(plan(OFF), streams=True), session_of))
+    events = list(InterleavedRunner(plan(OFF, streams=True), session_of))
     run = runs_of(events)[0]
     pieces = [event for event in events[: events.index(run)] if isinstance(event, BenchPiece)]
     told = "".join(piece.text for piece in pieces if piece.cell == run.cell)
