@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 openai_module = LateModule("openai")
-anthropic_module = LateModule("anthropic")
 PROMPT = "Name three colours."
 CLIENTS = int(os.environ.get("CLIENTS", "30"))
 ASK: dict[str, Any] = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": PROMPT}]}
@@ -130,21 +129,6 @@ def test_later_turns_read_only_what_is_new(served: Served, openai: OpenAI) -> No
     assert (second.usage.prompt_tokens_details.cached_tokens or 0) > 30
 
 
-def test_anthropics_client(served: Served) -> None:
-    with anthropic_module.Anthropic(base_url=served.address, api_key=served.key, max_retries=0, timeout=250) as client:
-        with client.messages.stream(**ASK, max_tokens=12, extra_body={"temperature": 0, "seed": 1}) as stream:
-            start = next(iter(stream))
-            assert start.type == "message_start"
-            begun = start.message.usage.model_copy()  # the client adds later counters to it
-            text = "".join(event.text for event in stream if event.type == "text")
-            assert stream.get_final_message().stop_reason == "max_tokens"
-        whole = client.messages.create(**ASK, max_tokens=12, extra_body={"temperature": 0, "seed": 1})
-        counted = client.messages.count_tokens(**ASK).input_tokens
-    for usage in (begun, whole.usage):
-        assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0) > 20
-    assert [block.to_dict() for block in whole.content] == [{"type": "text", "text": text}]
-
-
 def test_many_clients_leave_memory_and_folders_as_they_were(served: Served, openai: OpenAI) -> None:
     def ask(number: int) -> None:
         stream = openai.chat.completions.create(**ASK, max_tokens=3, stream=True, user=str(number))
@@ -231,16 +215,6 @@ def test_tools_of_chat_completions_on_a_template_without_tools(openai: OpenAI) -
     assert reply.usage
     assert answer.usage.prompt_tokens > reply.usage.total_tokens
     assert answer.choices[0].finish_reason in {"stop", "tool_calls", "length"}
-
-
-def test_a_response_is_the_chat_completion_with_the_same_seed(openai: OpenAI) -> None:
-    chat = openai.chat.completions.create(**ASK, seed=4, temperature=0.9, max_tokens=20)
-    response = openai.responses.create(
-        model="", input=PROMPT, temperature=0.9, max_output_tokens=20, extra_body={"seed": 4}
-    )
-    assert response.output_text == chat.choices[0].message.content
-    assert response.usage
-    assert response.usage.output_tokens_details.reasoning_tokens == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn.server
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
 MakeServer = Callable[..., Server]
+ASK = {"messages": [{"role": "user", "content": "Hi"}]}
+PATH = "/v1/chat/completions"
 _LIMITS = Limits()
 
 
@@ -107,6 +110,26 @@ def response_of(client: "OpenAI", asked: dict[str, Any], stream: bool) -> Any:
 def _no_roots() -> ssl.SSLContext:
     """Return a context without certificates: reading them takes each client 40 ms, and the servers here need none."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def port_of(server: Server) -> int:
+    port = urlsplit(server.address).port
+    assert port
+    return port
+
+
+def send(
+    server: Server, body: Any = ASK, path: str = PATH, method: str = "POST", key: str = KEY, **headers: str
+) -> tuple[int, Any, dict[str, str]]:
+    """Send a request; return the status, the body and the headers of the answer."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {"Authorization": f"Bearer {key}", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    with closing(http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=60)) as connection:
+        connection.request(method, path, data, {name: value for name, value in named.items() if value})
+        answer = connection.getresponse()
+        text = answer.read()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, json.loads(text) if text.startswith(b"{") else text, found
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Many clients at once, among them some who break rules: each is answered as the interface would, and nothing stays."""
 
 import gc
-import http.client
 import json
 import socket
 import struct
@@ -14,7 +13,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -32,7 +30,7 @@ from rdchat.inference.api import (
 from rdchat.server.served_models import Stop
 from rdchat.server.server import Server
 from rdchat.server.server_settings import Limits, ServerSettings
-from tests.server.conftest import wait_until
+from tests.server.conftest import PATH, port_of, send, wait_until
 from tests.server.fakes import KEY, Running, ScriptedGate
 from tests.split_replies import told
 
@@ -110,17 +108,10 @@ def server(engine: EchoingEngine, request: pytest.FixtureRequest) -> Iterator[Se
     assert server.stop_server(60)
 
 
-def place_of(server: Server) -> tuple[str, int]:
-    parts = urlsplit(server.address)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    return parts.hostname, parts.port
-
-
 def connected(server: Server) -> int:
     """Return the number of clients that the server is connected with."""
     return sum(
-        each.laddr == place_of(server) and each.status == psutil.CONN_ESTABLISHED
+        each.laddr == ("127.0.0.1", port_of(server)) and each.status == psutil.CONN_ESTABLISHED
         for each in psutil.Process().net_connections("tcp")
     )
 
@@ -129,27 +120,15 @@ def chat(text: str, **fields: object) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": 100} | fields).encode()
 
 
-def post(server: Server, body: bytes, *, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, bytes]:
-    """Send a request with the key, and with these headers."""
-    named = {"Authorization": f"Bearer {KEY}", "User-Agent": "tests"} | {
-        k.replace("_", "-"): v for k, v in headers.items()
-    }
-    with closing(http.client.HTTPConnection(*place_of(server), timeout=60)) as connection:
-        connection.request("POST", path, body, named)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-
-
 def opened(server: Server, body: bytes, *, promised: int | None = None, receives: int = 0) -> socket.socket:
     """Send a request by hand; `promised` is the length that it names, `receives` the size of the reader's buffer."""
     link = socket.socket()
     link.settimeout(60)
     if receives:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
-    link.connect(place_of(server))
+    link.connect(("127.0.0.1", port_of(server)))
     length = len(body) if promised is None else promised
-    host, port = place_of(server)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {KEY}\r\n"
+    head = f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port_of(server)}\r\nAuthorization: Bearer {KEY}\r\n"
     link.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
     return link
 
@@ -161,13 +140,13 @@ def left(link: socket.socket) -> None:
 
 
 def whole(server: Server, number: int) -> str:
-    status, body = post(server, chat(f"whole reply {number}"), User_Agent=f"client {number % 7}".replace(" ", "-"))
-    assert (status, json.loads(body)["choices"][0]["message"]["content"]) == (200, f"whole reply {number}")
+    status, body, _ = send(server, chat(f"whole reply {number}"), User_Agent=f"client-{number % 7}")
+    assert (status, body["choices"][0]["message"]["content"]) == (200, f"whole reply {number}")
     return "whole"
 
 
 def streamed(server: Server, number: int) -> str:
-    status, body = post(server, chat(f"streamed reply {number}", stream=True))
+    status, body, _ = send(server, chat(f"streamed reply {number}", stream=True))
     lines = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
     assert (status, lines.pop()) == (200, "[DONE]")
     deltas = [json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines]
@@ -176,30 +155,29 @@ def streamed(server: Server, number: int) -> str:
 
 
 def anthropic(server: Server, number: int) -> str:
-    status, body = post(server, chat(f"message {number}"), path="/v1/messages", Authorization="", x_api_key=KEY)
-    assert (status, json.loads(body)["content"][0]["text"]) == (200, f"message {number}")
+    status, body, _ = send(server, chat(f"message {number}"), "/v1/messages")
+    assert (status, body["content"][0]["text"]) == (200, f"message {number}")
     return "anthropic"
 
 
 def raw(server: Server, number: int) -> str:
-    body = json.dumps({"prompt": f"a text {number}", "max_tokens": 9}).encode()
-    status, answer = post(server, body, path="/v1/completions")
-    assert (status, json.loads(answer)["choices"][0]["text"]) == (200, f"a text {number}")
+    status, body, _ = send(server, {"prompt": f"a text {number}", "max_tokens": 9}, "/v1/completions")
+    assert (status, body["choices"][0]["text"]) == (200, f"a text {number}")
     return "raw"
 
 
 def wrong_key(server: Server, number: int) -> str:
     given = (f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", "Bearer", "", f"Basic {KEY}", "Bearer \u00e9")[number % 6]
-    status, body = post(server, chat("secret"), Authorization=given)
-    assert (status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
+    status, body, _ = send(server, chat("secret"), Authorization=given)
+    assert (status, body["error"]["code"]) == (401, "invalid_api_key")
     return "wrong key"
 
 
 def broken_body(server: Server, number: int) -> str:
     body = BROKEN[number % len(BROKEN)]
-    status, text = post(server, body, path=("/v1/chat/completions", "/v1/messages", "/v1/completions")[number % 3])
-    assert 400 <= status < 500, (body[:100], text)
-    assert isinstance(json.loads(text)["error"]["message"], str)
+    status, answer, _ = send(server, body, (PATH, "/v1/messages", "/v1/completions")[number % 3])
+    assert 400 <= status < 500, (body[:100], answer)
+    assert isinstance(answer["error"]["message"], str)
     return "broken body"
 
 

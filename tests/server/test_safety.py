@@ -2,15 +2,13 @@
 
 import asyncio
 import gzip
-import http.client
 import json
 import socket
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from starlette.datastructures import Headers
@@ -24,31 +22,8 @@ from rdchat.server.response import inflated
 from rdchat.server.served_models import ServedModels
 from rdchat.server.server import Server
 from rdchat.server.server_settings import Limits, Phase, ServerSettings, host_names
-from tests.server.conftest import MakeServer, wait_until
+from tests.server.conftest import ASK, PATH, MakeServer, port_of, send, wait_until
 from tests.server.fakes import KEY, MODEL, Script, ScriptedGate
-
-ASK = {"messages": [{"role": "user", "content": "Hi"}]}
-PATH = "/v1/chat/completions"
-
-
-def port_of(server: Server) -> int:
-    port = urlsplit(server.address).port
-    assert port
-    return port
-
-
-def send(
-    server: Server, body: Any = ASK, path: str = PATH, method: str = "POST", key: str = KEY, **headers: str
-) -> tuple[int, Any, dict[str, str]]:
-    """Send a request; return the status, the body and the headers of the answer."""
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    named = {"Authorization": f"Bearer {key}", **{name.replace("_", "-"): value for name, value in headers.items()}}
-    with closing(http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=60)) as connection:
-        connection.request(method, path, data, {name: value for name, value in named.items() if value})
-        answer = connection.getresponse()
-        text = answer.read()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, json.loads(text) if text.startswith(b"{") else text, found
 
 
 @contextmanager

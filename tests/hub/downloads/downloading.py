@@ -17,7 +17,7 @@ from tests.hub.hub_server import Fault, HubServer
 
 NAME = "some-org/small-4bit"
 LIMITS = DownloadLimits(first_wait_s=0.01, longest_wait_s=0.05, tries=4, reserve_bytes=0, tick_s=0.02)
-QUICKLY_STALLED = replace(LIMITS, stall_s=3.0)  # where that is not the point, a busy machine would be stalled too
+QUICKLY_STALLED = replace(LIMITS, stall_s=1.5)  # where that is not the point, a busy machine would be stalled too
 
 
 def random_bytes(size: int, seed: int = 0) -> bytes:

@@ -143,7 +143,7 @@ def test_a_stalled_download_is_paused_at_once(hub: HubServer, downloads: Downloa
     hub.fault(WEIGHTS, Fault(stall=50_000), Fault(stall=0), Fault(stall=0))
     download = downloads.start(NAME)
     stalled = downloads.wait(download, lambda progress: bool(progress.notes))
-    assert stalled.notes[0].startswith("No data for 3 s. Trying again")
+    assert stalled.notes[0].startswith("No data for 1.5 s. Trying again")
     downloads.jobs[download].cancel()
     downloads.wait_for(download, DownloadState.PAUSED)
 

@@ -22,7 +22,6 @@ from tests.grids import share
 from tests.hub.downloads.downloading import (
     LIMITS,
     NAME,
-    QUICKLY_STALLED,
     WEIGHTS,
     cached,
     check_nothing_installed,
@@ -115,12 +114,12 @@ def test_finishing_a_file_writes_no_record_of_all_files(hub: HubServer, monkeypa
 def test_a_clock_that_jumps_by_years_changes_nothing(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]
 ) -> None:
-    hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=429, headers={"Retry-After": "0"}), Fault(stall=90_000))
+    hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=429, headers={"Retry-After": "0"}), Fault(cut=90_000))
     clock = time.time
     odd = random.Random(1)
     monkeypatch.setattr(time, "time", lambda: clock() + odd.choice([-1, 1]) * 10 * 365 * 86_400)
     began = time.monotonic()
-    folder, running = download(limits=QUICKLY_STALLED)
+    folder, running = download()
     check_whole(folder, files)
     assert time.monotonic() - began < 60
     waits = [words for words in running.said if "Trying again in" in words]

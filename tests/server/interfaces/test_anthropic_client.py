@@ -214,15 +214,6 @@ def test_an_answer_in_a_shape(anthropic: Anthropic, gate: ScriptedGate) -> None:
     assert gate.requests[0].shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
 
 
-def test_nested_fields_without_effect_are_named(anthropic: Anthropic) -> None:
-    more: Any = {
-        "tools": [TOOL | {"cache_control": {"type": "ephemeral"}}],
-        "thinking": {"type": "enabled", "budget_tokens": 1024},
-    }
-    raw = anthropic.messages.with_raw_response.create(**(ASK | more))
-    assert raw.headers["x-rdchat-ignored"] == "tools.cache_control"
-
-
 def test_the_line_of_claude_code_that_changes_each_time_is_not_in_the_prompt(
     anthropic: Anthropic, gate: ScriptedGate
 ) -> None:

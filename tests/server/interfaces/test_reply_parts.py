@@ -138,11 +138,6 @@ def test_markers_in_an_answer_with_a_shape_are_data(text: str) -> None:
     assert shown(f"Hm <think> <b>.</think>\n\n{text}", shaped=True, begun=True) == ("Hm <think> <b>.", text)
 
 
-def test_a_call_in_an_answer_with_a_shape_is_data() -> None:
-    text = '{"a": "<call>{}</call>"}'
-    assert shown(text, call_mark="<call>", shaped=True) == ("", text)
-
-
 def test_a_thought_before_a_shape_that_was_cut_off() -> None:
     assert shown("Hm</thi", shaped=True, begun=True, finish=FinishReason.LENGTH) == ("Hm</thi", "")
 
