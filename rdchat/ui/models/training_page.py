@@ -251,11 +251,11 @@ class TrainingForm(QWidget):
         self.tokens.setAccessibleDescription(_MORE)
         self.tokens.setFixedWidth(170)
         amount = row(self.tokens, (self.time, 1), spacing=SMALL)
-        about_chats = small_text(self._theme, _CHATS)
-        about_chats.setContentsMargins(_INDENT, 0, 0, TIGHT)
+        chats_note = small_text(self._theme, _CHATS)
+        chats_note.setContentsMargins(_INDENT, 0, 0, TIGHT)
         self.chats.setAccessibleDescription(_CHATS)
         sizes = (size, small_text(self._theme, _MORE), amount, self.little)
-        column(*sizes, MEDIUM, chats, self.chats, about_chats, within=self, spacing=TIGHT)
+        column(*sizes, MEDIUM, chats, self.chats, chats_note, within=self, spacing=TIGHT)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

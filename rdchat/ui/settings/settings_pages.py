@@ -183,14 +183,14 @@ class SettingsPage(QWidget):
         setting: str,
         limits: tuple[int, int],
         explanation: str,
-        *beside: Part,
+        *extras: Part,
         suffix: str = "",
         change: Change | None = None,
     ) -> QSpinBox:
         """Add a row with a field for a whole number, and what stands beside it."""
         field = QSpinBox(minimum=limits[0], maximum=limits[1], suffix=suffix)
         self._bind(field, field.valueChanged, setting, field.setValue, change)
-        self.add_field(name, field, explanation, row(field, *beside) if beside else None)
+        self.add_field(name, field, explanation, row(field, *extras) if extras else None)
         return field
 
     def add_choice[K](self, name: str, setting: str, texts: dict[K, str], explanation: str) -> QComboBox:

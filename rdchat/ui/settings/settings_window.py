@@ -252,9 +252,9 @@ class SettingsWindow(SideWindow):
         self.keep_caches = page.add_check_box("Disk for chats", "Keep caches on disk", "keep_caches", _KEPT)
         self.disk_cache_size = ThemedLabel(self._theme, "", "muted", -1)
         self.clear_disk_caches = push_button("Clear Caches", _CLEAR_KEPT, self._disk_caches.remove_all)
-        beside = self.disk_cache_size, None, self.clear_disk_caches
+        extras = self.disk_cache_size, None, self.clear_disk_caches
         limits = 1, MAX_STORED_GB
-        self.disk_cache_limit = page.add_number("", "kept_caches_gb", limits, _KEPT_LIMIT, *beside, suffix=" GB")
+        self.disk_cache_limit = page.add_number("", "kept_caches_gb", limits, _KEPT_LIMIT, *extras, suffix=" GB")
         self.disk_cache_limit.setKeyboardTracking(False)
         self.disk_cache_limit.setAccessibleName("Disk for chats")
         page.add_note(_KEPT)
