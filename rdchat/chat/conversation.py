@@ -517,6 +517,14 @@ class MessagePath(Sequence[Message]):
         if self.index_of(message.id) is not None:
             self._add(message)
 
+    def update_message(self, message: Message) -> Message | None:
+        """Replace a message by its newer state but for its alternatives; return that, None if it is not on the path."""
+        if (old := self.find_message(message.id)) is None:
+            return None
+        message = message.with_siblings_of(old)
+        self._add(message)
+        return message
+
     def append(self, message: Message) -> None:
         """Add a message at the end."""
         self.ids = (*self.ids, message.id)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from rdchat import paths
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
+from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Folder, Project
 from rdchat.files.cache_folders import folder_name, make_folder, remove_folders
 from rdchat.inference.vision.image_process import shared_images
 from tests.chat.transfer.tasks import back_up
 from tests.services.fakes import ScriptedEngine
-from tests.services.window import Window
+from tests.services.window import Window, text_file
 
 
 @pytest.fixture
@@ -161,14 +161,8 @@ def test_backup_has_no_caches(window: Window, kept: Path, tmp_path: Path) -> Non
     assert not [name for name in names if "rows" in name or kept.name in name]
 
 
-def project_with_a_file(window: Window, name: str = "a.txt") -> Folder:
-    order = window.chats.order
-    folder = order.folders[0] if order.folders else order.create_folder("Work")
-    assert folder is not None
-    text = f"Text of {name}"
-    file = attached(ReadFile(name, FileKind.TEXT, (text,)), text)
-    order.set_project(folder, Project("Rhyme."), [(file, text)])
-    return order.folders[0]
+def project_with_a_file(window: Window) -> Folder:
+    return window.make_project(Project("Rhyme."), text_file("a.txt", "Text of a.txt"))
 
 
 def shared_folder(window: Window, engine: ScriptedEngine, folder: Folder) -> Path:
@@ -181,10 +175,16 @@ def shared_folder(window: Window, engine: ScriptedEngine, folder: Folder) -> Pat
     return keep.shared
 
 
+def set_files(window: Window, folder: Folder, *files: tuple[AttachedFile, str]) -> None:
+    window.chats.order.set_project(folder, folder.project, files)
+
+
 PROJECT_ACTS: dict[str, Callable[[Window, Folder], object]] = {
     "change instructions": lambda window, folder: window.chats.order.set_project(folder, Project("Be brief.")),
-    "change a file": lambda window, _folder: project_with_a_file(window, "b.txt"),
-    "remove files": lambda window, folder: window.chats.order.set_project(folder, folder.project, []),
+    "change a file": lambda window, folder: window.chats.order.set_project(
+        folder, folder.project, [text_file("b.txt", "B")]
+    ),
+    "remove files": set_files,
     "delete the project": lambda window, folder: window.chats.order.delete_folder(folder),
 }
 

@@ -9,7 +9,8 @@ from typing import Any
 from PySide6.QtCore import QObject, SignalInstance
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Conversation, Message, Notice
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached
+from rdchat.chat.conversation import Conversation, Folder, Message, Notice, Project
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api import Dtype, Statistics
 from rdchat.services.chat.chat_context import ContextUse
@@ -114,6 +115,16 @@ class Window(QObject):
         assert meter.use is not None
         return meter.use
 
+    def make_project(self, project: Project, *files: tuple[AttachedFile, str], name: str = "Work") -> Folder:
+        """Make a folder with a project, and return it as it is listed."""
+        order = self.chats.order
+        folder = order.create_folder(name)
+        assert folder is not None
+        order.set_project(folder, project, files)
+        listed_folder = order.folder(folder.id)
+        assert listed_folder is not None
+        return listed_folder
+
     @property
     def stored_chat(self) -> Conversation:
         """The open conversation, which is stored."""
@@ -137,6 +148,10 @@ class Window(QObject):
     @property
     def titles(self) -> list[str]:
         return [conversation.title for conversation in listed(self.chats)]
+
+
+def text_file(name: str, text: str) -> tuple[AttachedFile, str]:
+    return attached(ReadFile(name, FileKind.TEXT, (text,)), text), text
 
 
 def collected(signal: SignalInstance) -> list[Any]:

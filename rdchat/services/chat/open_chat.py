@@ -306,8 +306,7 @@ class OpenChat(QObject):
     def _completed(self, path: MessagePath) -> MessagePath:
         """Add the text of replies that the store does not have yet to a path of the store."""
         for reply in self.replies.recorder.held:
-            if (stored := path.find_message(reply.message.id)) is not None:
-                path.put(reply.message.with_siblings_of(stored))
+            path.update_message(reply.message)
         return path
 
     def _show_path(self, path: MessagePath) -> None:
@@ -530,17 +529,9 @@ class OpenChat(QObject):
     # The reply that is being written
 
     def _on_reply_grew(self, reply: Message, text: str) -> None:
-        if self.has(reply.id):
-            self._replace(reply)
+        if self.path.update_message(reply) is not None:
             self.reply_grew.emit(reply.id, text)
 
     def _on_reply_changed(self, reply: Message) -> None:
-        if self.has(reply.id):
-            self.message_changed.emit(self._replace(reply))
-
-    def _replace(self, message: Message) -> Message:
-        """Replace a message of the path, and return it with its index among the alternatives."""
-        if (old := self.path.find_message(message.id)) is not None:
-            message = message.with_siblings_of(old)
-            self.path.put(message)
-        return message
+        if (message := self.path.update_message(reply)) is not None:
+            self.message_changed.emit(message)

@@ -144,11 +144,9 @@ class QuickChat(QObject):
             self._conversation = conversation
 
     def _on_grew(self, message: Message, text: str) -> None:
-        if self.path.find_message(message.id) is not None:
-            self.path.put(message)
+        if self.path.update_message(message) is not None:
             self.grew.emit(message.id, text)
 
     def _on_changed(self, message: Message) -> None:
-        if self.path.find_message(message.id) is not None:
-            self.path.put(message)
+        if self.path.update_message(message) is not None:
             self.changed.emit(message)

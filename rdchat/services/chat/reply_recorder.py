@@ -207,7 +207,6 @@ class ReplyRecorder(QObject):
         self.clock = time.monotonic
         self.held: list[Reply] = []
         self.trouble: Notice | None = None
-        self._closed = False
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save_texts)
 
@@ -303,8 +302,7 @@ class ReplyRecorder(QObject):
 
     def end_replies(self) -> None:
         """End open replies as interrupted and save for the last time."""
-        self._closed = True
-        self._timer.stop()
+        self._timer.blockSignals(True)
         for reply in self.live:
             reply.break_off(MessageStatus.INTERRUPTED)
         self.save_texts()
@@ -314,8 +312,7 @@ class ReplyRecorder(QObject):
     def _on_failure(self, error: StorageError) -> None:
         is_new = self.trouble is None
         self.trouble = Notice(error.message, error.hint)
-        if not self._closed:
-            self._timer.start(_RETRY_INTERVAL_MS)
+        self._timer.start(_RETRY_INTERVAL_MS)
         if is_new:
             self._storage.failed.emit(self.trouble)
 

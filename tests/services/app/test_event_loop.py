@@ -63,7 +63,7 @@ def make_garbage() -> None:
 
 
 @pytest.fixture
-def collector(qtbot: QtBot) -> Iterator[GarbageCollector]:
+def collector(qtbot: QtBot, collected_on: set[int]) -> Iterator[GarbageCollector]:
     collector = GarbageCollector()
     yield collector
     collector.release()

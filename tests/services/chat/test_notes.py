@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached, block_of
-from rdchat.chat.conversation import Folder, Message, Project
+from rdchat.chat.attachments.attached_file import AttachedFile, block_of
+from rdchat.chat.conversation import Message, Project
 from rdchat.chat.notes import NOTES_WISH, Note, notes_text
 from rdchat.inference.api import ChatMessage, Mode, Role
 from rdchat.services.chat import note_control
 from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
 from rdchat.services.engine.engine_request import EngineState, LimitPrefixCaches
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window
+from tests.services.window import Window, text_file
 
 ANSWER = Reply(("Fine", "."))
 NOTES = Reply(("- I use tabs.\n", "- Ann leads."))
@@ -35,14 +35,9 @@ def quick(window: Window, monkeypatch: pytest.MonkeyPatch) -> Window:
     return window
 
 
-def in_project(window: Window, name: str = "Work") -> Folder:
+def in_project(window: Window, *files: tuple[AttachedFile, str]) -> None:
     """Open a new chat in a new project."""
-    order = window.chats.order
-    folder = order.create_folder(name)
-    assert folder is not None
-    order.set_project(folder, Project("Be brief."))
-    window.chat.start_new(folder.id)
-    return folder
+    window.chat.start_new(window.make_project(Project("Be brief."), *files).id)
 
 
 def proposed(window: Window) -> list[str]:
@@ -163,7 +158,7 @@ def test_a_project_does_not_see_the_notes_of_another_one(window: Window, engine:
     in_project(window)
     window.ask("Remember that I use tabs")
     keep(window)
-    in_project(window, "Play")
+    in_project(window)
     window.ask("Hi")
     assert "tabs" not in contents(asked(engine))
 
@@ -226,10 +221,7 @@ def test_the_next_question_stops_the_model(quick: Window, engine: ScriptedEngine
 
 
 def test_a_note_from_a_chat_with_text_of_others_says_so(quick: Window, engine: ScriptedEngine) -> None:
-    folder = in_project(quick)
-    text = "Alpha"
-    file = attached(ReadFile("a.txt", FileKind.TEXT, (text,)), text), text
-    quick.chats.order.set_project(folder, Project(), [file])
+    in_project(quick, text_file("a.txt", "Alpha"))
     engine.replies = [ANSWER, NOTES, ANSWER]
     quick.ask("Remember that it is red")
     wait_for_requests(quick, engine, 2)
@@ -248,8 +240,7 @@ def test_a_remote_model_gets_notes_after_the_question_only_and_proposes_none(
     quick.ask("Remember that I use tabs")
     keep(quick)
     wait_for_requests(quick, engine, 2)
-    quick.slot.load_model("remote:studio/qwen")
-    quick.wait_until(lambda: quick.slot.info is not None)
+    quick.load("remote:studio/qwen")
     quick.chat.start_new()
     quick.send("Hi")
     quick.wait_until(lambda: len(questions) == 1)
@@ -307,7 +298,7 @@ def test_no_note_of_a_prompt_is_lost_or_doubled(
 ) -> None:
     """All stand once, in order, behind the project's files and before the chat's first turn."""
     fitting = [Note(f"note{index} {text}", 1, None, date="today") for index, text in enumerate(texts)]
-    files = [(attached(ReadFile(f"w{i}", FileKind.TEXT, (text,)), text), text) for i, text in enumerate(whole)]
+    files = [text_file(f"w{index}", text) for index, text in enumerate(whole)]
     roles = [Role.USER if index % 2 == 0 else Role.ASSISTANT for index in range(len(asked))]
     path = [
         Message(index + 1, 1, index or None, roles[index], f"turn{index} {text}") for index, text in enumerate(asked)

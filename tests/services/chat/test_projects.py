@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings, strategies as st
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, image_file
+from rdchat.chat.attachments.attached_file import AttachedFile, block_of, image_file
 from rdchat.chat.conversation import ContextCut, Folder, Message, Project
 from rdchat.chat.presets import Preset
 from rdchat.chat.store import ConversationStore
@@ -15,20 +15,9 @@ from rdchat.inference.api import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt, ProjectFiles
 from tests.inference.vision.pictures import encoded, photo
 from tests.services.fakes import ScriptedEngine
-from tests.services.window import Window
+from tests.services.window import Window, text_file
 
 RHYME = Project("Rhyme.")
-
-
-def make_project(window: Window, project: Project, name: str = "Work") -> Folder:
-    """Make a folder with a project, as the window does, and return it as it is listed."""
-    order = window.chats.order
-    folder = order.create_folder(name)
-    assert folder is not None
-    order.set_project(folder, project)
-    listed = order.folder(folder.id)
-    assert listed is not None
-    return listed
 
 
 def test_a_moved_chat_takes_the_project_on_with_its_next_question_and_says_so(
@@ -36,7 +25,7 @@ def test_a_moved_chat_takes_the_project_on_with_its_next_question_and_says_so(
 ) -> None:
     window.ask("One")
     assert engine.last_request.messages[0].role is Role.USER
-    folder = make_project(window, RHYME)
+    folder = window.make_project(RHYME)
     with window.qtbot.waitSignal(window.chat.project_taken) as taken:
         window.chats.order.move(window.stored_chat, folder.id)
     assert taken.args == [folder]
@@ -62,7 +51,7 @@ def test_the_order_is_chat_project_preset_settings(window: Window) -> None:
     control.change_values(system_prompt="Settings")
     preset = Preset("Short", system_prompt="Preset")
     control.change_values(presets=(preset,))
-    folder = make_project(window, Project(preset=preset.id))
+    folder = window.make_project(Project(preset=preset.id))
     chat.start_new(folder.id)
     assert chat.values.system_prompt == "Preset"
     order = window.chats.order
@@ -80,7 +69,7 @@ def test_the_order_is_chat_project_preset_settings(window: Window) -> None:
 
 def test_an_inner_folder_has_the_project_of_the_outer_one_unless_it_has_its_own(window: Window) -> None:
     order = window.chats.order
-    outer = make_project(window, RHYME)
+    outer = window.make_project(RHYME)
     inner = order.create_folder("Inner", outer.id)
     assert inner is not None
     chat = window.chat
@@ -93,14 +82,14 @@ def test_an_inner_folder_has_the_project_of_the_outer_one_unless_it_has_its_own(
 
 
 def test_a_deleted_folder_is_no_project(window: Window) -> None:
-    folder = make_project(window, RHYME)
+    folder = window.make_project(RHYME)
     window.chat.start_new(folder.id)
     window.chats.order.delete_folder(folder)
     assert window.chat.values.system_prompt == ""
 
 
 def test_a_new_chat_of_a_project_is_stored_in_its_folder(window: Window, engine: ScriptedEngine) -> None:
-    folder = make_project(window, RHYME)
+    folder = window.make_project(RHYME)
     window.chat.start_new(folder.id)
     with window.qtbot.assertNotEmitted(window.chat.project_taken):
         window.ask("Hi")
@@ -111,7 +100,7 @@ def test_a_new_chat_of_a_project_is_stored_in_its_folder(window: Window, engine:
 def test_the_projects_model_is_loaded_for_the_next_question_and_stays(window: Window, engine: ScriptedEngine) -> None:
     window.ask("One")
     before = len(engine.loads)
-    folder = make_project(window, Project(model="big"))
+    folder = window.make_project(Project(model="big"))
     window.chats.order.move(window.stored_chat, folder.id)
     assert len(engine.loads) == before
     window.send("Two")
@@ -124,7 +113,7 @@ def test_the_projects_model_is_loaded_for_the_next_question_and_stays(window: Wi
 
 def test_a_chat_has_the_projects_tools_until_it_chooses_its_own(window: Window) -> None:
     chat = window.chat
-    folder = make_project(window, Project(tools=("web", "notes")))
+    folder = window.make_project(Project(tools=("web", "notes")))
     chat.start_new(folder.id)
     tools = lambda: chat.replies.order.tools(chat.conversation)  # noqa: E731
     assert tools() == ("web", "notes")
@@ -140,7 +129,7 @@ def test_a_chat_has_the_projects_tools_until_it_chooses_its_own(window: Window) 
 
 
 def test_a_project_keeps_what_it_does_not_know(window: Window) -> None:
-    folder = make_project(window, RHYME)
+    folder = window.make_project(RHYME)
     organiser = window.store.organiser
     assert organiser.read_folder(folder.id).project == RHYME
     organiser.set_project(folder.id, replace(RHYME, instructions="a\ud800b"))
@@ -148,10 +137,6 @@ def test_a_project_keeps_what_it_does_not_know(window: Window) -> None:
 
 
 # Files
-
-
-def text_file(name: str, text: str) -> tuple[AttachedFile, str]:
-    return attached(ReadFile(name, FileKind.TEXT, (text,)), text), text
 
 
 def add_files(window: Window, folder: Folder, *files: tuple[AttachedFile, str]) -> Folder:
@@ -164,7 +149,7 @@ def add_files(window: Window, folder: Folder, *files: tuple[AttachedFile, str]) 
 
 def test_whole_files_stand_before_the_first_question_of_each_chat(window: Window, engine: ScriptedEngine) -> None:
     files = text_file("a.txt", "Alpha"), text_file("b.txt", "Beta")
-    folder = add_files(window, make_project(window, RHYME), *files)
+    folder = window.make_project(RHYME, *files)
     assert [file for file, _ in files] == [*folder.files]
     expected = '<file name="a.txt">\nAlpha\n</file>\n\n<file name="b.txt">\nBeta\n</file>'
     for _ in range(2):
@@ -181,7 +166,7 @@ def test_a_file_that_does_not_fit_gives_the_passages_of_each_question(window: Wi
     paragraphs = [f"Paragraph {number} about {word}. " + "It goes on and on. " * 50 for number, word in
                   enumerate(["bread", "Lisbon", "wine"] + ["nothing"] * 60)]  # fmt: skip
     long = text_file("long.txt", "\n\n".join(paragraphs))
-    folder = add_files(window, make_project(window, Project()), text_file("short.txt", "Short"), long)
+    folder = window.make_project(Project(), text_file("short.txt", "Short"), long)
     window.chat.start_new(folder.id)
     window.ask("What about Lisbon?")
     first = engine.last_request.messages[0].content
@@ -197,7 +182,7 @@ def test_a_file_that_does_not_fit_gives_the_passages_of_each_question(window: Wi
 def test_the_ring_counts_what_the_files_add(window: Window, engine: ScriptedEngine) -> None:
     """Whole files, passages and images; the fake model counts words, and one token more for each message."""
     picture = image_file(encoded(photo(), "PNG"), "fox.png")
-    folder = add_files(window, make_project(window, RHYME), text_file("a.txt", "Alpha beta gamma"), picture)
+    folder = window.make_project(RHYME, text_file("a.txt", "Alpha beta gamma"), picture)
     window.chat.start_new(folder.id)
     use = window.counted()
     # <file name="a.txt">, three words, </file>, and the message.
@@ -210,7 +195,7 @@ def test_the_ring_counts_what_the_files_add(window: Window, engine: ScriptedEngi
 
 def test_images_of_the_project_stand_before_the_first_question(window: Window, engine: ScriptedEngine) -> None:
     pictures = [image_file(encoded(photo(37, height), "PNG"), f"{height}.png") for height in (23, 29)]
-    folder = add_files(window, make_project(window, Project()), pictures[0], text_file("a.txt", "Alpha"), pictures[1])
+    folder = window.make_project(Project(), pictures[0], text_file("a.txt", "Alpha"), pictures[1])
     window.chat.start_new(folder.id)
     window.ask("One")
     window.ask("Two")
@@ -226,7 +211,7 @@ def test_images_of_the_project_stand_before_the_first_question(window: Window, e
 def test_texts_are_stored_once_and_go_with_their_last_use(window: Window) -> None:
     file = text_file("a.txt", "Alpha")
     texts = lambda: [row[0] for row in window.store.rows("SELECT text FROM file_texts")]  # noqa: E731
-    folder = add_files(window, make_project(window, Project()), file)
+    folder = window.make_project(Project(), file)
     chat = window.store.create_conversation("Soup")
     message = window.store.add_message(chat.id, None, Role.USER, "Hi", files=[file])
     assert texts() == ["Alpha"]
@@ -245,7 +230,7 @@ def test_texts_are_stored_once_and_go_with_their_last_use(window: Window) -> Non
 
 
 def test_undo_brings_back_no_text_of_a_project_that_is_erased(window: Window) -> None:
-    folder = add_files(window, make_project(window, RHYME), text_file("a.txt", "Alpha"))
+    folder = window.make_project(RHYME, text_file("a.txt", "Alpha"))
     folder = add_files(window, folder)
     order = window.chats.order
     order.delete_folder(folder)

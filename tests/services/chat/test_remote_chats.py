@@ -2,7 +2,6 @@
 
 import pytest
 
-from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import MessageStatus, Project
 from rdchat.chat.notes import Note
 from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError
@@ -14,7 +13,7 @@ from rdchat.services.remote_servers import RemoteServers
 from tests.server.fakes import KEY
 from tests.server.lying_server import answer, lying_server
 from tests.services.fakes import Reply, ScriptedEngine
-from tests.services.window import Window, collected
+from tests.services.window import Window, collected, text_file
 
 REMOTE = "remote:studio/qwen"
 OTHER = "remote:mini/qwen"
@@ -23,11 +22,6 @@ OTHER = "remote:mini/qwen"
 @pytest.fixture
 def asked(window: Window) -> list[Waiting]:
     return collected(window.replies.sending_asked)
-
-
-def load(window: Window, model: str | None) -> None:
-    window.slot.load_model(model)
-    window.wait_until(lambda: window.slot.info is not None)
 
 
 def wait_for_question(window: Window, asked: list[Waiting], count: int = 1) -> Waiting:
@@ -39,7 +33,7 @@ def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
     window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     window.ask("Hi")
-    load(window, REMOTE)
+    window.load(REMOTE)
     window.send("And you?")
     question = wait_for_question(window, asked)
     assert [each.text for each in question.prompt.path] == ["Hi", "Hello, you!", "And you?"]
@@ -53,7 +47,7 @@ def test_a_chat_with_replies_goes_to_a_server_once_the_person_agrees(
     chat = window.chat
     chat.open_chat(chat.conversation.id)
     assert chat.conversation.own.sent_to == ("https://studio.local",)
-    load(window, OTHER)
+    window.load(OTHER)
     window.send("Here too?")
     wait_for_question(window, asked, 2)
     window.stop_reply()
@@ -65,14 +59,14 @@ def test_chat_is_not_sent_to_a_server_without_consent(
     window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     window.ask("Hi")
-    load(window, REMOTE)
+    window.load(REMOTE)
     window.send("And you?")
     question = wait_for_question(window, asked)
     window.replies.stop_replies(question.conversation.id)
     last = window.last
     assert (last.status, last.text, len(engine.requests)) == (MessageStatus.COMPLETE, "", 1)
     # A model on this machine answers it without a question.
-    load(window, None)
+    window.load(None)
     window.regenerate(last.id)
     assert (len(asked), len(engine.requests)) == (1, 2)
 
@@ -80,7 +74,7 @@ def test_chat_is_not_sent_to_a_server_without_consent(
 def test_a_new_chat_with_a_remote_model_needs_no_question(
     window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
-    load(window, REMOTE)
+    window.load(REMOTE)
     window.ask("Hi")
     window.ask("And you?")
     assert (len(engine.requests), asked) == (2, [])
@@ -89,10 +83,8 @@ def test_a_new_chat_with_a_remote_model_needs_no_question(
 def test_a_new_chat_whose_project_has_another_model_is_not_allowed_to_the_loaded_server(
     window: Window, engine: ScriptedEngine
 ) -> None:
-    folder = window.chats.order.create_folder("Here")
-    assert folder is not None
-    window.chats.order.set_project(folder, Project(model="/models/here"))
-    load(window, REMOTE)
+    folder = window.make_project(Project(model="/models/here"))
+    window.load(REMOTE)
     window.chat.start_new(folder.id)
     window.send("Hi")
     window.wait_until(lambda: window.texts[1:] == ["Hello, you!"])
@@ -106,7 +98,7 @@ def test_a_first_prompt_that_is_answered_again_or_edited_asks(
 ) -> None:
     window.ask("Hi")
     if other is None:
-        load(window, REMOTE)
+        window.load(REMOTE)
     window.controller.regenerate(window.last.id, other=other)
     assert wait_for_question(window, asked).prompt.path[0].text == "Hi"
     window.replies.stop_replies()
@@ -122,11 +114,9 @@ def test_files_of_a_project_go_to_a_server_only_after_a_question_that_counts_the
 ) -> None:
     """Also a new chat asks, where one without files does not; other files ask again, and so does another chat."""
     order = window.chats.order
-    files = [(attached(ReadFile(name, FileKind.TEXT, (name,)), name), name) for name in ("Alpha", "Beta")]
-    folder = order.create_folder("Work")
-    assert folder is not None
-    order.set_project(folder, Project(), files[:1])
-    load(window, REMOTE)
+    files = [text_file(name, name) for name in ("Alpha", "Beta")]
+    folder = window.make_project(Project(), files[0])
+    window.load(REMOTE)
     chat = window.chat
 
     def ask(number: int, words: str) -> None:
@@ -161,14 +151,14 @@ def test_the_quick_windows_exchange_asks_where_a_model_here_began_it(
     window: Window, engine: ScriptedEngine, asked: list[Waiting]
 ) -> None:
     quick = window.quick
-    load(window, REMOTE)
+    window.load(REMOTE)
     quick.ask_question("Hi")
     window.wait_until_idle()
     quick.forget_exchange()
-    load(window, None)
+    window.load(None)
     quick.ask_question("Secret")
     window.wait_until_idle()
-    load(window, REMOTE)
+    window.load(REMOTE)
     quick.ask_question("And?")
     assert len(wait_for_question(window, asked).prompt.path) == 3
     assert len(engine.requests) == 2
@@ -185,9 +175,9 @@ def test_the_permission_is_for_what_the_question_counted(
     """A file or a note that comes while the question is shown asks again."""
     organiser = window.store.organiser
     folder = organiser.create_folder("Work")
-    files = [(attached(ReadFile(name, FileKind.TEXT, (name,)), name), name) for name in ("shown", "later")]
+    files = [text_file(name, name) for name in ("shown", "later")]
     organiser.set_project(folder.id, Project(), files[:1])
-    load(window, REMOTE)
+    window.load(REMOTE)
     window.chat.start_new(folder.id)
     window.send("Hi")
     question = wait_for_question(window, asked)
@@ -212,7 +202,7 @@ def test_a_summary_is_asked_of_no_server_that_did_not_get_the_chat(window: Windo
     notices: list[str] = []
     window.controller.notice_raised.connect(lambda notice: notices.append(notice.title))
     window.ask("Hi")
-    load(window, REMOTE)
+    window.load(REMOTE)
     window.context.start_anew()
     window.wait_until(lambda: bool(notices))
     assert "was not sent to the model's server yet" in notices[0]
@@ -221,7 +211,7 @@ def test_a_summary_is_asked_of_no_server_that_did_not_get_the_chat(window: Windo
 
 def test_a_server_that_fails_keeps_what_it_wrote(window: Window, engine: ScriptedEngine) -> None:
     engine.replies = [Reply(("Once", " upon"), error=NetworkError("studio.local stopped answering.", "Try again."))]
-    load(window, REMOTE)
+    window.load(REMOTE)
     window.ask("Hi")
     last = window.last
     assert (last.text, last.status) == ("Once upon", MessageStatus.FAILED)

@@ -37,6 +37,13 @@ def removal(qtbot: QtBot) -> Iterator[Removal]:
     removal.drop_requests()
 
 
+@pytest.fixture
+def model(hub: HubServer) -> ModelCard:
+    """A downloaded model."""
+    hub.add(NAME, small_files())
+    return library_model(NAME, path=download()[0])
+
+
 def asked(qtbot: QtBot, removal: Removal, model: ModelCard) -> RemovalQuestion:
     questions: list[RemovalQuestion] = []
     removal.ask_about(model, questions.append)
@@ -53,27 +60,25 @@ def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> TrashedFolder | 
 
 
 def test_a_whole_repository_goes_to_the_trash_and_back(
-    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
+    qtbot: QtBot, removal: Removal, model: ModelCard, system_trash: Path
 ) -> None:
-    hub.add(NAME, small_files())
-    folder = download()[0]
-    trashed = remove(qtbot, removal, library_model(NAME, path=folder))
+    trashed = remove(qtbot, removal, model)
     assert trashed is not None
     assert trashed.trash_path == system_trash / cached().folder.name
     assert trashed.trash_path.is_dir()
     with qtbot.waitSignal(removal.restored):
         removal.restore_model(trashed)
-    check_whole(folder, small_files())
+    check_whole(model.path, small_files())
     assert list(system_trash.iterdir()) == list((system_trash.parent / "info").iterdir()) == []
 
 
-def test_without_a_trash_it_is_asked_again_and_deleted_for_good(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
-    hub.add(NAME, small_files())
-    folder = download()[0]
+def test_without_a_trash_it_is_asked_again_and_deleted_for_good(
+    qtbot: QtBot, removal: Removal, model: ModelCard
+) -> None:
     again: list[RemovalQuestion] = []
-    removal.delete_model(asked(qtbot, removal, library_model(NAME, path=folder)), again.append)
+    removal.delete_model(asked(qtbot, removal, model), again.append)
     qtbot.waitUntil(lambda: bool(again))
-    check_whole(folder, small_files())
+    check_whole(model.path, small_files())
     assert again[0].for_good
     with qtbot.waitSignal(removal.removed) as signal:
         removal.delete_model(again[0], pytest.fail)
@@ -109,35 +114,31 @@ def test_other_programs_models_are_left_to_them(qtbot: QtBot, removal: Removal, 
 
 
 def test_an_unfinished_download_goes_and_the_older_version_stays(
-    qtbot: QtBot, removal: Removal, hub: HubServer
+    qtbot: QtBot, removal: Removal, hub: HubServer, model: ModelCard
 ) -> None:
-    hub.add(NAME, small_files())
-    folder = download()[0]
     hub.repositories[NAME].commits["f" * 40] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
     hub.repositories[NAME].branches["main"] = "f" * 40
     hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
     with pytest.raises(HubError):
         download()
-    model = library_model(NAME, path=cached().folder, download_bytes=300_000, disk_bytes=9)
-    question = asked(qtbot, removal, model)
+    unfinished = library_model(NAME, path=cached().folder, download_bytes=300_000, disk_bytes=9)
+    question = asked(qtbot, removal, unfinished)
     assert question.model.is_unfinished
-    assert remove(qtbot, removal, model) is None
-    check_whole(folder, small_files())
-    whole = asked(qtbot, removal, library_model(NAME, path=folder))
+    assert remove(qtbot, removal, unfinished) is None
+    check_whole(model.path, small_files())
+    whole = asked(qtbot, removal, model)
     assert not whole.plan.unfinished
 
 
 def test_what_is_being_downloaded_is_not_deleted(
-    qtbot: QtBot, removal: Removal, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, removal: Removal, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rdchat.hub.verifying_and_deleting._LOCK_WAIT_S", 0.1)
-    hub.add(NAME, small_files())
-    folder = download()[0]
-    question = asked(qtbot, removal, library_model(NAME, path=folder))
+    question = asked(qtbot, removal, model)
     with cached().locked(), qtbot.waitSignal(removal.failed) as told:
         removal.delete_model(question, pytest.fail)
     assert isinstance(told.args[0], RdchatError)
-    check_whole(folder, small_files())
+    check_whole(model.path, small_files())
 
 
 def _begun() -> RemovalQuestion:
@@ -182,14 +183,11 @@ def test_a_deletion_waits_for_a_download_that_is_being_paused(hub: HubServer) ->
 
 
 def test_one_revision_of_several_is_deleted_for_good(
-    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
+    qtbot: QtBot, removal: Removal, hub: HubServer, model: ModelCard, system_trash: Path
 ) -> None:
-    hub.add(NAME, small_files())
-    folder = download()[0]
     hub.repositories[NAME].commits["f" * 40] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
     hub.repositories[NAME].branches["newer"] = "f" * 40
     download(revision="newer")
-    model = library_model(NAME, path=folder)
     assert asked(qtbot, removal, model).for_good
     assert remove(qtbot, removal, model) is None
     assert not system_trash.exists()
@@ -200,13 +198,6 @@ def verification(qtbot: QtBot) -> Iterator[Verification]:
     verification = Verification(Tokens())
     yield verification
     verification.drop_requests()
-
-
-@pytest.fixture
-def model(hub: HubServer) -> ModelCard:
-    """A downloaded model."""
-    hub.add(NAME, small_files())
-    return library_model(NAME, path=download()[0])
 
 
 def verified(qtbot: QtBot, verification: Verification, model: ModelCard) -> Verdict:
