@@ -14,7 +14,7 @@ from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.style import MEDIUM, RoundButton, Theme, set_tip
 from rdchat.ui.transcript.markdown.copying import as_markdown
-from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from rdchat.ui.transcript.markdown.text_body import LEXER_WAIT_MS, SLICE_S, TextBody, Work
 from rdchat.ui.transcript.message_column import FIRST, MessageColumn
 from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.transcript.message_parts import MessageEditor
@@ -25,13 +25,10 @@ _DRAWING_S = 0.03
 
 # Growing text is not drawn more often.
 _FRAME_S = 1 / 30
-# The time to draw finished messages in a turn of the event loop.
-_SLICE_S = 0.008
 # The time to draw the visible part when a conversation opens.
 _OPENING_S = 0.03
 # Drawing growing text takes at most one part in so many of the main thread's time.
 _SHARE = 12
-_LEXER_WAIT_S = 0.05
 # The reader's position is reported so long after the last movement.
 _READER_MS = 700
 _JUMP_SIZE = 34
@@ -316,7 +313,7 @@ class TranscriptView(MessageColumn):
 
     def _draw(self) -> None:
         started = time.perf_counter()
-        left = self._draw_pending(started + _SLICE_S)
+        left = self._draw_pending(started + SLICE_S)
         self._drawn_at = time.perf_counter()
         self._pause = max(_FRAME_S, (self._drawn_at - started) * _SHARE)
         if left is Work.READY:
@@ -325,7 +322,7 @@ class TranscriptView(MessageColumn):
             self.show_range()
             self._timer.start(0)
         elif left is Work.WAITING:
-            self._timer.start(round(_LEXER_WAIT_S * 1000))
+            self._timer.start(LEXER_WAIT_MS)
 
     def _draw_pending(self, deadline: float, only_in_view: bool = False) -> Work:
         """Draw until the deadline, what is in view first; return what is left to do."""

@@ -23,6 +23,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.service_base import ModelSources
 from rdchat.ui.conversation.model_offers import SMALL_STARTERS, STARTERS, SightLine, WelcomeView, starters
 from rdchat.ui.models.drafters_page import MissingPartSheet
+from rdchat.ui.models.entries import facts_of
 from rdchat.ui.style import MACHINE, Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.services import fakes
@@ -209,11 +210,12 @@ def test_a_model_that_does_not_see_says_so_in_a_chat_with_images(
     qtbot.waitUntil(lambda: not sight.isVisible())
 
 
-def test_the_picker_names_who_sees(qtbot: QtBot, window: MainWindow) -> None:
+def test_the_picker_and_the_models_window_name_who_sees(qtbot: QtBot, window: MainWindow) -> None:
     offer(qtbot, window, SEEING, BLIND)
     window.header.model.menu().aboutToShow.emit()
     texts = [action.text() for action in window.header.model.menu().actions()]
     assert {"maker/Seeing-2B  ·  sees images", "maker/Blind-1B"} <= {*texts}
+    assert "Images" in [name for name, _, _ in facts_of(SEEING)]
 
 
 def test_the_cap_of_an_image_is_a_setting_with_its_cost(window: MainWindow, chat: Chat) -> None:

@@ -170,6 +170,9 @@ def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(
     assert first_in_view(view) == left_at
     assert view.reading_position == ReadingPosition(left_at, -top_of(view, left_at))
     assert view.fills_view
+    with qtbot.waitSignal(view.reader_moved) as moved:
+        view.scroll_to_end()
+    assert moved.args == [1, None]
 
 
 @pytest.mark.slow

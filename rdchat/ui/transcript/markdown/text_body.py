@@ -39,10 +39,10 @@ FIRST_CHARACTERS = 60_000
 MORE_CHARACTERS = 200_000
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
-# Drawing time in a turn of the event loop.
-_SLICE_S = 0.008
-
-_LEXER_WAIT_MS = 50
+SLICE_S = 0.008
+"""Drawing time in a turn of the event loop."""
+LEXER_WAIT_MS = 50
+"""Pause before a text that waits for a lexer or a formula is drawn on."""
 
 
 def marked(edit: QTextEdit, begin: int, end: int, look: QTextCharFormat) -> QTextEdit.ExtraSelection:
@@ -430,11 +430,11 @@ class TextView(QWidget):
         self._timer.start(0)
 
     def _draw(self) -> None:
-        work = self.body.draw_until(time.perf_counter() + _SLICE_S)
+        work = self.body.draw_until(time.perf_counter() + SLICE_S)
         if work is Work.NONE:
             self.drawn.emit()
         else:
-            self._timer.start(0 if work is Work.READY else _LEXER_WAIT_MS)
+            self._timer.start(0 if work is Work.READY else LEXER_WAIT_MS)
 
     def _restyle(self) -> None:
         self.body.restyle()
