@@ -104,8 +104,8 @@ class DocumentWriter:
         if following == len(self.blocks):
             return self._document.characterCount() - 1
         # A line break stands between two paragraphs, and nothing beside a table.
-        beside_table = Kind.TABLE in {self.blocks[index].kind, self.blocks[following].kind}
-        return self._starts[following] - (not beside_table)
+        touches_table = Kind.TABLE in {self.blocks[index].kind, self.blocks[following].kind}
+        return self._starts[following] - (not touches_table)
 
     def write_blocks(self, first: int, blocks: list[Block], more: bool) -> None:
         """Make the blocks from `first` on equal to `blocks`; with `more` to come, equal ones beyond them may stay."""
