@@ -91,3 +91,26 @@ def cut_of(path: Sequence[Message]) -> Message | None:
     """Return the message with the last context cut; None where the model gets all of the path."""
     index = MessagePath.as_path(path).cut_index
     return path[index] if index >= 0 else None
+
+
+def kept_databases(database: Path) -> dict[str, bytes]:
+    """Name and content of every database that was set aside."""
+    return {path.name: path.read_bytes() for path in database.parent.glob("*.db") if path != database}
+
+
+def assert_set_aside(database: Path) -> None:
+    """Assert that a new database is in use, and that the damaged one is kept untouched where the notice says."""
+    content = database.read_bytes()
+    with closing(ConversationStore(database)) as store:
+        assert store.notice is not None
+        assert store.notice.title == "Your chats could not be read"
+        assert store.conversations() == []
+        store.create_conversation("after")
+        kept = kept_databases(database)
+        assert list(kept.values()) == [content]
+        (name,) = kept
+        assert name.startswith("conversations-damaged-")
+        assert str(database.with_name(name)) in store.notice.detail
+    with closing(ConversationStore(database)) as store:
+        assert store.notice is None
+        assert [chat.title for chat in store.conversations()] == ["after"]

@@ -16,6 +16,7 @@ from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
 from tests.grids import share
 from tests.processes import held_by_another_process
+from tests.stores import assert_set_aside, kept_databases
 
 HOLD = """
 import sys
@@ -43,29 +44,6 @@ def filled(database: Path) -> Path:
         for number in range(30):
             parent = store.add_message(chat.id, parent, Role.USER, f"{number} " + "word " * 300).id
     return database
-
-
-def kept_databases(database: Path) -> dict[str, bytes]:
-    """Name and content of every database that was set aside."""
-    return {path.name: path.read_bytes() for path in database.parent.glob("*.db") if path != database}
-
-
-def assert_set_aside(database: Path) -> None:
-    """Assert that a new database is in use, and that the damaged one is kept untouched where the notice says."""
-    content = database.read_bytes()
-    with closing(ConversationStore(database)) as store:
-        assert store.notice is not None
-        assert store.notice.title == "Your chats could not be read"
-        assert store.conversations() == []
-        store.create_conversation("after")
-        kept = kept_databases(database)
-        assert list(kept.values()) == [content]
-        (name,) = kept
-        assert name.startswith("conversations-damaged-")
-        assert str(database.with_name(name)) in store.notice.detail
-    with closing(ConversationStore(database)) as store:
-        assert store.notice is None
-        assert [chat.title for chat in store.conversations()] == ["after"]
 
 
 @pytest.mark.parametrize("kept", share([1, 50, 99, 100, 511, 512, 4095, 4096, 4097, 0.3, 0.5, 0.9, -4096, -1], 5))

@@ -12,8 +12,7 @@ from rdchat.chat.storage.file_check import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api import Role
-from tests.chat.storage.test_database import assert_set_aside
-from tests.stores import connect_by_hand
+from tests.stores import assert_set_aside, connect_by_hand
 from tests.time_limits import at_most
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
