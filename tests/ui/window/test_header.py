@@ -41,7 +41,7 @@ def test_typing_loads_a_model_that_is_asleep(qtbot: QtBot, chat: Chat, window: M
     chat.controller.settings.change_values(unload_after_minutes=5)
     engine = chat.controller.model_slot.engine
     button = window.header.model
-    engine._idle.sleep_due.emit()
+    engine._sleep.timeout.emit()
     assert button.text() == "tiny  ·  asleep"
     assert "loads again when you type" in button.toolTip()
     qtbot.waitUntil(lambda: chat.engine.naps == 1)
