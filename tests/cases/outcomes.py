@@ -39,7 +39,7 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_
 from rdchat.server.guard import Guard
 from rdchat.server.interfaces.anthropic_messages import Messages
 from rdchat.server.interfaces.chat_completions import ChatCompletions
-from rdchat.server.interfaces.client_tools import call_for_client, call_shape
+from rdchat.server.interfaces.client_tools import call_shape
 from rdchat.server.interfaces.fields import ApiError, Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.responses import Responses
@@ -249,7 +249,7 @@ def calls(case: Case, tokenizers: Tokenizers) -> str:
     found, rest = find_tool_calls(
         text, marks, form.parse_tool_call, json.dumps(given["tools"]), answers=spans, ended=True
     )
-    event({"calls": [call_for_client(each, "c") for each in found]}).encode()
+    event({"calls": [{"name": each.name, "arguments": each.arguments} for each in found]}).encode()
     listed = [(each.name, each.arguments) for each in found]
     left = "".join(text[start:end] for start, end in rest)
     return f"CALLS {listed!r} REST {left!r} SENT"
