@@ -1,4 +1,7 @@
-"""The row of small buttons of a message: below a reply, and beside a prompt's bubble."""
+"""The row of small buttons of a message, below a reply or beside a prompt's bubble, and the statistics of a reply.
+
+The statistics are shown in two ways: a line beside the buttons while the pointer is on the reply, and a popup.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,14 +40,16 @@ from rdchat.ui.style import (
 )
 from rdchat.ui.transcript.message_parts import MessageArea
 
-# Prompt lookup has no further name.
+# The modes whose drafter has a name to show; prompt lookup has none.
 _NAMED = {mode for mode, drafter in DRAFTERS.items() if drafter.option}
 _LAST_PART = "of the last part"
-# In characters; the definition has the complete name.
+# The longest value that the popup shows, in characters; its tooltip has the complete one.
 _NAME_LENGTH = 24
+# The popup's width, in pixels.
 _WIDTH = 280
-# The other figures appear with More.
+# The figures that the popup shows at once; the others appear with More.
 _FIRST = {"Speed", "Speed-up", "Time to first token"}
+# The figures of the line, the most important first, and how each is written there.
 _IN_LINE = {
     "Speed": "{}",
     "Speed-up": "{}",
@@ -58,6 +63,8 @@ _EDITED = "You edited this text. The figures of the model's text are with the or
 _TEMPERATURE = "How freely the model chose: 0 always takes the most likely token."
 
 HEIGHT = 28
+"""The row's height, in pixels."""
+# The sign between the parts of the line.
 _BETWEEN = " · "
 
 
@@ -70,7 +77,7 @@ class Fact(NamedTuple):
 
 
 def summary(message: Message) -> list[str]:
-    """Return the parts of the line of statistics, the most important first; what was not measured is left out."""
+    """Return the parts of the line of statistics, the most important first; figures not measured are left out."""
     s = message.statistics
     drafting = message.drafting
     parts = ["edited" if message.edited else ""]
@@ -93,13 +100,14 @@ def facts(message: Message) -> list[Fact]:
     """Return all stored figures of a reply; those that were not measured are left out."""
     measured = [Fact("Text", "Edited by you", _EDITED)] if message.edited else []
     if message.statistics is not None:
-        measured += [] if message.edited else _options(message.made_with)
-        measured += [*_drafting(message.drafting), *_figures(message.statistics)]
+        if not message.edited:
+            measured += _option_facts(message.made_with)
+        measured += [*_drafting_facts(message.drafting), *_figure_facts(message.statistics)]
     return [fact for fact in measured if fact.value not in ("", formatting.NONE)]
 
 
-def _figures(statistics: Statistics) -> Iterator[Fact]:
-    """Yield the figures; how many drafts kept how many tokens is in a definition."""
+def _figure_facts(statistics: Statistics) -> Iterator[Fact]:
+    """Yield the figures; the definition of one also lists how many drafts kept how many tokens."""
     for name, text in FIGURES.items():
         value = text(FigureSource(statistics))
         definition = DEFINITIONS[name]
@@ -115,7 +123,7 @@ def drafter_name(drafting: Drafting) -> str:
     return ", ".join(Path(source).name for source in sources) or formatting.NONE
 
 
-def _options(made_with: MadeWith | None) -> list[Fact]:
+def _option_facts(made_with: MadeWith | None) -> list[Fact]:
     """Return the temperature of a reply, and the system prompt if it was of this reply alone."""
     options = []
     if made_with and made_with.sampling is not None:
@@ -127,7 +135,8 @@ def _options(made_with: MadeWith | None) -> list[Fact]:
     return options
 
 
-def _drafting(drafting: Drafting | None) -> list[Fact]:
+def _drafting_facts(drafting: Drafting | None) -> list[Fact]:
+    """Return how the tokens of a reply were drafted, and which part of the reply the figures are of."""
     if drafting is None:
         return []
     name = cut(drafter_name(drafting), _NAME_LENGTH) if drafting.drafter else ""
@@ -140,6 +149,7 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 
 
 def _mode_text(drafting: Drafting) -> str:
+    """Return the name of the drafting mode, with the kind of drafter where there are several."""
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
     mode = "not drafted" if drafting.mode is Mode.OFF else drafting.mode.label if drafting.mode else ""
     return f"{mode}, {kind.label}" if kind else mode
@@ -245,11 +255,11 @@ class MessageActions(QWidget):
         """Show which alternative this is, whether the text is the person's, and what can be done."""
         self._message = message
         several = message.siblings > 1
-        figures = summary(message)
-        self._summary = _BETWEEN.join(figures)
+        parts = summary(message)
+        self._summary = _BETWEEN.join(parts)
         self.copy_button.setEnabled(bool(message.text))
         if message.role is not Role.USER:
-            self.facts.setAccessibleDescription(", ".join(figures))
+            self.facts.setAccessibleDescription(", ".join(parts))
             set_tip(self.facts, self._summary)
             self._details.setEnabled(bool(facts(message)))
             self._tokens.setEnabled(bool(message.text))
@@ -268,7 +278,10 @@ class MessageActions(QWidget):
         self._answer.setVisible(offered)
 
     def set_revealed(self, *, last: bool | None = None, hovered: bool | None = None) -> None:
-        """Show the buttons of the last message and of the one under the pointer, and there the statistics too."""
+        """Set whether it is the last message or under the pointer (None: as before), and show its buttons if so.
+
+        The line of statistics is shown under the pointer alone.
+        """
         self._last = self._last if last is None else last
         self._hovered = self._hovered if hovered is None else hovered
         self._reveal()

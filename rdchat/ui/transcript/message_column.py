@@ -1,4 +1,8 @@
-"""Lays out the messages of a conversation: it makes and places their widgets, and follows the reader."""
+"""Makes and places the widgets of a conversation's messages, and keeps the reader's position.
+
+A conversation may have thousands of messages and a widget is costly, so only a range of them has widgets:
+`MessageRange` says which, and moves as the reader scrolls. Heights and distances are in device-independent pixels.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,14 +23,15 @@ from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.pending_calls import PendingCalls
 
 FIRST = 2
-"""Messages shown at first at the end or the start; the view asks for more until they fill it."""
+"""Messages that get widgets at first at the end or the start; the view asks for more until they fill it."""
 AROUND = 16
-"""Messages shown at first around another message: more than a screen on either side."""
+"""Messages that get widgets at first around another message: more than a screen on either side."""
 OPENED = 60
-"""Messages shown once those are drawn."""
+"""Messages that have widgets once the first ones are drawn and the main thread has time."""
 STEP = 4
 """Messages added when the reader comes near the first or last one."""
 MAX = 150
+"""The most messages that have widgets at a time."""
 
 # The pixels from the end at which the reader still counts as being there.
 _NEAR_END = 12
@@ -36,13 +41,14 @@ _HIGHEST = 16_000_000
 
 @dataclass(slots=True)
 class MessageRange:
-    """Messages `start` to `end` of `total` are shown."""
+    """The messages that have widgets, which the methods call shown: indices `start` to `end` of `total`."""
 
     start: int = 0
     end: int = 0
     total: int = 0
 
     def show_latest(self, total: int) -> None:
+        """Show the last messages of this number."""
         self.total = total
         self.end = total
         self.start = max(0, total - FIRST)
@@ -141,13 +147,16 @@ class MessageColumn(MessageArea):
         self.matcher = WordMatcher("")
         self.pending: PendingCalls | None = None
         self._unsent = unsent
+        # The range that the widgets are of: `range` may be ahead of it until `show_range` is called.
         self._visible_range = replace(self.range)
         # The edges of the widgets, in the column.
         self._top = 0
         self._bottom = 0
         # The mean height of a message; 0 where all have widgets.
         self._average = 0.0
+        # Whether the scroll bar moves for the layout, not because the reader scrolls.
         self._placing = False
+        # Whether the range is being changed, which scrolls as well.
         self._slides = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -182,13 +191,13 @@ class MessageColumn(MessageArea):
             self.reading_failed.emit(error)
             return False
         self._visible_range = replace(self.range)
-        marked = {self.messages.cut_index}
-        marked |= {index for index in [self.messages.shortened_index] if index > self.messages.cut_index}
+        # Below these a line says that the model does not get what is above, or gets results of tools shortened.
+        marked = {self.messages.cut_index, max(self.messages.shortened_index, self.messages.cut_index)}
         old = self.widgets
         self.widgets = {}
         for message in messages:
-            known = message.id in old
-            self.widgets[message.id] = old.pop(message.id) if known else self._make_widget(message)
+            has_widget = message.id in old
+            self.widgets[message.id] = old.pop(message.id) if has_widget else self._make_widget(message)
         self._placing = True
         value = self.verticalScrollBar().value()
         discard(*old.values())
@@ -210,7 +219,7 @@ class MessageColumn(MessageArea):
 
     def show_around(self, index: int, limit: int = AROUND) -> bool:
         """Show a message, by its index in the conversation, and those around it; return False if it cannot be read."""
-        before = self.follows
+        did_follow = self.follows
         self.follows = False
         message_id = self.messages.ids[index]
         is_new = message_id not in self.widgets
@@ -220,7 +229,7 @@ class MessageColumn(MessageArea):
         if is_read and is_new:
             self.verticalScrollBar().setValue(self.widgets[message_id].y())
         self._slides = False
-        self.follows = before and not is_read
+        self.follows = did_follow and not is_read
         return is_read
 
     def show_pending(self, pending: PendingCalls) -> None:
@@ -242,7 +251,7 @@ class MessageColumn(MessageArea):
         return widget
 
     def _slide(self) -> None:
-        """Show other messages where the reader is near the first or last of those shown, or far from them."""
+        """Give more messages widgets if the reader is near the first or last one that has one, or far from them."""
         bar = self.verticalScrollBar()
         near = self.viewport().height() // 2
         if self._average and not self._top - 2 * near < bar.value() < self._bottom:
@@ -259,9 +268,10 @@ class MessageColumn(MessageArea):
     def _jump_to(self, value: int) -> None:
         """Show the message that the scroll bar stands at; if it cannot be read, go back to those shown."""
         bar = self.verticalScrollBar()
-        above = value / self._average
-        below = self.range.end + (value - self._bottom) / self._average
-        index = min(above if value < self._top else below, self.range.total - 1)
+        # Messages without a widget count as high as the average. The fraction is how far down the message to show.
+        index_above = value / self._average
+        index_below = self.range.end + (value - self._bottom) / self._average
+        index = min(index_above if value < self._top else index_below, self.range.total - 1)
         self.follows = value >= bar.maximum() - _NEAR_END
         if self.follows:
             self.range.show_latest(self.range.total)
@@ -290,7 +300,7 @@ class MessageColumn(MessageArea):
     # --- layout
 
     def _anchor_around(self) -> None:
-        """Lay out after the person opened or closed something, and keep that where it is."""
+        """Lay out after the person opened or closed a part of a message, and keep the message where it is."""
         self.follows = False
         self.lay_out()
         self._on_value_changed()
@@ -304,29 +314,15 @@ class MessageColumn(MessageArea):
         width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
         # The scroll bar stands in the margin: nothing moves when it comes.
         left = (self.width() - width) // 2
-        outer = width + 2 * EDGE
-        heights = [widget.layout_for(outer) for widget in self.widgets.values()]
+        outer_width = width + 2 * EDGE
+        heights = [widget.layout_for(outer_width) for widget in self.widgets.values()]
         height_of_all = sum(heights) + sum(widget.room_below for widget in self.widgets.values())
         others = self.range.total - len(heights)
         if not self._average and heights and others:
             self._average = min(height_of_all / len(heights), (_HIGHEST - height_of_all) / others)
-        y = round(self.range.start * self._average)
-        self._top = y
-        self._bottom = y + LARGE + height_of_all + SMALL
-        y += LARGE
-        for widget, height in zip(self.widgets.values(), heights, strict=True):
-            rect = QRect(left - EDGE, y, outer, height)
-            if widget.geometry() != rect:
-                widget.setGeometry(rect)
-            if widget.isHidden():
-                # A widget that is shown where it is made would take the mouse for its own.
-                widget.show()
-            y += height + widget.room_below
-        if self.pending is not None:
-            height = self.pending.layout_for(outer) if self.range.at_end else 0
-            self.pending.setVisible(height > 0)
-            self.pending.setGeometry(left - EDGE, y, outer, height)
-            self._bottom += height
+        self._top = round(self.range.start * self._average)
+        self._bottom = self._top + LARGE + height_of_all + SMALL
+        self._place_widgets(QRect(left - EDGE, self._top + LARGE, outer_width, 0), heights)
         below = round((self.range.total - self.range.end) * self._average)
         self.column.resize(self.viewport().width(), max(self._bottom + below, self.viewport().height()))
         if self.follows:
@@ -336,7 +332,24 @@ class MessageColumn(MessageArea):
         self._placing = False
         self._report_scroll()
 
+    def _place_widgets(self, rect: QRect, heights: Sequence[int]) -> None:
+        """Place the widgets one below the other from the top of `rect`, in its width, and the calls below them."""
+        for widget, height in zip(self.widgets.values(), heights, strict=True):
+            rect.setHeight(height)
+            if widget.geometry() != rect:
+                widget.setGeometry(rect)
+            if widget.isHidden():
+                # A widget that is shown where it is made would take the mouse for its own.
+                widget.show()
+            rect.translate(0, height + widget.room_below)
+        if self.pending is not None:
+            rect.setHeight(self.pending.layout_for(rect.width()) if self.range.at_end else 0)
+            self.pending.setVisible(rect.height() > 0)
+            self.pending.setGeometry(rect)
+            self._bottom += rect.height()
+
     def _anchor(self) -> MessageWidget | None:
+        """Return the first message in view, which keeps its position when those above get another height."""
         top = self.verticalScrollBar().value()
         # A widget that is still hidden was made just now, and has no geometry yet.
         widgets = [widget for widget in self.widgets.values() if not widget.isHidden()]
@@ -351,7 +364,7 @@ class MessageColumn(MessageArea):
     # --- scrolling
 
     def return_to(self, position: ReadingPosition) -> None:
-        """Show a position; its message has a widget."""
+        """Scroll to a position, whose message has a widget already."""
         widget = self.widgets[position.message_id]
         self.verticalScrollBar().setValue(widget.y() + min(position.above, widget.height()))
         # The messages below are not laid out yet: this is not the end.
@@ -383,7 +396,7 @@ class MessageColumn(MessageArea):
         self.scrolled.emit()
 
     def show_focused(self, focused: QWidget) -> None:
-        """Bring what has the focus into view: messages place themselves outside of layouts."""
+        """Bring what has the focus into view: Qt would only do so for widgets in a layout."""
         if self.column.isAncestorOf(focused) and focused.height() < self.viewport().height():
             corner = focused.mapTo(self.column, QPoint(0, 0))
             self.ensureVisible(corner.x(), corner.y() + focused.height() // 2, 0, focused.height())

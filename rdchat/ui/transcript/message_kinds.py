@@ -1,4 +1,4 @@
-"""The kinds of messages: a tool's result below its call, a prompt in a bubble at the right, and a model's reply."""
+"""The kinds of messages: a tool's result in a line that unfolds, a prompt in a bubble at the right, a model's reply."""
 
 import json
 import re
@@ -43,8 +43,9 @@ from rdchat.ui.transcript.message_parts import (
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.wording import counted, rough_time
 
+# The longest text in the one line of a folded result, in characters.
 _MAX_FIRST_LINE = 200
-# The state of a call, its colour, and what can be done.
+# What is shown of a call that has no result: its state, the colour of that, and the text of the button.
 _STATES = {
     MessageStatus.STREAMING: ("Running…", "muted", "Stop"),
     MessageStatus.FAILED: ("Failed", "danger", ""),
@@ -52,13 +53,15 @@ _STATES = {
 }
 _INTERRUPTED = "Interrupted: rdchat closed while this tool ran. It may have done its work."
 MENDED = "The model wrote this call with slips, which were mended: check its arguments."
-"""Of a call that was read leniently."""
+"""The remark on a call whose text was not valid JSON, and was read leniently."""
 _CUT = f"The result was longer: the first {MAX_TEXT:,} characters of it are shown here, and the model gets them."
-# A bubble's width, as a share of the column.
+# The largest width of a bubble, as a share of the column.
 _WIDEST = 0.82
 # A text of more characters fills its lines, and is laid out only once.
 _LONG = 4000
+# The distance of a text from the left and right edge of its bubble.
 _PAD = MEDIUM + 2
+# How an answer begins that is a JSON object; once it has only a brace, this is not certain.
 _JSON_BEGINS = re.compile(r'\s*\{\s*["}]')
 _BRACE = re.compile(r"\s*\{")
 # The room that a bubble leaves for the buttons beside it.
@@ -87,11 +90,11 @@ def arguments_text(call: ToolCall) -> str:
 
 
 class ToolMessage(MessageWidget):
-    """One line that unfolds to the arguments and the whole result, which is plain text.
+    """One line that unfolds to a call's arguments and its complete result, which is plain text.
 
     Args:
         message: The result.
-        call: What it answers; None where that is unknown.
+        call: The call that it is the result of; None where that is unknown.
         area: The transcript.
     """
 
@@ -126,9 +129,9 @@ class ToolMessage(MessageWidget):
             text = "Not run"
             color = "muted"
         self.state.show_text(text, color)
-        # JSON begins with a line that has a bracket alone.
-        begins = " ".join(message.text[:MAX_TEXT].split()) if ended else ""
-        self.first_line.setText(visible_text(begins[:_MAX_FIRST_LINE]))
+        # All lines are joined: the first one of JSON is often a bracket alone.
+        beginning = " ".join(message.text[:MAX_TEXT].split()) if ended else ""
+        self.first_line.setText(visible_text(beginning[:_MAX_FIRST_LINE]))
         self.note.show_text(visible_text(cut(self._note_on(message))))
         self.action.setText(action)
         self.toggle.setAccessibleName(f"{tool_title(message.tool_name)}, {text}")
@@ -152,7 +155,7 @@ class ToolMessage(MessageWidget):
 
     def _show_parts(self) -> None:
         super()._show_parts()
-        # What it has is in the context menu.
+        # Its only action, Run Again, is in the context menu.
         self.actions_row.hide()
         self.toggle.show_arrow(self.unfolded)
         self._bar.setVisible(self.is_busy)
@@ -192,7 +195,7 @@ class ToolMessage(MessageWidget):
 
 
 def fenced(answer: str) -> str:
-    """Return an answer that is a JSON object as a block of code, also while it is written; another one as it is."""
+    """Return an answer that is, or begins, a JSON object as a block of code; any other answer as it is."""
     return f"```json\n{answer}" if _JSON_BEGINS.match(answer) else answer
 
 
@@ -208,12 +211,13 @@ class PersonMessage(MessageWidget):
         self._files = self._make_files()
         self._bubble = column(self.body)
         self._buttons_layout = row(None, self.actions_row)
-        # The height of the buttons where they stand under the bubble.
+        # The height of the buttons where they stand under the bubble; 0 where they stand beside it.
         self._under = 0
-        both = QGridLayout()
-        both.addLayout(self._bubble, 0, 0)
-        both.addLayout(self._buttons_layout, 0, 0, Qt.AlignmentFlag.AlignBottom)
-        self._column = column(self._files, both, within=self, spacing=0)
+        # The bubble and the buttons share one cell: margins set them apart.
+        overlay = QGridLayout()
+        overlay.addLayout(self._bubble, 0, 0)
+        overlay.addLayout(self._buttons_layout, 0, 0, Qt.AlignmentFlag.AlignBottom)
+        self._column = column(self._files, overlay, within=self, spacing=0)
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
@@ -225,7 +229,7 @@ class PersonMessage(MessageWidget):
         if not self.message.text:
             # Images without words have no bubble.
             self.body.hide()
-        # The editor shows them too.
+        # An editor shows the files itself.
         self._files.setVisible(bool(self.message.files) and not self.is_edited)
 
     def layout_for(self, width: int) -> int:
@@ -234,17 +238,17 @@ class PersonMessage(MessageWidget):
         widest = min(round(column_width * _WIDEST), column_width - _BUTTONS) - 2 * _PAD
         is_short = len(self.message.text) < _LONG
         text_width = self.body.natural_width(widest) if is_short else widest
-        left = width - EDGE - _PAD - text_width
-        is_narrow = left - _PAD < self.actions_row.sizeHint().width()
+        text_left = width - EDGE - _PAD - text_width
+        is_narrow = text_left - _PAD < self.actions_row.sizeHint().width()
         self._under = HEIGHT if is_narrow and not self.is_edited else 0
         pad = SMALL if self.message.text else 0
-        self._bubble.setContentsMargins(left, pad and pad + 2, EDGE + _PAD, pad + self._under)
-        self._buttons_layout.setContentsMargins(0, 0, EDGE if self._under else width - left + _PAD + TIGHT, 0)
+        self._bubble.setContentsMargins(text_left, pad and pad + 2, EDGE + _PAD, pad + self._under)
+        self._buttons_layout.setContentsMargins(0, 0, EDGE if self._under else width - text_left + _PAD + TIGHT, 0)
         self.update()
         return super().layout_for(width)
 
     def set_last(self, last: bool) -> None:
-        # The reply of the last prompt was deleted, or a branch begins here.
+        # A prompt is the last message where its reply was deleted, or a branch begins.
         self.actions_row.offer_reply(last)
         super().set_last(last)
 
@@ -270,7 +274,7 @@ class Remedy(StrEnum):
 def early_end(message: Message) -> tuple[str, Remedy]:
     """Return why a reply ended early, and what to do; an empty text if it ended by itself or is being written."""
     begun = bool(message.text.strip())
-    # Nothing can be written on behind calls.
+    # A reply that ends in calls cannot be continued.
     remedy = Remedy.CONTINUE if begun and not message.tool_calls else Remedy.TRY_AGAIN
     match message.status, message.finish_reason:
         case MessageStatus.FAILED, _:
@@ -306,12 +310,14 @@ class ReplyMessage(MessageWidget):
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, MarkdownParser(), area)
         self.body.setAccessibleName("Reply")
+        # What an empty reply waits for.
         self._waiting = ""
+        # Whether the text shown last ends in an open thought.
         self._thinking = False
         self._status = LineLabel(area.theme, wraps=True, selectable=True)
-        self._remedy = TextButton("", area.theme, self._mend)
+        self._remedy_button = TextButton("", area.theme, self._apply_remedy)
         self._status_line = QWidget()
-        row(self._status, self._remedy, None, within=self._status_line, margins=(EDGE, TIGHT, EDGE, 0))
+        row(self._status, self._remedy_button, None, within=self._status_line, margins=(EDGE, TIGHT, EDGE, 0))
         body = row(self.body, margins=(EDGE, 0, EDGE, 0))
         self._column = column(body, self._status_line, self.actions_row, within=self, spacing=0)
         self.show_message(message)
@@ -335,9 +341,13 @@ class ReplyMessage(MessageWidget):
         super().show_message(message)
 
     def append_text(self, message: Message, text: str) -> None:
-        """Show a reply that is being written, which has gained a text."""
+        """Show a reply that is being written, which has gained a text.
+
+        Where the text only lengthens the answer, it is added at the end; otherwise the whole message is shown anew.
+        """
         before = self.message.thinking.parts
         parts = message.thinking.parts
+        # The parts are as before, but for the end of the last one.
         joins = before and parts and parts == (*before[:-1], replace(before[-1], end=before[-1].end + len(text)))
         if self.body.is_empty or self._thinking or not joins or _BRACE.match(message.text):
             self.show_message(message)
@@ -359,8 +369,8 @@ class ReplyMessage(MessageWidget):
         if self.is_busy and not self.message.text:
             text = self._waiting or "Waiting for the model…"
         self._status.show_text(text, "danger" if self.message.status is MessageStatus.FAILED else "muted")
-        self._remedy.setText(remedy)
-        self._remedy.setVisible(bool(remedy) and self.area.has_actions)
+        self._remedy_button.setText(remedy)
+        self._remedy_button.setVisible(bool(remedy) and self.area.has_actions)
 
     def _make_thought(self) -> FoldedText:
         thought = FoldedText(self.area.theme, "the model's thoughts", self)
@@ -396,6 +406,6 @@ class ReplyMessage(MessageWidget):
         self._add(menu, "Continue Reply", self.area.continue_requested).setEnabled(can_continue)
         self._add(menu, "Show Tokens", self.area.tokens_requested).setEnabled(begun)
 
-    def _mend(self) -> None:
-        continues = self._remedy.text() == Remedy.CONTINUE
+    def _apply_remedy(self) -> None:
+        continues = self._remedy_button.text() == Remedy.CONTINUE
         (self.area.continue_requested if continues else self.area.regenerate_requested).emit(self.message.id)

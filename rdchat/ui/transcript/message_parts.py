@@ -1,4 +1,8 @@
-"""What messages are made of: the field and the editor of a text, folded texts, and the area that holds messages."""
+"""Widgets that messages are made of: the text field and the editor, texts that fold, the line at a cut of the context.
+
+A context cut is where the messages above are no longer sent to the model, or only as a summary. `MessageArea` is the
+base of the scroll area that holds the messages, with the signals that they emit.
+"""
 
 from collections.abc import Callable
 from math import ceil
@@ -38,23 +42,25 @@ from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.wording import counted
 
 EDGE = TIGHT + 2
-"""The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
+"""The frame of a flat button, in pixels. Buttons stand this far left of texts, so that their icons meet the edge."""
+# The names of files that a summary's line lists.
 _MAX_SOURCES = 5
-# An imported summary may have names of any length, in characters.
+# The longest name shown, in characters: an imported summary may have names of any length.
 _LONGEST_SOURCE = 60
 
 
 def height_of(column: QVBoxLayout, width: int) -> int:
     """Return the height that a column of widgets needs at a width."""
-    # The layout forgets the heights of what has changed.
+    # The layout may hold old heights of parts that have changed; this drops them.
     column.activate()
     height = column.heightForWidth(width)
     return height if height >= 0 else column.sizeHint().height()
 
 
 class PromptField(PlainField):
-    """A text field as high as its lines. Return submits, Shift-Return breaks the line; `above_requested` is emitted by
-    Up while it is empty.
+    """A text field as high as its lines. Return submits, Shift-Return breaks the line.
+
+    The Up key emits `above_requested` while the field is empty.
 
     Args:
         theme: The appearance to follow.
@@ -75,7 +81,7 @@ class PromptField(PlainField):
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAccessibleName(name)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        # The ground is painted below it, with round corners.
+        # The widget around it paints the background, with round corners.
         self.viewport().setAutoFillBackground(False)
         self.textChanged.connect(self._fit)
         # What an input method composes is laid out, but no change of the text yet.
@@ -84,18 +90,18 @@ class PromptField(PlainField):
         self._restyle()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        key = event.modifiers()
+        modifiers = event.modifiers()
         modifier = Qt.KeyboardModifier
         is_blank = self.document().isEmpty() and not self.composing
         # A Mac's arrow keys count as keys of the keypad.
-        if event.key() == Qt.Key.Key_Up and not key & ~modifier.KeypadModifier and is_blank:
+        if event.key() == Qt.Key.Key_Up and not modifiers & ~modifier.KeypadModifier and is_blank:
             self.above_requested.emit()
         elif event.matches(QKeySequence.StandardKey.Undo):
             self.undo()
         elif event.key() not in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or self.composing:
             super().keyPressEvent(event)
-        elif key & modifier.ControlModifier or (
-            self._return_submits and not key & (modifier.ShiftModifier | modifier.AltModifier)
+        elif modifiers & modifier.ControlModifier or (
+            self._return_submits and not modifiers & (modifier.ShiftModifier | modifier.AltModifier)
         ):
             self.submit_requested.emit()
         else:
@@ -115,7 +121,7 @@ class PromptField(PlainField):
         return super().event(event)
 
     def _line_count(self) -> int:
-        """Return the lines of the text, wrapped ones too; some number above the highest where there are more.
+        """Count the lines of the text, wrapped ones too, until there are more than the field shows.
 
         The document's own size counts one line for each block that was not laid out since its width changed.
         """
@@ -134,7 +140,7 @@ class PromptField(PlainField):
         policy = Qt.ScrollBarPolicy.ScrollBarAlwaysOff if fits else Qt.ScrollBarPolicy.ScrollBarAsNeeded
         if policy is not self.verticalScrollBarPolicy():
             self.setVerticalScrollBarPolicy(policy)
-        # Without the bar there is more room.
+        # They are counted again: without the bar, a line holds more.
         text_height = min(max(self._line_count(), low), high) * QFontMetricsF(self.font()).lineSpacing()
         height = ceil(text_height + 2 * self.document().documentMargin()) + 2
         if height != self.height():
@@ -187,7 +193,7 @@ class MessageEditor(QWidget):
         self.setContentsMargins(EDGE, 0, EDGE, 0)
         self.field.submit_requested.connect(self._submit)
         self.field.textChanged.connect(self._text_changed)
-        # Otherwise the column around it may still have the old height.
+        # Otherwise the layout around it may still have the old height.
         self.field.height_changed.connect(self.updateGeometry)
         self.setFocusProxy(self.field)
 
@@ -240,7 +246,7 @@ class FoldedText(QWidget):
         self._theme = theme
         self._name = name
         self.unfolded = False
-        # Once the person has folded or unfolded it, it stays as it is.
+        # Whether the person has folded or unfolded it, after which `show_folded` does not.
         self._chosen = False
         self._toggle = TextButton("", theme, self._toggle_fold, color="muted")
         self.body = TextBody(MarkdownParser(), theme, muted=True, parent=self)
@@ -280,11 +286,11 @@ class FoldedText(QWidget):
 
 
 class CutMark(QWidget):
-    """A line below the last message that the model does not get whole, with the summary that it gets instead.
+    """A line below the last message that the model does not get in full, with the summary that it gets instead.
 
     Args:
-        cut: That message's cut.
-        messages: Number of messages above.
+        cut: How the context is cut below that message.
+        messages: Number of messages above the line.
         theme: The appearance to follow.
         parent: The Qt parent.
     """
@@ -299,13 +305,8 @@ class CutMark(QWidget):
         super().__init__(parent)
         self.cut = cut
         self.messages = messages
-        above = f"{counted(messages, 'message')} above"
-        text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
-        sources = [shortened(each, _LONGEST_SOURCE) for each in cut.sources]
-        text += f", with text from {listed(sources, _MAX_SOURCES)}" if sources else ""
-        text = f"Results of tools in the {above} are shortened for the model" if cut.shortens else text
         self._theme = theme
-        self.label = LineLabel(theme, text, "muted", -1, wraps=True, selectable=True)
+        self.label = LineLabel(theme, _cut_text(cut, messages), "muted", -1, wraps=True, selectable=True)
         lines = Separator(theme), Separator(theme)
         line = row((lines[0], 1), self.label, (lines[1], 1), spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
         self.replaced = TextButton("See What It Replaces", theme, self.replaced_requested.emit)
@@ -343,6 +344,16 @@ class CutMark(QWidget):
             self.summary.show()
             self.edit.setFocus()
             self.height_changed.emit()
+
+
+def _cut_text(cut: ContextCut, messages: int) -> str:
+    """Return what the model gets of the messages above a cut."""
+    above = f"{counted(messages, 'message')} above"
+    if cut.shortens:
+        return f"Results of tools in the {above} are shortened for the model"
+    text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
+    sources = [shortened(each, _LONGEST_SOURCE) for each in cut.sources]
+    return f"{text}, with text from {listed(sources, _MAX_SOURCES)}" if sources else text
 
 
 def origin_text(cut: ContextCut) -> str:

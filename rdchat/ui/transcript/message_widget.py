@@ -1,4 +1,8 @@
-"""One message of the transcript: the parts that prompts and replies have in common."""
+"""The widget of one message: what prompts, replies and results of tools have in common.
+
+It has the message's texts, which are drawn in steps when the transcript asks for it, the row of buttons, an editor, the
+context menu, and the line below a message that says what the model does not get. `message_kinds` has the subclasses.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -28,7 +32,7 @@ from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
 from rdchat.ui.transcript.message_parts import CutMark, FoldedText, MessageArea, MessageEditor, height_of
 
-# Of a table's name in the menu, in characters.
+# The longest name of a table in the menu, in characters.
 _NAME_LENGTH = 30
 
 
@@ -40,7 +44,7 @@ class MessageWidget(QWidget):
     """
 
     room_below: int
-    # An editor stands below the first part, which is hidden or has the files.
+    # The parts of the message, from the top. The first one has the files or is hidden while an editor stands below it.
     _column: QVBoxLayout
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
@@ -59,7 +63,7 @@ class MessageWidget(QWidget):
         self._cut: CutMark | None = None
         self.is_last = False
 
-    # --- what subclasses add
+    # --- what subclasses extend
 
     def show_message(self, message: Message) -> None:
         """Show another state of the message."""
@@ -102,7 +106,12 @@ class MessageWidget(QWidget):
         return height_of(self._column, width)
 
     def show_cut(self, cut: ContextCut | None, messages: int) -> None:
-        """Show below the message that the model does not get it and those before, `messages` in all; None for none."""
+        """Say below the message that the model does not get all of it and those above.
+
+        Args:
+            cut: How the context is cut here; None removes the line.
+            messages: The number of messages that are cut.
+        """
         if self._cut and (self._cut.cut, self._cut.messages) == (cut, messages):
             return
         if self._cut:
@@ -188,6 +197,7 @@ class MessageWidget(QWidget):
     def bodies(self) -> list[TextBody]:
         """The texts of the message, from the top."""
         texts = [part.body for part in self._folded]
+        # Thoughts stand above the text, a summary stands below it.
         texts.insert(1 if self.thought else 0, self.body)
         return texts
 
@@ -246,7 +256,10 @@ class MessageWidget(QWidget):
         self.actions_row.copy_button.copy(self.written_text)
 
     def copy_as(self, form: CopyForm) -> None:
-        """Copy the message in a form, on a thread as a long one takes a while; Markdown is as it was written."""
+        """Copy the message in a form; Markdown is as it was written.
+
+        Other forms are made on a thread, because a long message takes seconds.
+        """
         if form is CopyForm.MARKDOWN:
             self.copy()
         else:

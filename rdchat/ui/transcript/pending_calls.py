@@ -1,4 +1,4 @@
-"""The calls that wait for the person's approval, below the last message."""
+"""Cards below the last message, each with a tool call of the model that waits for the person's approval."""
 
 from functools import partial
 
@@ -29,17 +29,21 @@ from rdchat.ui.style import (
 from rdchat.ui.transcript.message_kinds import MENDED, arguments_text
 from rdchat.ui.transcript.message_parts import EDGE, height_of
 
+# The longest description of a tool that a card shows, in characters.
 _MAX_DESCRIPTION = 500
+# The text and the tooltip of each button, by how far the approval goes; None refuses the call.
 _DECISIONS: dict[Scope | None, tuple[str, str]] = {
     None: ("Don't Run", "Tell the model that you did not run it"),
     Scope.ALWAYS: ("Always", "Run this tool without a question from now on, until the tool or its server changes"),
     Scope.CHAT: ("In This Chat", "Run this tool without a question in this chat, until rdchat quits"),
     Scope.ONCE: ("Run", "Run this call once"),
 }
+# The buttons of a call whose server does not run, so that its tool is not known yet.
 _START = {
     None: _DECISIONS[None],
     Scope.ONCE: ("Start the Server", "Start it to see what the tool does; nothing is run before you agree"),
 }
+# Why a call's tool is not known, by the state of its server.
 _UNKNOWN = {
     "stopped": "Its server does not run, so it is not known what the tool does.",
     "starting": "Its server is starting…",
@@ -52,12 +56,14 @@ _RAN_NOTHING = "None of these calls could be run, so the model was not asked aga
 
 
 class CallCard(Card):
-    """One call with all its arguments, and buttons that run it or do not; without a tool, one that starts its server.
+    """One call with all its arguments, and the buttons that approve or refuse it.
+
+    While its server does not run, a button that starts the server stands in place of those that run the call.
 
     Attributes:
-        waiting: What it shows.
+        waiting: The call, its tool, and the state of the tool's server.
         decided: Emitted with how far the approval goes; None refuses.
-        buttons: The buttons, by what `decided` has.
+        buttons: The buttons, by the value that each emits with `decided`.
     """
 
     decided = Signal(object)
@@ -73,16 +79,16 @@ class CallCard(Card):
         self.setAccessibleName(f"{title} A tool of {server}")
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
         self.arguments.show_code(arguments_text(call))
-        described = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
-        leaves = f"The arguments leave {MACHINE}." if waiting.remote else ""
+        description_text = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
+        destination = f"The arguments leave {MACHINE}." if waiting.remote else ""
         if tool is None:
-            changes = _UNKNOWN.get(waiting.status, _NOT_HERE)
+            effect = _UNKNOWN.get(waiting.status, _NOT_HERE)
         else:
-            changes = "" if tool.read_only else "The tool may change something."
+            effect = "" if tool.read_only else "The tool may change something."
         decisions = dict(_DECISIONS if tool else _START)
         if not waiting.may_always:
             decisions.pop(Scope.ALWAYS, None)
-        if changes is _NOT_HERE:
+        if effect is _NOT_HERE:
             del decisions[Scope.ONCE]
         self.remark = small_text(theme, "", "warning")
         self.buttons = {
@@ -99,8 +105,8 @@ class CallCard(Card):
         ConsentPause(*self.buttons.values())
         parts = (head, description, self.arguments, self.remark, row(None, *self.buttons.values()))
         column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
-        description.show_text(described)
-        self.remark.show_text(" ".join(filter(None, (leaves, changes, MENDED if call.mended else ""))))
+        description.show_text(description_text)
+        self.remark.show_text(" ".join(filter(None, (destination, effect, MENDED if call.mended else ""))))
 
 
 class PendingCalls(QWidget):
@@ -124,6 +130,7 @@ class PendingCalls(QWidget):
         self._calls = calls
         self._theme = theme
         self.cards: dict[str, CallCard] = {}
+        # What is shown, to compare; None for nothing yet.
         self._state: object = None
         self.note = small_text(theme)
         self.go_on = TextButton("Let It Go On", theme, calls.go_on)
@@ -134,7 +141,7 @@ class PendingCalls(QWidget):
     def show_calls(self) -> None:
         """Show the calls that wait now; a card stays as it is while its call waits."""
         calls = self._calls
-        waiting = {each.call_id: calls.waiting_call(each) for each in calls.waiting}
+        waiting = {call.call_id: calls.waiting_call(call) for call in calls.waiting}
         state = (waiting, calls.over_limit, calls.can_go_on)
         if state == self._state:
             return
@@ -148,11 +155,11 @@ class PendingCalls(QWidget):
         had_focus = self.isAncestorOf(focus) and not any(card.isAncestorOf(focus) for card in unchanged.values())
         discard(*(card for key, card in cards.items() if key not in unchanged))
         self.cards = {}
-        for key, each in waiting.items():
-            card = unchanged.get(key) or CallCard(each, self._theme)
+        for key, waiting_call in waiting.items():
+            card = unchanged.get(key) or CallCard(waiting_call, self._theme)
             self.cards[key] = card
             if key not in unchanged:
-                card.decided.connect(partial(calls.decide, each.call, tool=each.tool))
+                card.decided.connect(partial(calls.decide, waiting_call.call, tool=waiting_call.tool))
             # A card that is there already moves behind the others.
             self._column.addWidget(card)
             card.show()

@@ -1,4 +1,8 @@
-"""The transcript: shows a conversation, and draws its messages in short steps."""
+"""Shows the messages of one conversation, and draws them in short steps on the main thread.
+
+`MessageColumn`, its base, gives messages widgets and places them; this module shows what has changed in the
+conversation, decides when and how long to draw, and goes to the hits of a search.
+"""
 
 import time
 from collections.abc import Sequence
@@ -20,25 +24,29 @@ from rdchat.ui.transcript.message_kinds import ReplyMessage
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 
-# The time for a message whose text is not drawn yet.
+# The time to draw a message that a search goes to: only drawn text has hits.
 _DRAWING_S = 0.03
-
-# Growing text is not drawn more often.
+# The shortest time between two drawings of growing text.
 _FRAME_S = 1 / 30
 # The time to draw the visible part when a conversation opens.
 _OPENING_S = 0.03
-# Drawing growing text takes at most one part in so many of the main thread's time.
+# A drawing is followed by a pause of at least so many times its own length, in which the main thread can do other work.
 _SHARE = 12
-# The reader's position is reported so long after the last movement.
+# The reader's position is reported at most once in this time.
 _READER_MS = 700
+# The diameter of the round button that jumps to the end, in pixels.
 _JUMP_SIZE = 34
 
 
 class SearchHits:
-    """The words that are marked in a transcript, and the current one."""
+    """Marks the words of a search in a transcript, and goes from one to the next.
+
+    A hit is one marked word: a text of a message, and the word's number in that text.
+    """
 
     def __init__(self, view: MessageColumn) -> None:
         self._view = view
+        # The message with the current hit; -1 for none.
         self._message_id = -1
 
     def mark_matches(self, matcher: WordMatcher) -> None:
@@ -52,39 +60,39 @@ class SearchHits:
         """Go to the first or last word in a message, or to its top if none of them is drawn."""
         view = self._view
         index = self._view.messages.index_of(message_id)
-        if before := view.widgets.get(self._message_id):
-            _unmark(before)
+        if previous := view.widgets.get(self._message_id):
+            _unmark(previous)
         self._message_id = -1
         if index is None or not view.show_around(index):
             return
         self._message_id = message_id
         widget = view.widgets[message_id]
         until = time.perf_counter() + _DRAWING_S
-        # Folded texts too.
+        # Folded texts are drawn too, as they may have hits.
         while time.perf_counter() < until and widget.draw_more(until):
             pass
         view.lay_out()
         self._go_to(widget, len(widget.hits) - 1 if last else 0)
 
     def go_to_next(self, by: int) -> bool:
-        """Go to the next word in the message, or the one before; return False if there is none."""
+        """Go `by` hits on in the message, 1 or -1; return False if there is none."""
         widget = self._view.widgets.get(self._message_id)
         hits = widget.hits if widget else []
-        current = [number for number, (body, own) in enumerate(hits) if body.marks.current == own]
+        current = [index for index, (body, number) in enumerate(hits) if body.marks.current == number]
         if widget is None or not current or not 0 <= current[0] + by < len(hits):
             return False
         self._go_to(widget, current[0] + by)
         return True
 
-    def _go_to(self, widget: MessageWidget, number: int) -> None:
+    def _go_to(self, widget: MessageWidget, index: int) -> None:
         _unmark(widget)
         # It stays empty if the words are in what is not shown, such as an address.
         rect = QRect()
         if widget.hits:
-            body, own = widget.hits[number]
+            body, number = widget.hits[index]
             widget.unfold(body)
             self._view.lay_out()
-            rect = body.marks.go_to(own)
+            rect = body.marks.go_to(number)
             body.scrolling.bring_into_view(rect)
             rect.translate(body.mapTo(widget, QPoint(0, 0)))
         self._view.bring_into_view(widget, rect)
@@ -92,6 +100,7 @@ class SearchHits:
 
 
 def _unmark(widget: MessageWidget) -> None:
+    """Let no hit of a message be the current one; all stay marked."""
     for body in widget.bodies:
         if body.marks.current >= 0:
             body.marks.go_to(-1)
@@ -105,6 +114,7 @@ class TranscriptView(MessageColumn):
 
     def __init__(self, theme: Theme, unsent: UnsentMemory | None = None) -> None:
         super().__init__(theme, unsent or UnsentMemory())
+        # When the last drawing ended, and how long to wait after it, in seconds.
         self._drawn_at = 0.0
         self._pause = _FRAME_S
         self.hits = SearchHits(self)
@@ -132,12 +142,12 @@ class TranscriptView(MessageColumn):
     def set_messages(self, messages: Sequence[Message], position: ReadingPosition | None = None) -> None:
         """Show these messages, at a position or the end; where some were shown before, they stay in view.
 
-        A path is not copied: it has the messages of later calls.
+        A `MessagePath` is not copied: messages that are added to it later are shown by `add_message`.
         """
         self._report_position()
-        before = self.messages
+        previous = self.messages
         self.messages = MessagePath.as_path(messages)
-        known = self.messages.has_any(before)
+        known = self.messages.has_any(previous)
         indices = [self.messages.index_of(message_id) for message_id in self.widgets]
         if known and (visible := [index for index in indices if index is not None]):
             self.range.set_count(len(messages), visible, at_end=self.follows)
@@ -152,6 +162,7 @@ class TranscriptView(MessageColumn):
         self._fill()
 
     def _return_to(self, position: ReadingPosition) -> None:
+        """Show where the reader was: its message must be drawn as far as the position first."""
         if not self.show_around(self.messages.index_of(position.message_id) or 0):
             self.scroll_to_end()
             return
@@ -244,7 +255,8 @@ class TranscriptView(MessageColumn):
     # --- scrolling
 
     def scroll_to_end(self) -> None:
-        before = self.follows
+        """Show the end, and follow new text there; if the last messages cannot be read, nothing changes."""
+        did_follow = self.follows
         self.follows = True
         if not self.range.at_end:
             self.range.show_latest(len(self.messages))
@@ -252,7 +264,7 @@ class TranscriptView(MessageColumn):
             self.verticalScrollBar().setValue(self.verticalScrollBar().maximum())
             self._fill()
         else:
-            self.follows = before
+            self.follows = did_follow
 
     def scroll_to_start(self) -> None:
         if self.messages and self.show_around(0, FIRST):
@@ -268,8 +280,8 @@ class TranscriptView(MessageColumn):
     def _on_scrolled(self) -> None:
         bar = self.verticalScrollBar()
         page = self.viewport().height()
-        away = bar.maximum() - bar.value() > page // 8 or not self.range.at_end
-        self._jump.setVisible(away and not self.follows)
+        is_away = bar.maximum() - bar.value() > page // 8 or not self.range.at_end
+        self._jump.setVisible(is_away and not self.follows)
         if not self._jump.isVisibleTo(self):
             self._show_more_below(False)
         if not self._reader_timer.isActive():
@@ -312,36 +324,36 @@ class TranscriptView(MessageColumn):
         self._wake()
 
     def _draw(self) -> None:
+        """Draw for one slice of time; then go on, or show more messages once those there are drawn."""
         started = time.perf_counter()
-        left = self._draw_pending(started + SLICE_S)
+        remaining = self._draw_pending(started + SLICE_S)
         self._drawn_at = time.perf_counter()
         self._pause = max(_FRAME_S, (self._drawn_at - started) * _SHARE)
-        if left is Work.READY:
+        if remaining is Work.READY:
             self._timer.start(0)
         elif not self.verticalScrollBar().isSliderDown() and self.range.grow():
             self.show_range()
             self._timer.start(0)
-        elif left is Work.WAITING:
+        elif remaining is Work.WAITING:
             self._timer.start(LEXER_WAIT_MS)
 
     def _draw_pending(self, deadline: float, only_in_view: bool = False) -> Work:
         """Draw until the deadline, what is in view first; return what is left to do."""
-        left = Work.NONE
+        remaining = Work.NONE
         drawn = False
         for widget in sorted(self.widgets.values(), key=self.distance):
             if not widget.work or (only_in_view and self.distance(widget)):
                 continue
             if time.perf_counter() < deadline:
                 widget.draw_until(deadline)
-                # A formula that was waited for is higher than its source.
                 drawn = True
-            left = max(left, widget.work)
+            remaining = max(remaining, widget.work)
             if only_in_view and drawn:
-                # Heights guessed so far decide what is in view.
+                # The height was a guess until now, and decides which messages are in view.
                 self.lay_out()
         if drawn:
             self.lay_out()
-        return left
+        return remaining
 
     def _restyle(self) -> None:
         self.restyle()

@@ -9,11 +9,11 @@ from rdchat.ui.transcript.markdown.syntax import FENCE, OpenFence
 
 # Work is counted in characters; lines, cells and formulas cost more than their characters do.
 
-# Work of a step, unless a block is longer.
+# Work of a step, unless one block takes more.
 _STEP = 7_700
-# Work of the open block; a longer one ends at once.
+# The most work of the open block; one that takes more is cut, and goes on as a further block.
 _MAX_OPEN = 22_600
-# A longer line, in characters, is not parsed as one line.
+# The longest line that is parsed as one, in characters.
 _LONGEST_LINE = 8192
 # Work of a line, and of each sign that separates cells or begins a formula or a command.
 _LINE = 60
@@ -27,7 +27,7 @@ _CODE_LINES = 100
 
 @dataclass(slots=True)
 class Update:
-    """Replace the blocks from `first` on.
+    """What one step changes: the blocks from `first` on are replaced.
 
     Attributes:
         first: Index of the first block that may differ.
@@ -51,15 +51,15 @@ class _Tail:
     """Where the open tail of a text begins, and what it goes on with.
 
     Attributes:
-        offset: Its begin in the text.
-        codes: Number of its first code block.
+        offset: Where it begins in the text.
+        first_code: The number that the next code block gets.
         number: Number of the list item that it begins with.
         table: The first two lines of the table that it goes on with.
         joined: Whether a paragraph that it begins with goes on from the block above.
     """
 
     offset: int = 0
-    codes: int = 0
+    first_code: int = 0
     number: int | None = None
     table: str = ""
     joined: bool = False
@@ -96,11 +96,11 @@ class BlockStream:
         # The number of settled blocks.
         self._settled = 0
         self._code: _OpenCode | None = None
-        # The number of link definitions that all blocks could use.
+        # The number of link definitions that were known before the first block was parsed.
         self._known = len(self._references)
-        # Nothing can be settled while complete lines end here.
+        # Where the complete lines end in which nothing could be settled; before more lines come, nothing can be.
         self._checked = -1
-        # The piece that was parsed last.
+        # The tail and the source that were parsed last, with the result: steps often parse the same source again.
         self._last: tuple[_Tail, str, Parsed] | None = None
 
     def advance(self, text: str, final: bool) -> Update:
@@ -112,23 +112,25 @@ class BlockStream:
         """
         update = Update(self._settled)
         self._open_code(text, final)
-        tail = (self._read_code if self._code else self._read_blocks)(text, final, update)
+        read = self._read_code if self._code else self._read_blocks
+        tail = read(text, final, update)
         self._settled += len(update.blocks)
         update.open_code = self._code.number if self._code else -1
         update.settled = self._settled
         update.blocks += tail or []
         update.more = tail is None
         if final and not update.more and len(self._references) > self._known:
-            # Links may use definitions that came after them.
+            # Links may use definitions that come after them: read all again, with the definitions.
             self._restart()
             update.more = True
         return update
 
     def _open_code(self, text: str, final: bool) -> None:
+        """Open a code block if the tail begins with the complete line of a fence."""
         opening = None if self._code else FENCE.match(text, self._tail.offset)
         if opening and (opening[0].endswith("\n") or final):
             language = (opening[3].split(maxsplit=1) or [""])[0]
-            number = self._tail.codes
+            number = self._tail.first_code
             self._code = _OpenCode(len(opening[1]), number, OpenFence(opening[2], language))
             self._tail = _Tail(opening.end(), number + 1)
 
@@ -147,7 +149,7 @@ class BlockStream:
             if not ends or not code.lines:
                 update.blocks += code.blocks("" if ends else line)
             code.lines += 1
-            self._tail = _Tail(feed + 1 if feed >= 0 else len(text), self._tail.codes)
+            self._tail = _Tail(feed + 1 if feed >= 0 else len(text), self._tail.first_code)
             if ends:
                 self._code = None
                 self._checked = -1
@@ -171,7 +173,7 @@ class BlockStream:
         parsed = self._parse(source)
         if not final:
             return parsed.blocks
-        self._take(parsed, len(parsed.blocks), len(window), update)
+        self._settle_first(parsed, len(parsed.blocks), len(window), update)
         return []
 
     def _window(self, text: str, limit: int) -> str:
@@ -193,7 +195,7 @@ class BlockStream:
     def _parse(self, source: str) -> Parsed:
         tail = self._tail
         if self._last is None or self._last[:2] != (tail, source):
-            parsed = self._parser.parse(tail.table + source, tail.codes, self._references, tail.number)
+            parsed = self._parser.parse(tail.table + source, tail.first_code, self._references, tail.number)
             if tail.table:
                 parsed = _without_head(parsed)
             elif tail.joined and parsed.blocks and _is_paragraph(parsed.blocks[0]):
@@ -204,15 +206,16 @@ class BlockStream:
     def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
         """Settle the blocks before the last one that a complete line starts; return whether there were any.
 
-        Where more text is `following`, a single block ends where the window ends if that is the `longest` one. Tables
-        and paragraphs are cut between two lines in any case, and go on in the tail.
+        If the window has only one block and more text is `following`, the block is cut at the window's last complete
+        line: a table or a paragraph always, another kind only in the `longest` window. The rest goes on in the tail.
         """
         complete = window[: window.rfind("\n") + 1]
         offset = self._tail.offset
         if not complete and following and longest:
-            cut = pieces(window)[0]
-            update.blocks.append(Block(Kind.TEXT, (Run(cut),), tight=True))
-            self._tail = replace(self._tail, offset=offset + len(cut))
+            # One line fills the window.
+            piece = pieces(window)[0]
+            update.blocks.append(Block(Kind.TEXT, (Run(piece),), tight=True))
+            self._tail = replace(self._tail, offset=offset + len(piece))
             return True
         if not complete or (offset + len(complete) == self._checked and not following):
             return False
@@ -221,21 +224,24 @@ class BlockStream:
         blocks = parsed.blocks
         if len(parsed.starts) > 1:
             line, count = parsed.starts[-1]
-            self._take(parsed, count, _line_start(complete, line), update)
+            self._settle_first(parsed, count, _line_start(complete, line), update)
         elif parsed.last_item and parsed.last_item[0] and len(complete) > _LONG_LIST:
             line, count, number = parsed.last_item
-            self._take(parsed, count, _line_start(complete, line), update, number=number)
+            self._settle_first(parsed, count, _line_start(complete, line), update, number=number)
         elif following and (longest or all(block.kind is Kind.TABLE or _is_paragraph(block) for block in blocks)):
             ends_line = (window + following)[len(complete)] == "\n"
             joined = bool(blocks) and _is_paragraph(blocks[-1]) and not ends_line
             table = self._head_of_table(complete, parsed)
-            self._take(parsed, len(blocks), len(complete), update, table=table, joined=joined)
+            self._settle_first(parsed, len(blocks), len(complete), update, table=table, joined=joined)
         else:
             return False
         return True
 
     def _head_of_table(self, complete: str, parsed: Parsed) -> str:
-        """Return the first two lines of the table that a piece ends in; nothing if it ends otherwise."""
+        """Return the first two lines of the table that a piece ends in; nothing if it ends otherwise.
+
+        The rows that follow are parsed behind these lines, without which they would not be read as a table.
+        """
         last = parsed.blocks[-1] if parsed.blocks else None
         if last is None or last.kind is not Kind.TABLE or last.indent or last.quotes:
             return ""
@@ -243,7 +249,7 @@ class BlockStream:
             return self._tail.table
         return "\n".join([*complete[_line_start(complete, parsed.starts[-1][0]) :].split("\n", 2)[:2], ""])
 
-    def _take(
+    def _settle_first(
         self,
         parsed: Parsed,
         count: int,
@@ -254,13 +260,16 @@ class BlockStream:
         table: str = "",
         joined: bool = False,
     ) -> None:
-        """Settle the first `count` blocks, whose source has `length` characters; the others are for `_Tail`."""
-        taken = parsed.blocks[:count]
-        update.blocks += taken
-        codes = max([self._tail.codes, *(block.code + 1 for block in taken)])
-        update.closed += [code for code in parsed.closed if code < codes]
+        """Settle the first `count` blocks, whose source has `length` characters; the new tail begins behind it.
+
+        `number`, `table` and `joined` are those of the new `_Tail`.
+        """
+        settled = parsed.blocks[:count]
+        update.blocks += settled
+        next_code = max([self._tail.first_code, *(block.code + 1 for block in settled)])
+        update.closed += [code for code in parsed.closed if code < next_code]
         self._references = parsed.references
-        self._tail = _Tail(self._tail.offset + length, codes, number, table, joined)
+        self._tail = _Tail(self._tail.offset + length, next_code, number, table, joined)
 
 
 def _is_paragraph(block: Block) -> bool:
@@ -279,4 +288,5 @@ def _without_head(parsed: Parsed) -> Parsed:
 
 
 def _line_start(source: str, line: int) -> int:
-    return sum(len(each) + 1 for each in source.split("\n", line)[:line])
+    """Return where a line begins in a text, by its number from 0."""
+    return sum(len(above) + 1 for above in source.split("\n", line)[:line])

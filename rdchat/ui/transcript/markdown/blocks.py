@@ -8,7 +8,7 @@ LINE_LIMIT = 4000
 """Characters in one block of plain text or code, because Qt lays out a block as a whole."""
 # A line feed counts as so many characters, because Qt lays out empty lines too.
 _LINE_FEED = 25
-# QTextDocument uses the first four for its own structure; a lone surrogate is no character at all
+# QTextDocument uses the first ones for its own structure; a lone surrogate is no character at all.
 _UNSAFE = re.compile("[\0\ufdd0\ufdd1\ufffc\u2029\ud800-\udfff]")
 
 
@@ -98,7 +98,10 @@ def safe_text(text: str) -> str:
 
 
 def display_end(text: str, room: int) -> int:
-    """Return the end of the part of a text that may be shown."""
+    """Return where the beginning of a text ends that has `room` characters, if possible at the end of a line.
+
+    A line feed counts as more than one character.
+    """
     end = 0
     while (feed := text.find("\n", end)) >= 0 and feed + 1 + _LINE_FEED <= room:
         room -= _LINE_FEED
@@ -107,7 +110,7 @@ def display_end(text: str, room: int) -> int:
 
 
 def pieces(line: str) -> list[str]:
-    """Cut an overlong line into blocks, at spaces where there are any."""
+    """Cut a line into pieces of at most `LINE_LIMIT` characters, at spaces where there are any."""
     parts = []
     while len(line) > LINE_LIMIT:
         cut = line.rfind(" ", LINE_LIMIT // 2, LINE_LIMIT) + 1 or LINE_LIMIT
@@ -117,7 +120,7 @@ def pieces(line: str) -> list[str]:
 
 
 def columns_of(block: Block) -> int:
-    """Estimate how wide a line of code is: characters of East Asia and emoji take two columns."""
+    """Estimate the width of a line of code in columns: characters of East Asia and emoji take two."""
     text = "".join(run.text for run in block.runs)
     if not text.isascii():
         return sum(2 if character > "\u10ff" else 1 for character in text.expandtabs(4))

@@ -1,4 +1,8 @@
-"""Colours code while it is written and once it is complete: a thread finds the colours, the main thread sets them."""
+"""Colours code, line by line while it is written and once more when it is complete.
+
+Pygments finds the colours on a thread of this module, because that and importing a lexer take long; the main thread
+sets them in short steps.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,9 +18,11 @@ from PySide6.QtGui import QTextBlock, QTextDocument, QTextLayout
 from rdchat.ui.style import Colors, text_look, utf16_length
 from rdchat.work.job import Job, SerialThread
 
-# The lines that are read again with each new line.
+# The most lines that are read again with each new line; where a string or a comment goes on longer, all are settled.
 _MAX_AGAIN = 200
-_COMMENTS = {"/*": "*/", "<!--": "-->"}  # Pygments does not find these before their end is written
+# Begin and end of comments that Pygments does not find before their end is written.
+_COMMENTS = {"/*": "*/", "<!--": "-->"}
+# The Pygments token types of each colour of `Colors`.
 _COLORS: dict[str, tuple[_TokenType, ...]] = {
     "keyword": (Keyword, Operator.Word),
     "name": (Name.Function, Name.Class, Name.Tag, Generic.Heading),
@@ -31,36 +37,38 @@ _COLOR_OF = {kind: color for color, kinds in _COLORS.items() for kind in kinds}
 type Line = list[tuple[int, int, str]]
 """Coloured parts of a line: begin and length in UTF-16 units, and the name of a colour of `Colors`."""
 
+# Position in the source, type and text.
 type _Token = tuple[int, _TokenType, str]
 
-# Code beyond these limits stays in one colour.
+# Code with a line of more characters, or with more lines, stays in one colour.
 _LONGEST_LINE = 2000
 _MAX_LINES = 5000
-# Importing a lexer takes up to 34 ms.
+# A thread of its own: importing a lexer takes up to 34 ms.
 _THREAD = SerialThread("lexers")
 
 
 def lines_of(language: str, code: str) -> list[Line]:
     """Return the coloured parts of each line; none in an unknown language."""
     lexer = _lexer(language)
-    return _split(lexer.get_tokens_unprocessed(code + "\n")) if lexer else []
+    return _coloured_lines(lexer.get_tokens_unprocessed(code + "\n")) if lexer else []
 
 
 class GrowingCode:
     """Finds the colours of the lines of a code block as they are complete; each costs the same.
 
     The last line that a token begins is read again with the next ones, in the state that the lexer had there: a string
-    or a comment may go on in them. Lexers whose state is not known read each line by itself. The lines from `_begin` on
-    are in `_again`, to be read again; `_comment_end` is the end of a comment that goes on.
+    or a comment may go on in them. Lexers whose state is not known read each line by itself.
     """
 
     def __init__(self, language: str) -> None:
         self._language = language
         self._lexer: Lexer | None = None
         self._keeps_state = False
-        self._begin = 0
+        # The lines to be read again, the number of the first one, and the lexer's state where it begins.
         self._again = list[str]()
+        self._begin = 0
         self._stack = ["root"]
+        # Those of `_COMMENTS` that the language has, and the end of the one that goes on; empty for none.
         self._comments = dict[str, str]()
         self._comment_end = ""
 
@@ -77,14 +85,19 @@ class GrowingCode:
         if self._lexer is None:
             return 0, []
         added = "".join(f"{line}\n" for line in lines)
-        begin = self._begin + len(self._again)
+        first_added = self._begin + len(self._again)
         self._again += lines
         if self._comment_end and self._comment_end not in added:
-            return begin, _split([(0, Comment, added)])
+            return first_added, _coloured_lines([(0, Comment, added)])
+        # Reading moves `_begin` on.
         begin = self._begin
-        return begin, _split(self._tokens("".join(f"{line}\n" for line in self._again), self._lexer))
+        return begin, _coloured_lines(self._tokens("".join(f"{line}\n" for line in self._again), self._lexer))
 
     def _tokens(self, source: str, lexer: Lexer) -> Iterator[_Token]:
+        """Yield the tokens of the lines in `_again`; then drop the lines that need not be read again.
+
+        `settled` is where those end: at the last line that a token begins. An open comment is one token up to the end.
+        """
         settled = len(source)
         stack = self._stack
         if self._keeps_state:
@@ -107,13 +120,14 @@ class GrowingCode:
                 settled = len(source)
         else:
             yield from lexer.get_tokens_unprocessed(source)
-        passed = source.count("\n", 0, settled)
-        self._begin += passed
-        self._again = self._again[passed:]
+        settled_lines = source.count("\n", 0, settled)
+        self._begin += settled_lines
+        self._again = self._again[settled_lines:]
         self._stack = stack
 
 
 def _lexer(language: str) -> Lexer | None:
+    """Return the lexer of a language; None for an unknown one."""
     try:
         return get_lexer_by_name(language)
     except ClassNotFound:
@@ -132,11 +146,13 @@ def _keeps_state(lexer: Lexer) -> bool:
     )
 
 
-def _split(tokens: Iterable[_Token]) -> list[Line]:
+def _coloured_lines(tokens: Iterable[_Token]) -> list[Line]:
+    """Return the coloured parts of each line; neighbours of the same colour become one part."""
     lines = list[Line]([[]])
     column = 0
     for _, kind, text in tokens:
-        color = next((_COLOR_OF[each] for each in reversed(kind.split()) if each in _COLOR_OF), "")
+        # A type without a colour of its own has that of the next wider type.
+        color = next((_COLOR_OF[wider] for wider in reversed(kind.split()) if wider in _COLOR_OF), "")
         for index, part in enumerate(text.split("\n")):
             if index:
                 lines.append([])
@@ -159,8 +175,8 @@ class _CodeBlock:
     Attributes:
         first: The block of its first line.
         read: Number of lines that the lexer was given.
-        job: Finds the colours of lines from a number on.
-        done: Number of the job's lines that are coloured.
+        job: Finds the colours; it returns the number of the first line, and the lines from there.
+        done: Number of the job's lines that the document shows.
         lines: The colours that each line has now.
         closed: Whether the code is complete.
     """
@@ -228,15 +244,15 @@ class CodeHighlighter:
         for number, code in list(self._codes.items()):
             if code.job is None or not code.job.ended:
                 continue
-            if not self._color(code, *code.job.result(), colors, deadline):
+            if not self._show_colors(code, *code.job.result(), colors, deadline):
                 return True
             code.job = None
             if code.closed:
                 del self._codes[number]
         return False
 
-    def _color(self, code: _CodeBlock, begin: int, lines: list[Line], colors: Colors, deadline: float) -> bool:
-        """Colour lines that look different by now; return whether all are done."""
+    def _show_colors(self, code: _CodeBlock, begin: int, lines: list[Line], colors: Colors, deadline: float) -> bool:
+        """Set the formats of lines whose colours have changed; return whether all lines are done."""
         changed: list[QTextBlock] = []
         while code.done < len(lines) and not (changed and time.perf_counter() >= deadline):
             number = begin + code.done

@@ -1,4 +1,4 @@
-"""Copies messages and selections as Markdown, plain text or rich text.
+"""Writes blocks as Markdown, plain text, HTML or CSV, for copies of messages and selections; cuts out what is selected.
 
 Rich text is HTML for word processors and mail programs, which keep their own fonts and colours. Formats are inline, as
 style sheets do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
@@ -23,13 +23,15 @@ from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, safe_te
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 from rdchat.ui.transcript.markdown.text_formats import column_step
 
+# The markers of a task in blocks and in Markdown.
 _TASKS = {"☐": "- [ ]", "☑": "- [x]"}
-
+# The kinds whose text can be selected in part.
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
 # In characters of Markdown; a longer text is copied as plain text only.
 _MAX_RICH = 200_000
 _MONO = "font-family: Menlo, Consolas, monospace"
 _CELL = "border: 1px solid #c8c8cc; padding: 3px 8px"
+# The tags of plain HTML, and the same with styles.
 _STYLED = {
     "<pre><code": f'<pre style="{_MONO}; background-color: #f4f4f5; padding: 8px; white-space: pre-wrap"><code',
     "<code>": f'<code style="{_MONO}">',
@@ -43,11 +45,11 @@ _STYLED = {
     "<li>[ ] ": '<li style="list-style-type: none">☐ ',
 }
 
-# Marks of emphasis, and the text that they enclose.
+# The marks of emphasis around a text, such as `**`, and the text.
 _Unit = tuple[list[str], str]
-# Marks of bold and italic text.
+# The marks of bold and of italic text, in the order in which they are tried.
 _STYLES = (("**", "*"), ("**", "_"), ("__", "*"))
-# An escaped bracket that opens would begin a formula.
+# Signs that Markdown may read as marks. `[` is not one of them: escaped, it would begin a formula.
 _SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
 _SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
 _LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)
@@ -74,6 +76,7 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
         following = blocks[index + 1] if index + 1 < len(blocks) else None
         begins = last is None or last.code != block.code
         ends = following is None or following.code != block.code
+        # The lists and quotes that both this block and the one above are in.
         pairs = zip(block.nesting, last.nesting if last else "", strict=False)
         shared = "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         outer, _, inner = block.nesting.rpartition("l")
@@ -86,8 +89,11 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
             markers[-1] = _marker(block, markers[-1]) if parser else block.marker
         written = list(_lines(block, parser))
         if parser and block.kind is Kind.CODE:
-            fence = _fence(blocks, index) if begins else fence
-            written = [*[fence + block.language][:begins], *written, *[fence][:ends]]
+            if begins:
+                fence = _fence(blocks, index)
+                written.insert(0, fence + block.language)
+            if ends:
+                written.append(fence)
         if block.kind is Kind.CODE and block.joined and lines and not begins:
             lines[-1] += written.pop(0)
         for number, line in enumerate(written):
@@ -100,7 +106,10 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
 
 
 def _stands_close(block: Block, above: Block) -> bool:
-    """Whether no empty line stands between two blocks; an empty item would make a heading of the text above."""
+    """Whether no empty line stands between two blocks.
+
+    Below a text, the `-` of an empty item would make a heading of the text.
+    """
     is_empty_item = block.kind is Kind.TEXT and not block.runs and above.runs and block.indent != above.indent
     return block.joined or (0 <= block.code == above.code) or (block.tight and not is_empty_item)
 
@@ -114,7 +123,10 @@ def _margin(nesting: str, markers: Sequence[str], parser: MarkdownParser | None)
 
 
 def _marker(block: Block, before: str) -> str:
-    """Return an item's marker; a list whose numbers do not go on from the item `before` takes the other delimiter."""
+    """Return an item's marker in Markdown, below an item with the marker `before`.
+
+    Where the numbers do not go on from that, another list begins, which takes the other delimiter: `)` for `.`.
+    """
     if not block.marker.endswith("."):
         return _TASKS.get(block.marker, "-")
     number = block.marker[:-1]
@@ -134,6 +146,7 @@ def _fence(blocks: Sequence[Block], first: int) -> str:
 
 
 def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
+    """Yield the lines of a block, without its fence, and what lists and quotes put before them."""
     match block.kind:
         case Kind.RULE:
             yield ("***" if block.nesting else "---") if parser else "—" * 3
@@ -141,11 +154,11 @@ def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
             yield from _table(block, parser)
         case _ if parser and block.kind in {Kind.TEXT, Kind.HEADING} and not _is_as_typed(block):
             item = "- " if block.marker else ""
-            look = block.kind, block.level, normal(block.runs)
+            meaning = block.kind, block.level, normal(block.runs)
 
             def means_the_same(text: str) -> bool:
                 read = parser.parse((item + _heading(block, text)).replace("\n", f"\n{' ' * len(item)}"), 0, {}, None)
-                return [(each.kind, each.level, normal(each.runs)) for each in read.blocks] == [look]
+                return [(each.kind, each.level, normal(each.runs)) for each in read.blocks] == [meaning]
 
             yield from _heading(block, written_runs(block.runs, means_the_same)).split("\n")
         case _:
@@ -172,7 +185,7 @@ def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
             yield f"| {' | '.join(rules.get(each, '---') for each in block.alignments)} |"
 
 
-# The beginning of a cell that a spreadsheet would compute: not of a number.
+# The beginning of a cell that a spreadsheet would take for a formula; a signed number is none.
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?!\s*[\d.,]+\s*%?$)")
 
 
@@ -305,6 +318,7 @@ def cut_cells(block: Block, table: QTextTable, cursor: QTextCursor) -> Block:
 
 
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
+    """Return the runs between two positions in UTF-16 units; a formula is one unit, and is never cut."""
     parts = []
     start = 0
     for run in runs:
@@ -317,12 +331,11 @@ def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
 
 
 def written_runs(runs: Sequence[Run], means_the_same: Callable[[str], bool]) -> str:
-    """Return runs as Markdown.
+    """Return runs as Markdown: the first of a few ways that is read as these runs, without escapes if possible.
 
     Args:
-        runs: Of one paragraph, heading or cell.
-        means_the_same: Whether a text is read as these runs. The first that is, of a few, is taken: one without
-            escapes, if possible.
+        runs: The runs of one paragraph, heading or cell.
+        means_the_same: Returns whether a text is read as these runs.
     """
     plain = _emphasised(list(_units(runs, _STYLES[0], escaped=False)))
     if means_the_same(plain):
@@ -341,6 +354,7 @@ def normal(runs: Sequence[Run]) -> tuple[str, list[Run]]:
 
 
 def _units(runs: Sequence[Run], style: tuple[str, str], *, escaped: bool) -> Iterator[_Unit]:
+    """Yield the text of each run with its marks; a link, which may have several runs, is one unit."""
     for link, linked in groupby(runs, lambda run: run.href or run.refused):
         group = list(linked)
         units = [(_marks(run, style), _word(run, escaped=escaped)) for run in group]
@@ -370,6 +384,7 @@ def _emphasised(units: Sequence[_Unit]) -> str:
         text += written[: len(written) - len(begun)]
         if begun:
             new = [mark for mark in marks if mark not in open_marks]
+            # Of marks that open here, the one that closes last must open first.
             new.sort(
                 key=lambda mark: next((n for n, unit in enumerate(units[index:]) if mark not in unit[0]), len(units))
             )
@@ -379,6 +394,7 @@ def _emphasised(units: Sequence[_Unit]) -> str:
 
 
 def _word(run: Run, *, escaped: bool) -> str:
+    """Return the text of a run in Markdown, without its marks of emphasis."""
     if run.code:
         longest = max(map(len, re.findall("`+", run.text)), default=0)
         pad = " " if re.match(r"`|.*`$| .* $", run.text) and run.text.strip() else ""
@@ -393,6 +409,7 @@ def _word(run: Run, *, escaped: bool) -> str:
 
 
 def _destination(address: str) -> str:
+    """Return the address of a link as Markdown has it between round brackets."""
     bracketed = re.sub(r"[<>\\&]", r"\\\g<0>", address)
     return f"<{bracketed}>" if re.search(r"[()<>\s\\&]", address) else address
 

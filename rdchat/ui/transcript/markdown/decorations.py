@@ -1,4 +1,4 @@
-"""What a text shows besides its characters: panels and headers of code, bars of quotes, rules, and scroll bars.
+"""Draws what a text shows besides its characters: panels and headers of code, bars of quotes, rules, and scroll bars.
 
 Code and tables that are wider than the column scroll, each by itself: the document has them at their full width, and
 Qt's text edit gets a horizontal offset while it draws one of them or handles an event there.
@@ -39,10 +39,13 @@ from rdchat.ui.transcript.markdown.text_formats import (
 )
 
 BAR_HEIGHT = 10
+# How far an arrow key scrolls, in pixels.
 _KEY_STEP = 40
-# Parts beyond these are cut off at the edge, and can be copied.
+# Further wide parts are cut off at the edge; they can still be copied.
 _MAX_SCROLL_BARS = 100
+# The distance from the edge of what is scrolled into view, in pixels.
 _HIT_MARGIN = 24
+# The digits before the muted colour of the handle are its opacity.
 _STYLE = """
 QScrollBar { background: transparent; border: none; }
 QScrollBar::handle { background: #6e%s; border-radius: 3px; margin: 2px 0; min-width: 28px; }
@@ -51,27 +54,29 @@ QScrollBar::handle:focus { background: %s; }
 QScrollBar::add-line, QScrollBar::sub-line { width: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 """
-# Deeper nested quotes have no bar.
+# Lists and quotes nested more deeply have no bar.
 _MAX_BARS = 40
 # Further code blocks have no header, because each header is a widget with buttons.
 _MAX_HEADERS = 100
-# These names and suffixes are missing in Pygments, or people write others.
+# The name and the suffix of languages that Pygments does not know, or names in another way than people do.
 _LANGUAGES = {
     "console": ("Console", ".txt"), "csv": ("CSV", ".csv"), "r": ("R", ".r"), "sh": ("Shell", ".sh"),
     "shell": ("Shell", ".sh"), "svg": ("SVG", ".svg"), "text": ("Text", ".txt"), "txt": ("Text", ".txt"),
     "yml": ("YAML", ".yml"), "zsh": ("Zsh", ".zsh"),
 }  # fmt: skip
-_NAMED = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile"}
+# Languages whose files have a fixed name.
+_FILE_NAMES = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile"}
 # The code may name its file in its first line: "# app/main.py", "// index.js", "<!-- page.html -->".
 _OWN_NAME = re.compile(
     r"\s*(?:#|//|--|/\*|<!--|;|%)\s*(?:file(?:name)?:\s*)?(?:[\w.-]+/)*([\w-][\w.-]*\.\w{1,8})\s*(?:\*/|-->)?\s*$"
 )
+# Or it is named behind the fence: "app.py", "python:app.py", "title=app.py".
 _FENCE_NAME = re.compile(r"(?:.*[:/=])?\"?([\w-][\w.-]*\.\w{1,8})\"?$")
 
 
 @dataclass(frozen=True, slots=True)
 class WidePart:
-    """A part of the document that may be wider than the column.
+    """A code block or a table, which may be wider than the column.
 
     Attributes:
         name: The name of its bar, for screen readers.
@@ -89,7 +94,7 @@ class WidePart:
 
 
 class ScrollBar(QScrollBar):
-    """A thin scroll bar. Its value is by how many pixels the content is moved to the left."""
+    """The thin scroll bar of a wide part. Its value is by how many pixels the part is moved to the left."""
 
     def __init__(self, part: WidePart, theme: Theme, parent: QWidget) -> None:
         super().__init__(Qt.Orientation.Horizontal, parent)
@@ -111,7 +116,7 @@ class ScrollBar(QScrollBar):
         self.part = part
         area = part.area
         self.setPageStep(max(1, area.width()))
-        # One that grows stays at its beginning.
+        # A part from right to left that grows still shows its beginning, which is at the right.
         begins = part.mirrored and self.value() == self.maximum()
         self.setRange(0, max(0, part.width - area.width()))
         if begins:
@@ -124,18 +129,18 @@ class ScrollBar(QScrollBar):
 
 
 class HorizontalScrolling:
-    """Scrolls the wide parts of one text edit; each is known by its first block."""
+    """Scrolls the wide parts of one text edit; the index of a part's first block is its key."""
 
     def __init__(self, edit: QTextEdit, theme: Theme) -> None:
         self._edit = edit
         self._theme = theme
         self._bars: dict[int, ScrollBar] = {}
         self._shifting = False
-        edit.horizontalScrollBar().rangeChanged.connect(self._stay)
+        edit.horizontalScrollBar().rangeChanged.connect(self._stay_unscrolled)
         edit.selectionChanged.connect(self._draw_shifted)
 
     def set_parts(self, parts: dict[int, WidePart], first: int) -> None:
-        """Give the parts that are wider than their area a bar; other parts before the block `first` stay."""
+        """Give the parts that are wider than their area a bar; bars of other parts before the block `first` stay."""
         wide = {key: part for key, part in parts.items() if part.width > part.area.width()}
         for key in [key for key in self._bars if key not in wide and (key >= first or key in parts)]:
             discard(self._bars.pop(key))
@@ -161,7 +166,7 @@ class HorizontalScrolling:
             if bar.value():
                 self._edit.viewport().update(bar.part.area)
 
-    def _stay(self) -> None:
+    def _stay_unscrolled(self) -> None:
         """Keep the text edit from scrolling as a whole."""
         if not self._shifting:
             self._edit.horizontalScrollBar().setRange(0, 0)
@@ -187,7 +192,7 @@ class HorizontalScrolling:
     def paint(self, event: QPaintEvent, draw: Callable[[QPaintEvent], None]) -> None:
         """Paint in strips with Qt's `draw`: the scrolled parts, and the rest between them."""
         bars = [bar for bar in self._bars.values() if bar.value() and bar.part.area.intersects(event.rect())]
-        moved = sorted(((bar.part.area, bar.value()) for bar in bars), key=lambda each: each[0].y())
+        moved = sorted(((bar.part.area, bar.value()) for bar in bars), key=lambda part: part[0].y())
         if not moved:
             draw(event)
             return
@@ -236,7 +241,7 @@ class CodeHeader(QWidget):
     def __init__(self, theme: Theme, code: Callable[[], str], parent: QWidget) -> None:
         super().__init__(parent)
         self._label = small_text(theme, wraps=False)
-        # The viewport below has another.
+        # As a child of the viewport it would have that one's colour.
         self._label.setForegroundRole(QPalette.ColorRole.WindowText)
         self.copy_button = CopyButton("Copy code", theme, code, self)
         self.wrap_button = IconButton("wrap", "Wrap long lines", theme, self)
@@ -257,7 +262,7 @@ def file_name(language: str, code: str) -> str:
     own = _OWN_NAME.match(code[:300].partition("\n")[0]) or _FENCE_NAME.match(language)
     if own:
         return own[1]
-    return _NAMED.get(language.lower()) or f"code{_language(language)[1]}"
+    return _FILE_NAMES.get(language.lower()) or f"code{_language(language)[1]}"
 
 
 @lru_cache(256)
@@ -314,37 +319,37 @@ class Decorations:
                 painter.drawRoundedRect(panel.adjusted(0.5, 0.5, -0.5, -0.5), RADIUS - 2, RADIUS - 2)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(self._theme.colors.border)
-        self._paint_bars(painter, area)
+        self._paint_bars_and_rules(painter, area)
 
-    def _paint_bars(self, painter: QPainter, area: QRectF) -> None:
+    def _paint_bars_and_rules(self, painter: QPainter, area: QRectF) -> None:
         blocks = self._writer.blocks
-        for index, each in enumerate(blocks):
-            if each.kind is Kind.TABLE or not (each.quotes or each.kind is Kind.RULE):
+        for index, block in enumerate(blocks):
+            if block.kind is Kind.TABLE or not (block.quotes or block.kind is Kind.RULE):
                 continue
-            block = self._writer.text_block(index)
-            rect = self._edit.document().documentLayout().blockBoundingRect(block)
-            look = block.blockFormat()
+            text_block = self._writer.text_block(index)
+            rect = self._edit.document().documentLayout().blockBoundingRect(text_block)
+            look = text_block.blockFormat()
             if not rect.adjusted(0, -look.topMargin() - CODE_PAD, self._width, 0).intersects(area):
                 continue
             above = blocks[index - 1].quotes if index else 0
-            mirrored = block.textDirection() is Qt.LayoutDirection.RightToLeft
-            for depth, offset in enumerate(self._bars(each)):
+            mirrored = text_block.textDirection() is Qt.LayoutDirection.RightToLeft
+            for depth, offset in enumerate(self._bar_offsets(block)):
                 left = self._edit.document().textWidth() - offset - 3 if mirrored else offset
-                # There is no gap between bars.
+                # The bar begins where that of the block above ends, so that there is no gap.
                 top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)
                 painter.drawRoundedRect(QRectF(left, top, 3, rect.bottom() - top), 1.5, 1.5)
-            if each.kind is Kind.RULE:
+            if block.kind is Kind.RULE:
                 start = look.indent()
                 painter.drawRect(QRectF(start, rect.center().y(), self._width - start, 1))
 
-    def _bars(self, block: Block) -> list[int]:
+    def _bar_offsets(self, block: Block) -> list[int]:
         """Return how far from the paragraph's edge the bars of the quotes around a block stand."""
         left = 0
         bars = []
-        for each in block.nesting[:_MAX_BARS]:
-            if each == "q":
+        for letter in block.nesting[:_MAX_BARS]:
+            if letter == "q":
                 bars.append(left)
-            left += QUOTE_INDENT if each == "q" else list_indent(self._theme)
+            left += QUOTE_INDENT if letter == "q" else list_indent(self._theme)
         return bars
 
     def _panel(self, span: CodeSpan) -> QRectF:
@@ -413,8 +418,8 @@ class Decorations:
         area = panel.adjusted(1, code_header_height(self._theme) - 1, -1, -1)
         longest = self._writer.text_block(span.longest)
         line = longest.layout().lineAt(0)
-        text = line.naturalTextWidth() + line.x() if line.isValid() else 0.0
-        needed = text + 2 * CODE_PAD if longest.blockFormat().nonBreakableLines() else 0.0
+        text_width = line.naturalTextWidth() + line.x() if line.isValid() else 0.0
+        needed = text_width + 2 * CODE_PAD if longest.blockFormat().nonBreakableLines() else 0.0
         return WidePart("Scroll code sideways", area, round(needed), panel.bottom() - BAR_HEIGHT)
 
     def _wide_table(self, index: int) -> WidePart:

@@ -1,4 +1,8 @@
-"""Writes blocks into a QTextDocument, from the first one that differs."""
+"""Writes blocks into a QTextDocument, and rewrites them from the first one that differs.
+
+Each `Block` but a table is one block of the document; a table is a frame. Indices are those of the list of blocks, and
+positions are in UTF-16 units, as Qt counts.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -61,15 +65,17 @@ class DocumentWriter:
         self.tables: dict[int, QTextTable] = {}
         self.wrapped: set[int] = set()
         self.undrawn: list[int] = []
+        # Whether drawing a formula has failed, until `draw_formulas` reports it.
         self._some_cannot_be_drawn = False
+        # The width that tables are fitted into, and the widths that each table's columns would have without it.
         self._column_width = 0.0
         self._preferred_widths: dict[int, list[float]] = {}
         self.restyle()
 
     def restyle(self) -> None:
         """Take fonts and colours from the theme, and start with an empty document."""
-        for known in (self.blocks, self._starts, self.code_spans, self.tables, self._preferred_widths, self.undrawn):
-            known.clear()
+        for contents in (self.blocks, self._starts, self.code_spans, self.tables, self._preferred_widths, self.undrawn):
+            contents.clear()
         self._document.clear()
         self.formats = TextFormats(self._theme, self._muted)
         self._document.setIndentWidth(1)
@@ -99,7 +105,7 @@ class DocumentWriter:
         return [(start, self._end(index)) for index, start in enumerate(self._starts)]
 
     def _end(self, index: int) -> int:
-        """Return the position at which a block ends; all after it is removed from there on."""
+        """Return the position at which a block ends; `_truncate` removes the document from there on."""
         following = index + 1
         if following == len(self.blocks):
             return self._document.characterCount() - 1
@@ -108,7 +114,10 @@ class DocumentWriter:
         return self._starts[following] - (not touches_table)
 
     def write_blocks(self, first: int, blocks: list[Block], more: bool) -> None:
-        """Make the blocks from `first` on equal to `blocks`; with `more` to come, equal ones beyond them may stay."""
+        """Make the blocks from `first` on equal to `blocks`.
+
+        With `more` to come, old blocks behind those stay, as the next call may find them equal.
+        """
         same = 0
         old = self.blocks
         while same < len(blocks) and first + same < len(old) and old[first + same] == blocks[same]:
@@ -125,6 +134,7 @@ class DocumentWriter:
         cursor.endEditBlock()
 
     def _leave_room_above(self) -> None:
+        """Set the distance of the first block from the document's top."""
         frame = self._document.rootFrame()
         look = frame.frameFormat()
         room = self.formats.room_above(self.blocks[0] if self.blocks else None)
@@ -133,6 +143,7 @@ class DocumentWriter:
             frame.setFrameFormat(look)
 
     def _truncate(self, cursor: QTextCursor, count: int) -> None:
+        """Remove all blocks but the first `count`."""
         if count >= len(self.blocks):
             return
         cursor.setPosition(self._end(count - 1) if count else 0)
@@ -156,6 +167,7 @@ class DocumentWriter:
                 self.code_spans[number] = replace(span, last=count - 1, longest=longest)
 
     def _longest(self, lines: Iterable[int]) -> int:
+        """Return the index of the longest of some lines of code."""
         return max(lines, key=lambda index: columns_of(self.blocks[index]))
 
     def _append(self, cursor: QTextCursor, block: Block) -> None:
@@ -166,7 +178,8 @@ class DocumentWriter:
             self._leave_room_below_table(block)
         if block.kind is Kind.TABLE:
             self._starts.append(cursor.position())
-            if block.joined and after_table:  # Qt wants an empty line between a table and the rows it goes on with
+            if block.joined and after_table:
+                # Qt puts an empty line between a table and its next rows, which are a table of their own: hide it.
                 narrow = QTextBlockFormat()
                 narrow.setLineHeight(0.01, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
                 cursor.setBlockFormat(narrow)
@@ -213,7 +226,7 @@ class DocumentWriter:
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self.blocks)
         if not _are_known(block):
-            # They count as undrawn even if they are drawn by the time that their cells are filled.
+            # The columns are measured now: even if the formulas are drawn until the cells are filled, measure again.
             self.undrawn.append(index)
         self._measure_columns(index, block)
         mirrored = self._is_mirrored(block)
@@ -238,6 +251,7 @@ class DocumentWriter:
         return is_right_to_left(run for row in block.rows for cell in row for run in cell)
 
     def _measure_columns(self, index: int, block: Block) -> None:
+        """Set the preferred widths of a table's columns; rows that go on with a table have its widths."""
         above = self._preferred_widths.get(index - 1, []) if block.joined else []
         fits = len(above) == len(block.alignments)
         self._preferred_widths[index] = above if fits else self.formats.column_widths(block)

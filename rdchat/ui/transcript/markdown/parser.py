@@ -1,4 +1,8 @@
-"""Parses Markdown into blocks. Raw HTML stays text, images are never fetched, and hostile input takes no longer."""
+"""Parses a piece of Markdown, or of a prompt as it was typed, into blocks.
+
+markdown-it finds the tokens, from which `_Walk` makes the blocks. Raw HTML stays text, images are never fetched, and a
+paragraph or table that would take markdown-it or Qt too long is shown in a simpler form.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,15 +22,18 @@ from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.syntax import FENCE, MAX_FORMULA, EastAsianInline, enable_syntax
 from rdchat.ui.transcript.markdown.text_formats import FORMULAS
 
+# The style of a run: all its fields but the text.
 _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
-# Punctuation of East Asia ends an address: no blank stands before the text that follows.
+# These signs end an address, because East Asian text follows it without a space.
 _EAST_ASIAN = r"\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\u2018-\u201d\u2026"
 _BARE_ADDRESS = re.compile(rf"https?://[^\s<>\"'`{_EAST_ASIAN}]+", re.IGNORECASE)
 
 _TASK = re.compile(r"\[([ xX])\] +")
-# Beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets.
+# A paragraph with more characters or brackets is shown as it was written: markdown-it needs a quadratic time for nested
+# brackets.
 _INLINE_LIMIT = 6000
 _BRACKET_LIMIT = 200
+# The bullets of lists, the outermost first.
 _BULLETS = "•◦▪"
 # A larger table is shown row by row, because Qt would need seconds to lay it out.
 _MAX_COLUMNS = 40
@@ -160,13 +167,16 @@ class _BoundedInline(ParserInline):
 
 
 class _AnyLink(MarkdownIt):
-    """Accepts every address as a link: `inline_runs` keeps a dangerous one as text, and HTML has a link without it."""
+    """Accepts every address as a link; what a link may open is decided later.
+
+    `inline_runs` makes a dangerous address text, and `_link_html` leaves the link out.
+    """
 
     def __init__(self) -> None:
         super().__init__("commonmark", {"html": False, "breaks": True})
         self.inline = _BoundedInline()
         self.enable(["table", "strikethrough"])
-        self.block.ruler.before("table", "deep", _deep)
+        self.block.ruler.before("table", "deep", _too_deep)
         enable_syntax(self)
         self.add_render_rule("image", lambda _, tokens, index, *_more: escapeHtml(tokens[index].content))
         self.add_render_rule("link_open", _link_html)
@@ -219,8 +229,8 @@ class MarkdownParser:
         return merged(inline_runs(tokens))
 
 
-def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Read text that is nested too deep as plain text; markdown-it would leave it out."""
+def _too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A rule for markdown-it: read text that is nested too deeply as plain text; without it the text would be lost."""
     # A list takes two levels.
     if state.level < state.md.options.maxNesting - 2:
         return False
@@ -258,23 +268,31 @@ Parser = MarkdownParser | PlainParser
 
 
 class _Walk:
-    """One pass over markdown-it's block tokens."""
+    """One pass over markdown-it's block tokens, which makes `Parsed` of them.
+
+    A token of type `x`, `x_open` or `x_close` is given to the method `_visit_x`; its `nesting` is 1, -1 or 0.
+    """
 
     def __init__(self, runs: Callable[[str], tuple[Run, ...]], first_code: int, number: int | None) -> None:
         self.parsed = Parsed()
         # The number of the next code block.
         self._codes = first_code
         self._runs = runs
+        # The number that the list goes on with; None if the piece does not begin inside a list.
         self._number = number
         self._nesting = ""  # `l` for each open list, `q` for each open quote
         # The next number of each open list; None for bullets.
         self._lists: list[int | None] = []
+        # The marker for the next block; empty unless a list item has begun.
         self._marker = ""
+        # Whether the paragraph is one of a list without blank lines.
         self._tight = False
-        # Whether this is a later paragraph of an outermost list.
+        # Whether the next paragraph may stand close: not the first one of an outermost list.
         self._continues = False
+        # The table that is open: without rows, none is.
         self._rows: list[list[tuple[Run, ...]]] = []
         self._alignments: list[str] = []
+        # The level of the open heading; 0 for none.
         self._heading = 0
 
     def walk(self, tokens: Iterable[Token]) -> None:
@@ -287,6 +305,7 @@ class _Walk:
                 visit(token)
 
     def _add(self, block: Block) -> None:
+        """Add a block at the present nesting, with the marker if a list item begins with it."""
         tight = block.tight or (bool(self._marker) and self._tight)
         block = replace(block, nesting=self._nesting, marker=self._marker, tight=tight)
         self.parsed.blocks.append(block)
@@ -297,6 +316,7 @@ class _Walk:
 
     def _visit_bullet_list(self, token: Token) -> None:
         if token.nesting > 0 and self._marker:
+            # The item begins with another list.
             self._add(Block(Kind.TEXT, tight=True))
         if token.nesting < 0:
             self._nesting = self._nesting[:-1]
@@ -316,6 +336,7 @@ class _Walk:
         number = self._lists[-1]
         if token.nesting < 0:
             if self._marker:
+                # The item is empty.
                 self._add(Block(Kind.TEXT, tight=True))
             return
         if token.level == 1 and token.map:
@@ -359,6 +380,7 @@ class _Walk:
         for index, line in enumerate(lines):
             for block in code_line(line, number, language, first=index == 0):
                 self._add(block)
+        # A fenced block that is closed has two lines more in the source: its fences.
         written = token.content.count("\n")
         if token.type == "code_block" or (token.map and token.map[1] - token.map[0] >= written + 2):
             self.parsed.closed.append(number)

@@ -1,5 +1,8 @@
 r"""Rules for markdown-it: formulas, harmless tags, footnotes, emphasis in East Asian text, code blocks, and tables.
 
+A rule is a function with markdown-it's signature. It reads one element at the state's position, moves the state behind
+it and returns True, or it returns False; with `silent`, it adds no token.
+
 Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars also stand for prices
 and variables of a shell, so a text between two dollars is not a formula
 
@@ -24,6 +27,7 @@ from markdown_it.token import Token
 
 from rdchat.chat.attachments.html_text import RAISED
 
+# The elements that a formula or a code block can end.
 _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
 
 # Formulas
@@ -32,10 +36,12 @@ MAX_FORMULA = 2000
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
 _PROSE = r"(?<![\\\w])[^\W\d_]{2,} +[^\W\d_]{2}"
-# This is a formula's text behind a blank line: no words in a row, no heading, no code, no East Asian letters.
+# Text behind a blank line that may still be TeX: no words in a row, no heading, no code, no East Asian letters.
 _TEX = re.compile(rf"(?:\\text\w*\{{[^{{}}\n]*\}}|(?!\$\$|\\\]|\\end\{{|{_PROSE})[^`#\u3000-\ud7a3])*+")
+# What stands between two dollars, and is no formula: a price with words behind it, or the name of a shell's variable.
 _PRICE = re.compile(r"\d[^\\^_=]*[^\W\d_]{2}")
 _VARIABLE = re.compile(r"[A-Z]{2,}_[A-Z\d_]+|HOME|HOST(?:NAME)?|PATH|PWD|SHELL|TERM|TMPDIR|USER(?:NAME)?|LANG|EDITOR")
+# What stands before the dollar of a variable.
 _COMMAND = re.compile(r"\b(?:echo|printf|printenv|export|unset|cd|sudo)\s+(?:-\w+\s+)?[\"']?$")
 # The longer of two signs that begin alike comes first.
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
@@ -48,7 +54,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 
-# Code blocks
+# Code blocks: the groups are the indentation, the mark, and what is written behind it.
 FENCE = re.compile(r"( {0,3})(`{3,}+(?=[^`\n]*(?:\n|$))|~{3,}+)[ \t]*+([^\n]*)(?:\n|$)")
 
 # Tables; this matches the code and formulas of a line.
@@ -57,7 +63,7 @@ _ONE_CELL = re.compile(
     r"|(?<![\\$])\$(?![\s$])(?:[^$\\]|\\.)+(?<!\s)\$(?![\w$])"
 )
 _DELIMITERS = re.compile(r"[-:|][-:| \t]*")
-# Safe texts do not have this character.
+# Stands for a pipe inside code or a formula while a table is read: `safe_text` leaves no such character in a text.
 _PIPE = "\ufdd0"
 
 
@@ -68,11 +74,11 @@ def enable_syntax(markdown: MarkdownIt) -> None:
     """
     inline = markdown.inline.ruler
     block = markdown.block.ruler
-    inline.before("escape", "maths", _inline)
+    inline.before("escape", "maths", _inline_formula)
     inline.before("link", "footnote", _footnote)
     inline.before("html_inline", "tag", _tag)
     block.at("fence", _fence, _INTERRUPTS)
-    block.before("fence", "maths_block", _block, _INTERRUPTS)
+    block.before("fence", "maths_block", _block_formula, _INTERRUPTS)
     block.at("table", _table, {"alt": ["paragraph", "reference"]})
     block.at("reference", _reference, {"alt": []})
     markdown.add_render_rule("maths", lambda _, tokens, index, *_more: escapeHtml(tokens[index].markup))
@@ -87,8 +93,8 @@ def enable_syntax(markdown: MarkdownIt) -> None:
 # --- formulas
 
 
-def _inline(state: StateInline, silent: bool) -> bool:
-    """Read a formula in a line: markdown-it's signature of a rule."""
+def _inline_formula(state: StateInline, silent: bool) -> bool:
+    """Read a formula in a line."""
     source = state.src
     start = state.pos
     if source[start] not in "$\\":
@@ -98,7 +104,7 @@ def _inline(state: StateInline, silent: bool) -> bool:
         return False
     closing = _CLOSINGS[opening]
     begin = start + len(opening)
-    end = _end(source, begin, closing, min(state.posMax, begin + MAX_FORMULA))
+    end = _closing_position(source, begin, closing, min(state.posMax, begin + MAX_FORMULA))
     tex = source[begin:end].strip() if end >= 0 else ""
     if not tex or "`" in tex or (opening == "$" and not _is_formula(source, begin, end)):
         return False
@@ -111,7 +117,7 @@ def _inline(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _end(source: str, begin: int, closing: str, limit: int) -> int:
+def _closing_position(source: str, begin: int, closing: str, limit: int) -> int:
     """Return the position of a formula's closing sign, which no backslash precedes; -1 where there is none."""
     end = source.find(closing, begin, limit)
     while end > 0 and source[end - 1] == "\\" and closing[0] == "$":
@@ -133,7 +139,7 @@ def _is_formula(source: str, begin: int, end: int) -> bool:
     return not (is_argument or _VARIABLE.fullmatch(inner)) and _PRICE.match(inner) is None
 
 
-def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+def _block_formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Read a formula that begins a line, up to its closing sign, or else up to the next blank line."""
     if state.is_code_block(start):
         return False
@@ -145,6 +151,7 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         # It ends the paragraph above before anything is known of its end, so that a text that grows is read alike.
         return True
     closing = f"\\end{{{opening['name']}}}" if opening["name"] else _CLOSINGS[opening[0]]
+    # The formula goes on behind a blank line if what follows is TeX up to the closing sign or the end of the text.
     blank = next((line for line in range(start, end) if state.isEmpty(line)), end)
     behind = _TEX.match(state.src, state.bMarks[blank], state.bMarks[start] + MAX_FORMULA)
     if not (behind and (state.src.startswith(closing, behind.end()) or behind.end() == len(state.src))):
@@ -154,12 +161,12 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     while line < end and (line == start or state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
         lines.append(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
         line += 1
-        sign = _end(lines[-1], opening.end() if len(lines) == 1 else 0, closing, len(lines[-1]))
+        sign = _closing_position(lines[-1], opening.end() if len(lines) == 1 else 0, closing, len(lines[-1]))
         if sign >= 0:
             if lines[-1][sign + len(closing) :].strip():
                 # More follows in the line: the formula is a part of a paragraph.
                 return False
-            # In TeX a blank line ends a formula.
+            # TeX allows no blank line in a formula.
             source = "\n".join(filter(str.strip, lines)).strip()
             tex = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
             break
@@ -199,6 +206,7 @@ def _tag(state: StateInline, silent: bool) -> bool:
 
 
 def _footnote(state: StateInline, silent: bool) -> bool:
+    """Read the mark of a footnote, such as `[^1]`."""
     mark = _FOOTNOTE.match(state.src, state.pos, state.posMax)
     if mark is None:
         return False
@@ -209,6 +217,7 @@ def _footnote(state: StateInline, silent: bool) -> bool:
 
 
 def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read a link definition as markdown-it does, but not the text of a footnote, which stays visible."""
     is_note = state.src.startswith("[^", state.bMarks[start] + state.tShift[start])
     return not is_note and reference(state, start, end, silent)
 
@@ -269,6 +278,7 @@ class OpenFence:
 
 
 def _closes(line: str, mark: str) -> bool:
+    """Whether a line closes a code block that was opened with a mark."""
     bare = line.rstrip(" \t")
     signs = bare.lstrip(" ")
     return len(bare) - len(signs) < 4 and signs.startswith(mark) and not signs.strip(mark[0])
@@ -279,6 +289,7 @@ def _is_markdown(info: list[str]) -> bool:
 
 
 def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read a code block as markdown-it does; one of Markdown ends where `OpenFence` says."""
     if not fence(state, start, end, silent):
         return False
     token = state.tokens[-1] if state.tokens else None
@@ -304,20 +315,22 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if start + 2 > end or not _DELIMITERS.fullmatch(getLine(state, start + 1).strip()):
         return False
     source = state.src
-    before = len(state.tokens)
+    first_token = len(state.tokens)
     width = len(_cells(getLine(state, start + 1)))
     header = getLine(state, start)
     if len(_cells(header)) > width:
+        # Otherwise markdown-it would refuse the table, because its header has more cells than the line below.
         begin = state.bMarks[start] + state.tShift[start]
         state.src = source[:begin] + _merge_split_cells(header) + source[state.eMarks[start] :]
     is_table = table(state, start, end, silent)
     state.src = source
     if is_table and not silent:
-        state.tokens[before:] = _with_all_cells(state, state.tokens[before:], width)
+        state.tokens[first_token:] = _with_all_cells(state, state.tokens[first_token:], width)
     return is_table
 
 
 def _cells(row: str) -> list[str]:
+    """Return the cells of a row, without the empty texts outside of its outer pipes."""
     cells = escapedSplit(row.strip())
     first = not cells[0]
     last = len(cells) > 1 and not cells[-1]
@@ -325,11 +338,12 @@ def _cells(row: str) -> list[str]:
 
 
 def _merge_split_cells(row: str) -> str:
+    """Hide the pipes in code and formulas of a row, which would split them into cells."""
     return _ONE_CELL.sub(lambda match: match[0].replace("|", _PIPE), row)
 
 
 def _with_all_cells(state: StateBlock, tokens: list[Token], width: int) -> list[Token]:
-    """Return a table's tokens with surplus cells."""
+    """Return a table's tokens, with the cells of its rows beyond the header's `width`, which markdown-it leaves out."""
     result = list[Token]()
     cells = iter(list[str]())
     for token in tokens:

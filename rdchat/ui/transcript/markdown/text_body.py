@@ -1,4 +1,9 @@
-"""Shows a Markdown text at its full height, draws it in short steps, and marks the words of a search in it."""
+"""Shows a Markdown text at its full height, draws it in short steps, and marks the words of a search in it.
+
+`TextBody` takes the text through the modules of this package: `BlockStream` parses what is new, `DocumentWriter` writes
+it into the document, then code is coloured and formulas are drawn. `TextView` is a text that draws itself, for windows
+other than the transcript.
+"""
 
 import time
 from collections.abc import Sequence
@@ -33,14 +38,16 @@ from rdchat.ui.transcript.markdown.document_writer import DocumentWriter
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_formats import FormulaObject
 
+# The most words that are marked in one text.
 _MAX_HITS = 2000
-# The characters that are shown at first, and those that each request adds.
+# The characters of a long text that are shown at first, and those that each request adds.
 FIRST_CHARACTERS = 60_000
 MORE_CHARACTERS = 200_000
+# Keys that scroll the transcript, not the caret of one text.
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
 SLICE_S = 0.008
-"""Drawing time in a turn of the event loop."""
+"""Drawing time in a turn of the event loop, in seconds."""
 LEXER_WAIT_MS = 50
 """Pause before a text that waits for a lexer or a formula is drawn on."""
 
@@ -57,7 +64,7 @@ def marked(edit: QTextEdit, begin: int, end: int, look: QTextCharFormat) -> QTex
 
 
 class HitMarks:
-    """Finds the words in a text edit's document, as far as it is drawn, and paints their background.
+    """Finds the words of a search in a text edit's document, as far as it is drawn, and paints their background.
 
     Attributes:
         hits: The begin and end of each hit, as the document counts.
@@ -146,7 +153,9 @@ class TextBody(OfflineBrowser):
         self._end = 0
         self._stream = BlockStream(parser)
         self.work = Work.NONE
+        # Index of the first block that the last step changed.
         self._first_changed = 0
+        # Whether there is text that the stream has not read.
         self._unread = False
         # The last argument of `natural_width`, and its result.
         self._natural: tuple[int, int] | None = None
@@ -244,11 +253,12 @@ class TextBody(OfflineBrowser):
 
     def take_step(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
-        self.work = self._step(deadline) if self._unread else self._finish(deadline)
+        self.work = self._read_step(deadline) if self._unread else self._finish(deadline)
         self.updateGeometry()
         return self.work
 
-    def _step(self, deadline: float) -> Work:
+    def _read_step(self, deadline: float) -> Work:
+        """Parse and write one step of the text, and ask for its code to be coloured."""
         text = self._text[: self._end]
         update = self._stream.advance(text, self._final and not self.hidden_characters)
         cursor = self.textCursor()
@@ -287,16 +297,16 @@ class TextBody(OfflineBrowser):
     def _finish(self, deadline: float) -> Work:
         """Show the formulas that have been drawn by now, and colour code."""
         ready = self._highlighter.colour_lines(self._theme.colors, deadline)
-        left = Work.READY if ready else Work.WAITING if self._highlighter.pending else Work.NONE
+        remaining = Work.READY if ready else Work.WAITING if self._highlighter.pending else Work.NONE
         if not self._writer.undrawn:
-            return left
+            return remaining
         index, failed = self._writer.draw_formulas()
         if index is None:
-            return left or Work.WAITING
+            return remaining or Work.WAITING
         self._natural = None
         self._decorations.lay_out(index)
         if failed:
-            # A formula that cannot be drawn is parsed as text.
+            # Parse all again: a formula that cannot be drawn is text now.
             self._start_over()
         return Work.READY
 

@@ -1,6 +1,7 @@
-"""How blocks and runs look: Qt's text formats in the theme's fonts and colours, and formulas as pictures.
+"""Makes Qt's text formats of blocks and runs, in the theme's fonts and colours, and draws formulas as pictures.
 
-A child process draws the formulas; each is one character of the document.
+A formula is one character of the document, whose format has its TeX, its source and its size. A child process makes the
+picture; until it is there, or if it cannot be made, the source is shown. Distances are in device-independent pixels.
 """
 
 import unicodedata
@@ -35,20 +36,24 @@ from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.work.job import Job, SerialThread
 
 OBJECT = "\ufffc"
+"""The character that stands for a formula."""
+# Qt's number for the kind of object that the character is.
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
-# The formulas' font looks smaller than the system's.
+# Formulas are enlarged by this factor, because their font looks smaller than the system's.
 _ENLARGED = 1.06
+# The most that a formula hangs below the baseline.
 _MAX_DEPTH = 120
-# The pixels of the column that the indentation of a formula may take.
+# The width of the column that the indentation of a formula may take.
 _MARGINS = 60
+# The most pictures that are stored; the oldest goes first.
 _MAX_PICTURES = 4000
 QUOTE_INDENT = 16
-"""Distances are in device-independent pixels."""
 CODE_PAD = MEDIUM
+# The sizes of headings by level, relative to the body's.
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
-# Between a table and the rows that continue it, this removes the height that Qt gives the line between them.
+# The margin above rows that continue a table: it removes the height of the empty line that Qt needs between them.
 _JOINED_MARGIN = -4.0
-# In percent of the font's own line height.
+# The height of a line of text and of code, in percent of the font's own.
 _LINE_HEIGHT = 122.0
 _CODE_LINE_HEIGHT = 116.0
 
@@ -111,7 +116,7 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
     scale = 0.0
     if formula := FORMULAS.find_picture(run.maths, run.display):
         scale = QFontInfo(font).pixelSize() * _ENLARGED / UNITS
-        # A formula alone in its line, as in a table, has the height of its neighbours.
+        # A formula is at least as high as a line of text, also where it stands alone, as in a table.
         around = QFontMetrics(font)
         # Qt lets such a character hang below the baseline by as much as its font does.
         font = font_of_descent(max(around.descent(), ceil(formula.depth * scale)))
@@ -277,11 +282,13 @@ class TextFormats:
         return code_header_height(self._theme) if first and first.kind is Kind.CODE and not first.tight else 0.0
 
     def _code_hang(self, block: Block) -> float:
+        """Return how far the wrapped parts of a line of code are indented: two columns more than its beginning."""
         text = block.runs[0].text if block.runs else ""
         spaces = len(text[:80]) - len(text[:80].lstrip(" "))
         return (spaces + 2) * self._code_advance
 
     def _space_above(self, block: Block, above: Block) -> float:
+        """Return the distance of a block from the one above."""
         if block.joined or (block.tight and block.kind is Kind.CODE):
             return 0.0
         if block.kind is Kind.CODE and above.kind is Kind.TEXT and not above.runs:
@@ -297,6 +304,7 @@ class TextFormats:
         return round(space * self._line) + (CODE_PAD if above.kind is Kind.CODE else 0)
 
     def char_format(self, block: Block, run: Run) -> QTextCharFormat:
+        """Return the format of a run in a block."""
         look = QTextCharFormat()
         colors = self._theme.colors
         code = run.code or run.undrawn or block.kind is Kind.CODE
@@ -325,6 +333,7 @@ class TextFormats:
         return look
 
     def table_format(self, block: Block, above: Block | None, *, mirrored: bool) -> QTextTableFormat:
+        """Return the format of a table below a block; a `mirrored` one runs from right to left."""
         look = QTextTableFormat()
         if mirrored:
             look.setLayoutDirection(Qt.LayoutDirection.RightToLeft)
@@ -370,8 +379,10 @@ class TextFormats:
         return widths
 
     def column_lengths(self, preferred: list[float], room: float) -> list[QTextLength]:
-        """Return the widths of a table's columns: columns of long text shrink if the table would not fit."""
-        # Longer text still reads well at this width.
+        """Return the widths of a table's columns: columns of long text shrink if the table would not fit into `room`.
+
+        No column gets narrower than text reads well; a table that is still too wide scrolls.
+        """
         comfortable = self._theme.text_size * 20
         narrow = [min(width, comfortable) for width in preferred]
         share = min(1.0, max(0.0, room - sum(narrow)) / max(1.0, sum(preferred) - sum(narrow)))
