@@ -1,4 +1,7 @@
-"""Two alternatives of one message side by side, with the words that differ marked."""
+"""A window with two alternatives of one message side by side, in which the words that differ are marked.
+
+Alternatives are the versions of a message: edits of a prompt, or other replies to it. Words are compared on a thread.
+"""
 
 import re
 from collections.abc import Callable
@@ -48,13 +51,11 @@ _LITTLE = 0.3
 
 
 class _Matcher(SequenceMatcher[str]):
-    """Compares words, and finds no more where it takes too long: words that repeat take the cube of their number.
-
-    `_left` is how many pairs of the same word it may still look at.
-    """
+    """Compares words, and finds no more where it takes too long: words that repeat take the cube of their number."""
 
     a: list[str]
     b2j: dict[str, list[int]]
+    # The pairs of the same word that it may still look at.
     _left = 5_000_000
 
     def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:

@@ -1,4 +1,4 @@
-"""The lines around the messages of a chat: its project, what a temporary chat is, and a note that is proposed."""
+"""Lines around the messages of a chat: its project, what a temporary chat may leave, a note that the model proposes."""
 
 from functools import partial
 

@@ -1,4 +1,7 @@
-"""The message field: it grows with its text, beside one button that sends or stops."""
+"""The composer: the field for the next message, its files and buttons, and a ring that shows how full the context is.
+
+One button sends the message, or stops the reply while one is written.
+"""
 
 from collections.abc import Callable
 
@@ -32,7 +35,7 @@ from rdchat.ui.style import (
 )
 from rdchat.ui.transcript.message_parts import PromptField
 
-# In pixels; the height is that of the button beside the ring.
+# The ring's diameter, the width of its line, and the height of the button beside it, in pixels.
 _RING = 14
 _STROKE = 2.5
 _HEIGHT = 30
@@ -43,8 +46,9 @@ _FULL_CIRCLE = 360 * 16  # Qt's angles
 # Longer texts become files when they are pasted.
 _MAX_PASTED = 4000
 _MAX_LINES = 200
+# The height of the buttons, in pixels.
 _BUTTON = 30
-# The first one that fits is shown.
+# The first one that fits into the empty field is shown.
 _PLACEHOLDERS = (
     "Ask anything. Return sends, Shift-Return starts a new line.",
     "Ask anything. Return sends.",
@@ -127,7 +131,7 @@ class ComposerField(PromptField):
     focus_changed = Signal()
     # Paths of the files.
     files_pasted = Signal(list)
-    # What gives the data of an image; see `image_in`.
+    # A function that returns the data of an image; see `image_in`.
     image_pasted = Signal(object)
     # What became of a paste.
     noted = Signal(str)
@@ -246,7 +250,7 @@ class Composer(QWidget):
         self._frame.setCursor(Qt.CursorShape.IBeamCursor)
         self._frame.setFocusProxy(self.field)
         self._frame.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
-        # Width of the field between the buttons when a text became too wide for it; 0 while the field is there.
+        # The field's width beside the buttons, once it stands above them; 0 while it is beside them.
         self._narrow = 0
         self._line = row(self.attach, self.tools, (self.field, 1000), None, self.meter, self.later, self.button)
         self._column = column(self._line, self.shape, self.files, within=self._frame, margins=SMALL)
@@ -343,7 +347,7 @@ class Composer(QWidget):
             self.submitted.emit(text)
 
     def _spread(self) -> None:
-        """Give a text of several lines the whole width, above the buttons."""
+        """Move the field above the buttons, in full width, for several lines; back once its text fits beside them."""
         if not self._narrow and self.field.document().size().height() > 1:
             self._narrow = self.field.viewport().width()
             self._column.insertWidget(0, self.field)

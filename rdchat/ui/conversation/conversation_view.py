@@ -1,4 +1,7 @@
-"""The middle of the window: notices, the transcript or the welcome page, and the composer."""
+"""The middle of the window: notices, the transcript or the welcome page, and the composer.
+
+`ConversationView` connects these widgets with the open chat and the services; the widgets do not know each other.
+"""
 
 from functools import partial
 
@@ -42,13 +45,13 @@ from rdchat.ui.transcript.pending_calls import PendingCalls
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.wording import counted
 
-# A row's height in pixels, and the number of rows; more rows scroll.
+# The height of a waiting message in pixels, and how many are shown at once; more scroll.
 _ROW = 28
 _MAX_ROWS = 3
 
 
 class WaitingList(QWidget):
-    """One row for each message, the next one first, with buttons to edit and to remove it; hidden without any."""
+    """Lists the messages that are sent after the current reply, the next one first; hidden without any."""
 
     # Each has a `WaitingMessage`.
     edit_requested = Signal(object)

@@ -1,4 +1,7 @@
-"""A bar that finds words in the open chat."""
+"""A bar above the transcript that finds words in the open chat, and goes from one to the next.
+
+`ChatSearch` finds the messages in the database; the transcript marks the words in those that it shows.
+"""
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
@@ -46,13 +49,14 @@ class FindBar(Ground):
         self._finder = finder
         self._transcript = transcript
         self._chat: int | None = None
-        # Messages that match, in the order of the path; then those of other versions, and which one is current.
+        # The messages that match: those of the path in its order, and those of other versions. `_index` is that of the
+        # current one in `_here`; -1 for none.
         self._here: list[int] = []
         self._elsewhere: tuple[int, ...] = ()
         self._index = -1
         # The words of a search of all chats that the bar follows; it closes with that search.
         self._followed = ""
-        # Whether to go to a message of the next answer.
+        # Whether to go to the last message that the next search finds.
         self._pending_match = False
         self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
         self.field.setMaximumWidth(_FIELD_WIDTH)
@@ -144,6 +148,7 @@ class FindBar(Ground):
         return True
 
     def _look(self, *, go_there: bool) -> None:
+        """Search the chat for the words in the field; `go_there`: go to the last message that has them."""
         self.field.typing.stop()
         self._pending_match = go_there
         text = self.field.text().strip()

@@ -52,7 +52,7 @@ STARTERS = (
     "Write a friendly email that moves a meeting to Thursday.",
     "Write a Python function that counts the words in a text.",
 )
-# Models with fewer weights get the small questions. Remote ones may not say how many they have.
+# Models with fewer weights get the easy questions. A remote model may not say how many it has, which is 0 here.
 _LARGE_PARAMETERS = 1_000_000_000
 _WIDTH = 520
 _FITS = f"It fits {formatting.MACHINE}."
@@ -228,7 +228,7 @@ class SightLine(QWidget):
 
     @property
     def _suggested(self) -> tuple[Suggestion, bool]:
-        """The model to get, and whether it fits this machine; Discover marks one that does not."""
+        """The model to get, and whether it fits this machine; the Discover page warns of one that does not."""
         now = self._memory.now if self._memory else None
         return smallest_that_sees(Machine(now, self._slot.dtype) if now else None)
 

@@ -1,4 +1,7 @@
-"""Banners above the transcript: what the services tell the person, with buttons to act on it or to close it."""
+"""Banners above the transcript: notices of the services, with buttons to act on them or to close them.
+
+`Notices` decides what is shown and under which key; a banner replaces the one of the same key.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -46,13 +49,15 @@ from rdchat.ui.style import (
 from rdchat.wording import counted
 
 UNDO_MS = 10_000
+"""How long Undo is offered."""
 # More banners would take the chat's room.
 _MAX_BANNERS = 2
-# In pixels; at least so much is left to text, icon and close button beside other buttons.
+# The least width that buttons leave beside them for text, icon and close button, in pixels.
 _TEXT_WIDTH = 260
 type Action = tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], str]
 """The text of a button, what it does, and perhaps a tooltip."""
 _DANGER = ("warning", "danger")
+# The text of a banner while a chat is being shortened.
 _DOING = {
     Doing.LEAVING_OUT: "Finding out how much fits…",
     Doing.SUMMARISING: "Summarising the oldest messages…",
@@ -72,7 +77,7 @@ class Banner(Card):
 
     Attributes:
         progress: A line below the text.
-        buttons: Those of `add_action`.
+        buttons: The buttons that `add_action` has added.
         cross: The button that closes it.
     """
 

@@ -1,4 +1,4 @@
-"""Sheets with options: those that the chats of a folder share, and those of one reply."""
+"""Sheets with options: `ProjectSheet` for those that all chats of a folder share, `RegenerateSheet` for one reply."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -141,7 +141,7 @@ class ProjectSheet(Sheet):
         fill_box(self.model, [("The loaded model", None), *choices, *unknown], chosen)
 
     def project(self) -> Project:
-        """Return what is chosen."""
+        """Return the project as it is chosen; it keeps tools whose servers cannot be used now."""
         unseen = [each for each in self._folder.project.tools if each not in self.tools]
         chosen = [name for name, box in self.tools.items() if box.isChecked()]
         return replace(

@@ -1,4 +1,7 @@
-"""The list of saved prompts above the message field, while a name is typed after `/`; and what is asked for in one."""
+"""The list of saved prompts that opens above the message field while a name is typed after `/`.
+
+A saved prompt may have placeholders, parts for the person to fill in; Tab selects the next one.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +15,7 @@ from rdchat.ui.style import MEDIUM, PlainField, add_action, utf16_length
 _MAX_LINES = 8
 _WIDTH = 320
 _NEW = "No prompts yet. New…"
-# Qt counts the end of the document, too.
+# The characters of a document that has only a slash: Qt counts its end, too.
 _ONLY_A_SLASH = 2
 # Marks a part that a saved prompt asks for; its value is the part's text.
 _MARK = QTextFormat.Property.UserProperty
@@ -35,6 +38,7 @@ class PromptList(QListWidget):
         self._field = field
         self._prompts = tuple[SavedPrompt, ...]()
         self._matches = list[SavedPrompt]()
+        # Whether Esc has closed the list for the text that is typed.
         self._closed = False
         self.setWindowFlags(Qt.WindowType.ToolTip)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -85,6 +89,7 @@ class PromptList(QListWidget):
         return True
 
     def _filter(self) -> None:
+        """Show the prompts whose names have the words behind the slash, or hide the list without a slash."""
         document = self._field.document()
         if document.characterAt(0) != "/" or document.blockCount() > 1 or not self._field.hasFocus():
             self._closed = False
