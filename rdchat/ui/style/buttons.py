@@ -29,8 +29,10 @@ from rdchat.ui.style.theme import TIGHT, Theme, control_font, line_icon, line_pi
 
 type Action = Callable[[], object]
 
+# In pixels.
 _ICON = 16
 _LARGE_ICON = 18
+# How long a copy button shows its check mark.
 _COPIED_MS = 1600
 
 
@@ -311,7 +313,7 @@ class _Ring(QWidget):
 
 
 class FocusRings(QObject):
-    """Gives each such control a ring while it has the focus, in all windows. A Mac's own style draws them."""
+    """Draws a ring around the focused control of any window, if Qt's style draws none. A Mac's style draws them all."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme)

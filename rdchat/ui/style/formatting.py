@@ -15,7 +15,7 @@ LEAVES = "↗"
 """Marks a model whose server gets what is sent to it."""
 SEES = "sees images"
 """Marks a model with a vision tower."""
-# Between two values that are nearer, hundredths of a ratio mean something.
+# If the range of a measured ratio is narrower, its hundredths mean something.
 _SURE = 0.2
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
@@ -99,6 +99,7 @@ def memory(size_bytes: int) -> str:
 
 
 def count(number: int) -> str:
+    """Return `1,204`; none is a dash."""
     return f"{number:,}" if number else NONE
 
 

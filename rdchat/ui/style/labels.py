@@ -27,13 +27,13 @@ from PySide6.QtWidgets import (
 
 from rdchat.ui.style.theme import RADIUS, SMALL, Theme, control_font, paint_card, set_role
 
-# The characters of a tooltip's line that is not broken, and the lines of a tooltip.
+# The longest line of a tooltip that is not wrapped, in characters, and the most lines of one.
 _LINE = 80
 _MAX_LINES = 50
-# The characters of a text, and of a text on a button.
+# The longest text, and the longest text on a button, in characters.
 _MAX = 2000
 _MAX_OF_BUTTON = 200
-# They can be printed, and are not seen.
+# Characters that Python takes for printable, but that cannot be seen.
 _INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc\U0001d159")
 _VARIATIONS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MARKUP = '<p style="white-space: {}">{}</p>'
@@ -55,7 +55,7 @@ TRAINING: Mapping[str, Mapping[str, str]] = _TEXTS.pop("Training")
 _ENDED = "".join(f"\n{text}: {reason}" for text, reason in ENDS.values())
 DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_ENDED}"}
 """The definition of each figure."""
-# Figures that change faster cannot be read.
+# The shortest time between two showings: figures that change faster cannot be read.
 _INTERVAL_MS = 100
 # Laying out a longer line blocks the window.
 _LONG_LINE = re.compile(r"(.{2000})(?=.)")
@@ -366,7 +366,7 @@ def single_shot(parent: QObject, interval_ms: int, act: Callable[[], object]) ->
 
 
 class Throttle(QObject):
-    """Calls `act` at once for the first note of a burst, and at most ten times a second for the rest."""
+    """Calls `act` at once for the first call of `note`, and at most ten times a second for those that follow."""
 
     def __init__(self, parent: QObject, act: Callable[[], object]) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""What windows are laid out with: rows, columns, forms, fields, scroll areas, and sheets in front of a window."""
+"""Parts that all windows are made of: rows, columns, forms, fields, scroll areas, and sheets in front of a window."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import cos, pi
@@ -38,8 +38,10 @@ from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
 from rdchat.ui.style.labels import PlainLabel, ThemedLabel, set_tip, single_shot, small_text
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme, show_icon
 
+# A search begins after so long a pause in typing.
 _TYPING_MS = 120
-# A bar that knows nothing: how long its piece takes from left to right.
+# A bar of an unknown share: the time of a frame, the time that its piece takes from left to right, the piece's share of
+# the bar, and the opacity of the rest (of 255).
 _FRAME_MS = 40
 _SWEEP_S = 1.2
 _PIECE = 0.3
@@ -54,6 +56,7 @@ Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
 # Left, top, right and bottom.
 _Margins = int | tuple[int, int, int, int]
 type Answer = tuple[str, Action]
+"""A button of a sheet: its text, and what it does."""
 WIDTH = 440
 """Width of a sheet's parts."""
 

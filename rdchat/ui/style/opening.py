@@ -1,4 +1,7 @@
-"""Opens windows, dialogs and questions, which take no answer before they can be read, and pages in other programs."""
+"""Opens windows, dialogs and questions, and pages and folders in other programs.
+
+`ConsentPause` keeps a question from being answered before it can have been read.
+"""
 
 import re
 import time
@@ -24,7 +27,9 @@ from rdchat.files.privacy import with_persons_umask
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.theme import TIGHT
 
+# The shortest pause before an answer counts.
 _SHORTEST_S = 0.5
+# The events that begin the pause anew.
 _APPEARED = (
     QEvent.Type.Show,
     QEvent.Type.Move,

@@ -37,7 +37,7 @@ RADIUS = 10
 SIDEBAR_WIDTH = 240
 PANEL_WIDTH = 296
 TEXT_WIDTH = 720  # the widest a line of prose gets
-# In percent: Fusion takes a colour that is darkened by 140 and lightened by 110 percent.
+# How much lighter, in percent, the window's colour must be than a ring: Fusion darkens it by 140 and lightens by 110.
 _TO_RING = 127
 ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
@@ -56,7 +56,7 @@ RING = 2
 
 
 class _Tones:
-    """A colour that is light or dark with the appearance that it is read from."""
+    """A descriptor of `Colors` with a light and a dark tone; reading it gives the tone of that appearance."""
 
     def __init__(self, light: str, dark: str) -> None:
         self._tones = QColor(light), QColor(dark)
