@@ -1,5 +1,8 @@
 """Writes and restores backups. A SIGKILL at any moment leaves either the complete old store or the complete new one.
 
+`back_up` and `prepare` may take minutes; the app runs them in the transfer process. `decide`, `carry_out` and `finish`
+run in the app or the command and take a moment.
+
 A backup is a zip archive with the database, the settings, and a file about both:
 
     backup.json       {"format": "rdchat backup", "version": 1, "rdchat": "0.2.0", "made_at": ..., "chats": 12, ...}
@@ -54,18 +57,22 @@ DETAILS = "backup.json"
 DATABASE = "conversations.db"
 SETTINGS = "settings.json"
 MAX_SETTINGS_BYTES = 16 << 20
-# The rest of the time is packing.
+# Share of the progress for copying the database; the rest is packing.
 _COPY_SHARE = 0.4
 _CHUNK = 1 << 20
+# Numbers of the chats that are shown, and of their messages.
 COUNTS = (
     "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL AND unlisted = 0), (SELECT count(*)"
     " FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE c.deleted_at IS NULL AND c.unlisted = 0"
     " AND m.id NOT IN (SELECT message_id FROM deleted_messages))"
 )
+# Folders of a restore before and after it is decided, in the data folder.
 PREPARED = "part-restore"
 _DECIDED = "restore"
+# Part of the names of the former files; see `set_aside`.
 _LABEL = "before-restore"
 _OTHER_BACKUP = "Choose another backup. Your chats were not changed."
+# Message and hint for each reason of `why_unusable`.
 _REFUSALS = {
     "damaged": ("{name} is damaged.", _OTHER_BACKUP),
     "newer": ("{name} is from a newer version of rdchat.", "Install that version first."),
@@ -153,7 +160,7 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise _unusable("damaged", path) from error
     except OSError as error:
-        # An offset lies before the start of the file.
+        # `zipfile` gets this error where the archive names an offset before the start of the file.
         if error.errno == errno.EINVAL:
             raise _unusable("damaged", path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
@@ -251,7 +258,7 @@ def _from_database(source: Path, folder: Path, settings: str | None, progress: T
                 raise _unusable(reason, source)
             copy_database(connection, folder / DATABASE, lambda _share: progress.job.check_cancelled())
     except sqlite3.Error as error:
-        # It has a log, in a folder without write permission.
+        # The file has a log, and SQLite cannot make the log's index in a folder without write permission.
         if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:
             raise StorageError(
                 f"{source.name} cannot be opened.", "Copy it to another folder, then try again."
@@ -326,7 +333,7 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
     with file_errors(f"The backup cannot be put into {data}", "Check the disk, then start again."):
         if (folder / DATABASE).exists():
             _fold_log(database)
-            old = _keep(database, COMPANIONS)
+            old = _move_aside(database, COMPANIONS)
             try:
                 (folder / DATABASE).rename(database)
             except OSError:
@@ -334,11 +341,11 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
                     Path(old).rename(database)
                 raise
         if (folder / SETTINGS).exists():
-            # A link stays a link.
+            # If the path is a link, it stays one, and the file behind it is replaced.
             target = settings.resolve()
-            old_settings = _keep(target, ())
+            old_settings = _move_aside(target, ())
             (folder / SETTINGS).rename(target)
-        # The app waits for this, so it is done once.
+        # Flushed once, not after each rename: the app waits for it.
         flush_to_disk(data)
         shutil.rmtree(folder)
     return Restored(old, old_settings)
@@ -363,7 +370,7 @@ def finish(data: Path, database: Path, settings: Path) -> Restored | None:
         return carry_out(data, database, settings)
 
 
-def _keep(path: Path, companions: tuple[str, ...]) -> str:
+def _move_aside(path: Path, companions: tuple[str, ...]) -> str:
     """Move a file aside and return its new path; empty if there is none."""
     if not path.exists(follow_symlinks=False):
         return ""

@@ -1,4 +1,8 @@
-"""Reads chats of Jan, LibreChat and LM Studio.
+"""Reads chats of Jan, LibreChat and LM Studio, in the transfer process.
+
+For each program there is a test whether JSON is one of its chats, and a function that converts the chat. The functions
+take out of the JSON what they read; `ForeignChat` counts the texts that are left. `message` and `fields` are parsed
+JSON objects, and `facts` are fields of our `Message`.
 
 - Jan has a folder for each thread, with its facts in `thread.json` and its messages in `messages.jsonl`. The format is
   that of Jan's sources (`core/src/types`). Dates are seconds in older versions and milliseconds in newer ones; texts
@@ -39,8 +43,9 @@ from rdchat.inference.api import FinishReason, Role
 JAN = "Jan"
 THREAD = "thread.json"
 MESSAGES = "messages.jsonl"
-# What Jan says of an assistant, in no chat.
+# Fields about an assistant that belong to no chat; see `ForeignChat.leave_out`.
 _OF_ASSISTANT = {"name": "", "description": "", "tools": ""}
+# A message of a tool is counted and left out.
 _JAN_ROLES = ROLES | {"tool": None}
 
 
@@ -61,30 +66,40 @@ def jan_lines(data: bytes) -> list[Any]:
     return messages
 
 
-def jan_chat(facts: Any, lines: list[Any]) -> FullChat:
-    """Return the chat in its two files; `facts` is None if that of the thread is missing.
+def jan_chat(thread_json: Any, lines: list[Any]) -> FullChat:
+    """Return the chat in its two files.
+
+    Args:
+        thread_json: The content of `thread.json`; None if the file is missing.
+        lines: The messages (`jan_lines`).
 
     Raises:
         DamagedChatError: If all messages are damaged.
     """
     chat = ForeignChat()
-    thread = chat.inner({"thread": facts}, "thread")
+    thread = chat.inner({"thread": thread_json}, "thread")
     assistant = next(iter(chat.listed(thread, "assistants")), {})
     chat.system_prompt = chat.take_text(assistant, "instructions")
     model = chat.inner(assistant, "model")
-    wrote = name(model.pop("id", None)) or name(thread.pop("model_id", None))
+    model_name = name(model.pop("id", None)) or name(thread.pop("model_id", None))
     chat.leave_out(assistant, _OF_ASSISTANT)
     for line in lines:
         with chat.skip_damaged("message"):
             message = mapping(line, "A message")
-            _add_jan_message(chat, message, wrote)
+            _add_jan_message(chat, message, model_name)
             chat.count_rest(message)
     thread["title"] = name(thread.get("title")) or thread.pop("summary", None)
     return chat.finished_chat(thread, ("title", "created", "updated"), take_sampling(chat.inner(model, "parameters")))
 
 
-def _add_jan_message(chat: ForeignChat, message: Json, wrote: str | None) -> None:
-    """Add a message, count its tool calls, and take the text of a system message."""
+def _add_jan_message(chat: ForeignChat, message: Json, model_name: str | None) -> None:
+    """Add a message, and count its tool calls; a system message becomes the system prompt.
+
+    Args:
+        chat: The message is added to it.
+        message: The message.
+        model_name: The model of the chat, for replies that do not name theirs.
+    """
     role = role_of(message.pop("role", None), _JAN_ROLES)
     if role is None:
         chat.without["tool result"] += 1
@@ -104,7 +119,7 @@ def _add_jan_message(chat: ForeignChat, message: Json, wrote: str | None) -> Non
     if status == "stopped":
         facts["finish_reason"] = FinishReason.CANCELLED
     if role is Role.ASSISTANT:
-        facts["model"] = name(metadata.pop("modelId", None)) or wrote
+        facts["model"] = name(metadata.pop("modelId", None)) or model_name
         if status == "error":
             facts |= {"status": MessageStatus.FAILED, "error": "It failed in Jan."}
     chat.add_message(role, text, len(chat.messages) - 1 if chat.messages else None, **facts)
@@ -116,6 +131,7 @@ def _add_jan_message(chat: ForeignChat, message: Json, wrote: str | None) -> Non
 
 # LibreChat
 
+# The fields with a message's own id and that of the message above it.
 _OWN = "messageId"
 _PARENT = "parentMessageId"
 
@@ -126,7 +142,7 @@ def _librechat_chat(chat: ForeignChat, fields: Json) -> FullChat:
     options = chat.inner(fields, "options")
     for each in ("promptPrefix", "system", "instructions"):
         chat.add_system(chat.take_text(options, each), is_first=True)
-    # A copy of the title, and a time in words.
+    # These two hold nothing new: a copy of the title, and a time in words.
     options.pop("title", None)
     fields.pop("exportAt", None)
     return chat.finished_chat(fields, ("title", "createdAt", "updatedAt"), take_sampling(options))
@@ -185,9 +201,9 @@ _FINISH_REASONS = {
     "contextLengthReached": FinishReason.CONTEXT_FULL,
     "userStopped": FinishReason.CANCELLED,
 }
-# This is above the indices of all messages: the selected version is shown, others only when chosen.
+# Added to `activated` of a selected version. It is above the index of every message, so the selected version is shown.
 _LATE = 1 << 40
-# Steps with nothing that is said.
+# Kinds of steps without text of the reply.
 _SILENT_STEPS = ("status", "debugInfoBlock")
 _LEFT_OUT = {"notes": "note", "clientInput": "unsent text", "clientInputFiles": "unsent file"}
 
@@ -223,12 +239,12 @@ def _lm_studio_chat(chat: ForeignChat, chat_fields: Json) -> FullChat:
 def _add_versions(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
     """Add all versions of a message; return the index of the selected one; else of the last one added, or `parent`."""
     versions = items(entry.get("versions"), "A message's versions")
-    chosen = entry.get("currentlySelected", 0)
-    if versions and chosen not in range(len(versions)):
+    selected_version = entry.get("currentlySelected", 0)
+    if versions and selected_version not in range(len(versions)):
         chat.without["damaged part"] += 1
-        chosen = 0
+        selected_version = 0
     selected: int | None = None
-    added = parent
+    last_added = parent
     for number, each in enumerate(versions):
         with chat.skip_damaged("message"):
             version = mapping(each, "A version")
@@ -244,10 +260,10 @@ def _add_versions(chat: ForeignChat, entry: Json, parent: int | None) -> int | N
             assert role is not None
             if role is Role.ASSISTANT and not text.strip() and not chat.files:
                 continue
-            late = _LATE if number == chosen else 0
-            added = chat.add_message(role, text, parent, activated=len(chat.messages) + late, **facts)
-            selected = added if number == chosen else selected
-    return added if selected is None else selected
+            late = _LATE if number == selected_version else 0
+            last_added = chat.add_message(role, text, parent, activated=len(chat.messages) + late, **facts)
+            selected = last_added if number == selected_version else selected
+    return last_added if selected is None else selected
 
 
 def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
@@ -267,11 +283,11 @@ def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
         is_thought = chat.inner(step, "style").get("type") == "thinking"
         texts.append(thinking(text) if is_thought else text)
         step.pop("style", None)
-        made = chat.inner(step, "genInfo")
-        model = name(made.pop("identifier", None)) or model
-        # Copies of the chat's prompt, and what the model needs to run.
-        chat.leave_out(made, {"predictionConfig": "", "loadModelConfig": ""})
-        reason = _FINISH_REASONS.get(str(chat.inner(made, "stats").get("stopReason")), reason)
+        generation = chat.inner(step, "genInfo")
+        model = name(generation.pop("identifier", None)) or model
+        # Copies of the chat's prompt, and options for loading the model.
+        chat.leave_out(generation, {"predictionConfig": "", "loadModelConfig": ""})
+        reason = _FINISH_REASONS.get(str(chat.inner(generation, "stats").get("stopReason")), reason)
     sender = name(chat.inner(version, "senderInfo").pop("senderName", None))
     return joined(texts), {"model": sender or model, "finish_reason": reason}
 

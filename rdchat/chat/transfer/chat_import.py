@@ -1,7 +1,9 @@
-"""What the two processes of an import send each other, and the writer that stores it; also the reports of an export.
+"""The app's half of an import: the reports for people, the frames between the processes, and the writer of the store.
 
-The child process reads a file and sends frames, which are JSON objects: `{"chat": ...}` for each chat, `{"image": ...}`
-for each of its images, then `{"file": ...}`, the file's `FileReport`. `ImportWriter` stores them in the app.
+The transfer process reads a file and sends frames, which are JSON objects: `{"chat": ...}` for each chat,
+`{"image": ...}` for each of its images, then `{"file": ...}`, the file's `FileReport`. In the app, `ImportWriter`
+stores them. The process itself uses `TaskProgress`, which exports and backups have too, and `KnownChats`, to leave out
+chats that the store already has.
 """
 
 import hashlib
@@ -35,11 +37,15 @@ from rdchat.work.job import CancelledError, Job
 
 _REPORT_INTERVAL_S = 0.05
 _OTHER_PROJECT = "A different project with this name is here already. It stays as it is."
+# Gives the files of a hidden chat to a folder.
 _TAKE_FILES = """
     INSERT INTO folder_files (folder_id, position, digest, kind, characters, taken, note, name)
     SELECT ?, position, digest, kind, characters, taken, note, name FROM message_files WHERE conversation_id = ?
 """
 type Frame = dict[str, Any]
+"""A message from the process; see above."""
+# The digests of a message's files. Those of images begin with `image `, which earlier versions lacked: only the hash
+# counts, which is 64 characters long.
 _DIGESTS = """coalesce((SELECT group_concat(substr(digest, -64), ' ') FROM
     (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY position)), '')"""
 
@@ -201,14 +207,15 @@ class ImportWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Of the file that is being read: the ids of its chats, which are stored and hidden, and by them the names of
-        # their folders.
+        # Ids of the stored and still hidden chats of the file that is being read.
         self._chats: list[int] = []
+        # By the id of a chat, the names of its folders, the outer one first.
         self._folders: dict[int, Sequence[str]] = {}
-        # What stands for a project: its files are those of a hidden chat until they are the folder's.
+        # A project is stored as a hidden chat with its files until its folder gets them; by the chat's id.
         self._projects: dict[int, FullChat] = {}
-        # Of the files that ended, and the error that ended the import.
+        # Reports of the files that were read before.
         self._reports: list[FileReport] = []
+        # The error that ended the import.
         self._error: RdchatError | None = None
 
     def store_frame(self, frame: Frame) -> None:
@@ -237,11 +244,13 @@ class ImportWriter:
         self._database.run_bulk(self._discarding(), end)
 
     def _end_file(self, report: FileReport) -> None:
+        """Show the chats of the file, or erase them if it could not be read to its end; then forget it."""
         if report.problem:
             self._database.run_bulk(self._discarding()).result()
         else:
             self._database.submit(partial(self._reveal, report)).result()
             report.chats = [each for each in self._chats if each not in self._projects]
+            # The hidden chats of projects are not needed now.
             self._chats = list(self._projects)
             self._database.run_bulk(self._discarding()).result()
         self._reports.append(report)
@@ -252,13 +261,16 @@ class ImportWriter:
     # On the writer's thread
 
     def _adding(self, chat: FullChat) -> Generator[None]:
+        """Insert a chat as bulk work, and note its folder, or that it is a project."""
         conversation = chat.conversation
+        # Pinned chats are in the order in which they were changed last: a file has no dates of pinning.
         pinned_at = (
             conversation.updated_at if conversation.pinned_at is not None and not conversation.archived else None
         )
         chat = replace(chat, conversation=replace(conversation, pinned_at=pinned_at))
         first = len(self._chats)
         for chat_id in insert_in_steps(self._database.connection, chat):
+            # From the first step on, `_discarding` knows of the chat.
             self._chats[first:] = [chat_id]
             yield
         if chat.is_project:
@@ -267,25 +279,33 @@ class ImportWriter:
             self._folders[self._chats[-1]] = chat.folder
 
     def _reveal(self, report: FileReport, connection: sqlite3.Connection) -> None:
-        """Show all chats of the file at once, in folders with the names of their own, which become its projects."""
+        """Show all chats of the file at once, in folders with the names that the file has, and store its projects."""
         for conversation, names in self._folders.items():
-            parent = _inner_folder(connection, names)
+            parent = _find_or_create_path(connection, names)
             connection.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (parent, conversation))
         for hidden, project in self._projects.items():
-            _share(connection, hidden, project, report)
+            _store_imported_project(connection, hidden, project, report)
         visible = [(each,) for each in self._chats if each not in self._projects]
         connection.executemany("UPDATE conversations SET unlisted = 0 WHERE id = ?", visible)
 
     def _discarding(self) -> Generator[None]:
+        """Erase the chats that are still hidden, as bulk work."""
         while self._chats:
             yield from erasing_chat(self._database, self._chats[-1])
             self._database.connection.execute("DELETE FROM conversations WHERE id = ?", (self._chats.pop(),))
             yield
 
 
-def _share(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: FileReport) -> None:
-    """Make a folder the project that a file has for it, with the files of a hidden chat, unless it is another one."""
-    folder_id = _inner_folder(connection, chat.folder)
+def _store_imported_project(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: FileReport) -> None:
+    """Turn the folder of an imported project into that project; if the folder is a different project, it stays.
+
+    Args:
+        connection: The writer's.
+        hidden: Id of the hidden chat that has the project's files.
+        chat: The project as it was read.
+        report: Gets the result.
+    """
+    folder_id = _find_or_create_path(connection, chat.folder)
     folder = next(each for each in folders_listed(rows_of(connection)) if each.id == folder_id)
     instructions = chat.conversation.system_prompt or ""
     if not folder.is_project:
@@ -299,16 +319,16 @@ def _share(connection: sqlite3.Connection, hidden: int, chat: FullChat, report: 
         report.not_taken.append(SkippedChat(f"Project “{folder.name}”", _OTHER_PROJECT))
 
 
-def _inner_folder(connection: sqlite3.Connection, names: Sequence[str]) -> int | None:
-    """Return the folder with these names, each inside the one before it; created if missing."""
+def _find_or_create_path(connection: sqlite3.Connection, names: Sequence[str]) -> int | None:
+    """Return the id of the innermost of some folders, each inside the one before it; missing ones are created."""
     parent: int | None = None
     for name in names:
-        parent = _folder(connection, name, parent)
+        parent = _find_or_create_folder(connection, name, parent)
     return parent
 
 
-def _folder(connection: sqlite3.Connection, name: str, parent: int | None) -> int:
-    """Return the folder with a name inside another one, or at the top; created if missing."""
+def _find_or_create_folder(connection: sqlite3.Connection, name: str, parent: int | None) -> int:
+    """Return the id of the folder with a name inside another one, or at the top; created if missing."""
     tidy = text_column(tidy_title(name)) or NEW_FOLDER
     sql = "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL"
     if (row := connection.execute(sql, (tidy, parent)).fetchone()) is None:
@@ -347,7 +367,7 @@ class KnownChats:
 
 
 def key_of(chat: FullChat) -> tuple[str, bytes]:
-    """Return the key of a chat in `KnownChats`."""
+    """Return the key of a chat in `KnownChats`: its title, and a hash of its messages."""
     contents = [(each.role.value, text_column(each.text), " ".join(file.digest[-64:] for file in each.files))
                 for each in chat.messages]  # fmt: skip
     return title_of(chat), _hash_of(contents)
@@ -359,7 +379,7 @@ def _hash_of(contents: list[tuple[str, str, str]]) -> bytes:
 
 def title_of(chat: FullChat) -> str:
     """Return a chat's title in the store: its own, or one made from its first prompt."""
+    if title := text_column(tidy_title(chat.conversation.title)):
+        return title
     first = next((message.text for message in chat.messages if message.role is Role.USER), "")
-    return text_column(tidy_title(chat.conversation.title)) or (
-        text_column(title_from_prompt(first)) if first else NEW_CHAT
-    )
+    return text_column(title_from_prompt(first)) if first else NEW_CHAT

@@ -1,8 +1,8 @@
 """Reads ChatGPT's `conversations.json`, as exported since 2023: a list of chats, each a tree of nodes.
 
-A node has a `message` or null, and a `parent`. One visible reply may be a chain of nodes: thoughts, tool calls, their
-results, text. Hidden nodes, custom instructions and tool messages are left out; nodes below them are attached to the
-last node that was kept.
+It runs in the transfer process. A node has a `message` or null, and a `parent`. One visible reply may be a chain of
+nodes: thoughts, tool calls, their results, text. Hidden nodes, custom instructions and tool messages are left out;
+nodes below them are attached to the last node that was kept.
 
 Every function takes out of the parsed JSON what it reads, with `pop`, `take_text` or `clear`. `MessageTree` and
 `finished_chat` then count each text that is still there as left out. So a field that is only looked at, with `get`, is
@@ -33,7 +33,7 @@ from rdchat.files.foreign_files import json_or_none
 from rdchat.inference.api import Role
 
 _ROLES = ROLES | {"tool": Role.ASSISTANT}
-# Names for people of what is left out, by content type; empty ones are not mentioned.
+# Names, in reports for people, of the messages that are left out, by content type; empty ones are not mentioned.
 _LEFT_OUT = {
     "code": "tool call",
     "execution_output": "tool result",
@@ -44,23 +44,23 @@ _LEFT_OUT = {
     "model_editable_context": "remembered text",
     "reasoning_recap": "",
 }
-# The same for fields of the metadata.
+# Such names for fields of the metadata.
 _METADATA_LEFT_OUT = {
     "content_references": "source",
     "citations": "source",
     "search_result_groups": "source",
     "_cite_metadata": "source",
 }
-# The same for attachments, by the first half of their media type.
+# Such names for attachments, by the first half of their media type.
 _MEDIA = {"image": "image", "audio": "recording", "video": "video"}
 # A mark is text between two private characters, where the app draws something else: its kind and its fields, with a
 # third one between them. Some exports have lost the end of a mark, or keep single characters.
 _MARK = re.compile(r"( ?)\ue200([^\ue200\ue201]*)(?:\ue201|$)")
 _MARK_FIELDS = "\ue202"
 _STRAY_MARKS = re.compile("[\ue200-\ue20f]")
-# Such as `turn0search3` or `L12-L20`: what a mark refers to.
+# A field of a mark that only names its source, such as `turn0search3` or `L12-L20`.
 _SOURCE_ID = re.compile(r"turn\d[\w, ]*|L\d+(?:-L?\d+)?")
-# Fields with the words that are shown of a mark whose field is a JSON object, best first.
+# A field of a mark may be a JSON object. These are the keys of the words in it that the app shows, best first.
 _NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 
 
@@ -101,9 +101,9 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
         return _left_out(chat, message, called)
     if author not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
-    before = chat.without.total()
+    left_out_before = chat.without.total()
     text = _thoughts(chat, content) if kind == "thoughts" else _text_of(chat, content, metadata)
-    has_counted_parts = chat.without.total() > before
+    has_counted_parts = chat.without.total() > left_out_before
     if author == "tool" or is_call:
         # The app shows images and reports of tools, and no other text.
         report = _research_report(chat, metadata) if author == "tool" else ""
@@ -117,7 +117,7 @@ def _content(chat: ForeignChat, message: Json, metadata: Json) -> tuple[Role | N
 
 
 def _left_out(chat: ForeignChat, message: Json, called: str) -> tuple[None, str]:
-    """Count a message as a whole, by its name for people, and none of the texts in it."""
+    """Leave a message out: count it once under a name for people, and none of the texts in it."""
     chat.without[called] += 1
     message.clear()
     return None, ""
@@ -127,17 +127,18 @@ def _text_of(chat: ForeignChat, content: Json, metadata: Json) -> str:
     """Return a message's text; its images go to `chat.files`, and what cannot be taken is counted."""
     before = chat.without.copy()
     text = chat.text_of(items(content.pop("parts", None), "A message's content"))
-    # An image may be among the parts and the attachments, so the larger count of both is taken.
-    lost = chat.without - before
-    images = len(chat.files) + lost[TOO_LARGE]
-    chat.without.update(_attachments(chat, metadata) - Counter(image=images) - lost)
+    lost_parts = chat.without - before
+    images = len(chat.files) + lost_parts[TOO_LARGE]
+    # An image may be among both the parts and the attachments. It is counted once: a difference of counters has no
+    # numbers below zero, so only attachments beyond the parts remain.
+    chat.without.update(_attachments(chat, metadata) - Counter(image=images) - lost_parts)
     return text or chat.take_text(content, "text")
 
 
 def _without_marks(chat: ForeignChat, text: str) -> str:
-    """Replace the marks where the app draws a link, a name or a picture by the words in them; count the others."""
+    """Replace each mark (`_MARK`) by the words that the app shows for it; count the marks without words."""
 
-    def content_text(match: re.Match[str]) -> str:
+    def words_of_mark(match: re.Match[str]) -> str:
         kind, *fields = match[2].split(_MARK_FIELDS)
         visible = [each for each in map(_visible_text, fields) if each and not _SOURCE_ID.fullmatch(each)]
         if not visible:
@@ -146,7 +147,7 @@ def _without_marks(chat: ForeignChat, text: str) -> str:
         link = visible[1] if kind == "url" and len(visible) > 1 and visible[1].startswith("http") else ""
         return match[1] + (f"[{visible[0]}]({link})" if link else ", ".join(visible))
 
-    return _STRAY_MARKS.sub("", _MARK.sub(content_text, text))
+    return _STRAY_MARKS.sub("", _MARK.sub(words_of_mark, text))
 
 
 def _visible_text(field: str) -> str:
@@ -200,9 +201,10 @@ def _attachments(chat: ForeignChat, metadata: Json) -> Counter[str]:
 
 
 def _thoughts(chat: ForeignChat, content: Json) -> str:
+    """Return the thoughts of a message, each with its summary, as one thought."""
     thoughts = chat.listed(content, "thoughts")
     for each in thoughts:
-        # A copy in pieces.
+        # They are a copy of the thought, in pieces.
         each.pop("chunks", None)
     parts = [chat.take_text(each, field) for each in thoughts for field in ("summary", "content")]
     return thinking(joined(parts))

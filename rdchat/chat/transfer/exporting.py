@@ -1,4 +1,8 @@
-"""Exports chats as JSON, or the visible path of a chat as Markdown. A file is written completely or not at all."""
+"""Exports chats as JSON, or the visible path of a chat as Markdown. A file is written completely or not at all.
+
+`export_chats` is the entry. It runs in the transfer process, or in `rdchat chats export`. The functions that yield
+strings yield blocks of Markdown, which `as_markdown` separates by blank lines.
+"""
 
 import os
 import re
@@ -40,6 +44,7 @@ from rdchat.inference.api import SAMPLING_NUMBERS, FinishReason, Role, SamplingD
 from rdchat.inference.vision.image_process import AS_IT_IS, as_file, shared_images
 from rdchat.work.job import Job
 
+# Finish reasons that are named in the export; for others, nothing is said.
 _ENDS = {
     FinishReason.LENGTH: "ended at the token limit",
     FinishReason.STOP_STRING: "ended at a stop string",
@@ -47,6 +52,7 @@ _ENDS = {
     FinishReason.CANCELLED: "stopped",
 }
 
+# The fence of a code block: its indent, its signs, and what follows them.
 _FENCE = re.compile(r"^( {0,3})(`{3,}+(?=[^`]*$)|~{3,}+)(.*)$")
 # With four bytes for each character, a name must stay below 255 bytes with its ending.
 _LONGEST_NAME = 80
@@ -84,20 +90,21 @@ def as_markdown(
         if prompt := values.system_prompt.strip():
             parts.append(f"## System prompt\n\n{prompt}")
     if shared:
-        named = (part for file in shared for part in _file(file, chat.texts, images, details=details))
-        parts.append("\n\n".join(["## Files of the project", *named]))
+        listed = (block for file in shared for block in _file(file, chat.texts, images, details=details))
+        parts.append("\n\n".join(["## Files of the project", *listed]))
     path = _display_path(chat.messages)
+    # The last message on the path that hides those before it from the model.
     hides = lambda message: message.context_cut is not None and not message.context_cut.shortens  # noqa: E731
     cut = next(filter(hides, reversed(path)), None)
     families = defaultdict[Family, list[int]](list)
     for message in chat.messages:
         families[message.parent_id, message.role].append(message.id)
     for number, message in enumerate(path, start=1):
-        written = [*_message(chat, message, images, details=details)]
+        blocks = [*_message(chat, message, images, details=details)]
         figures = ", ".join(_figures(families[message.parent_id, message.role], message)) if details else ""
         if figures:
-            written.append(f"*{figures[0].upper()}{figures[1:]}*")
-        parts.append("\n\n".join(written))
+            blocks.append(f"*{figures[0].upper()}{figures[1:]}*")
+        parts.append("\n\n".join(blocks))
         if message is cut and message.context_cut is not None:
             parts.append("\n\n".join(_cut(message.context_cut, number)))
     return "\n\n".join(parts) + "\n"
@@ -205,6 +212,7 @@ def _file(file: AttachedFile, texts: Mapping[str, str], images: Mapping[str, str
 
 
 def _figures(family: Sequence[int], message: Message) -> Iterator[str]:
+    """Yield the details of a message, such as its date and speed; `family` has the ids of its alternatives."""
     if len(family) > 1:
         kind = "reply" if message.role is Role.ASSISTANT else "version"
         yield f"{kind} {family.index(message.id) + 1} of {len(family)}"
@@ -275,25 +283,25 @@ def export_chats(
         connection.execute("BEGIN")
         order = replace(order, folders=folders_listed(rows_of(connection)))
         ids = visible_ids(connection) if chats is None else chats
-        complete = _read(connection, ids, TaskProgress(job))
+        full_chats = _read(connection, ids, TaskProgress(job))
         if kind == "json":
             with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
                 usual = order.usual()
                 has_images = connection.execute(_HAS_IMAGES).fetchone() is not None
-                entries = _with_projects(connection, complete, order, everything=chats is None)
+                entries = _with_projects(connection, full_chats, order, everything=chats is None)
                 write_chats(file, entries, usual.system_prompt, usual.sampling, has_images=has_images)
         else:
 
             def text_of(chat: FullChat, images: Path) -> str:
                 shared = order.project_files(chat.conversation)
-                drawn = _draw_images(chat, images, job)
+                addresses = _write_images(chat, images, job)
                 values = order.effective_values(chat.conversation)
-                return text_column(as_markdown(chat, values, drawn, details=details, shared=shared))
+                return text_column(as_markdown(chat, values, addresses, details=details, shared=shared))
 
             if kind == "folder":
-                _write_folder(Path(path), complete, text_of)
+                _write_folder(Path(path), full_chats, text_of)
             else:
-                _write_one(Path(path), next(complete), text_of)
+                _write_one(Path(path), next(full_chats), text_of)
     return asdict(ExportReport(path, len(ids)))
 
 
@@ -312,33 +320,33 @@ def _with_projects(
     connection: sqlite3.Connection, chats: Iterable[FullChat], order: OptionOrder, *, everything: bool
 ) -> Iterator[FullChat]:
     """Yield chats, each project before its first chat; with everything, also those without a chat."""
-    left = {folder.id: folder for folder in order.folders if folder.is_project}
+    unwritten = {folder.id: folder for folder in order.folders if folder.is_project}
     for chat in chats:
         folder = order.project_folder(chat.conversation)
-        if folder is not None and left.pop(folder.id, False):
-            yield read_project(connection, folder)
+        if folder is not None and folder.id in unwritten:
+            yield read_project(connection, unwritten.pop(folder.id))
         yield chat
     if everything:
-        yield from (read_project(connection, folder) for folder in left.values())
+        yield from (read_project(connection, folder) for folder in unwritten.values())
 
 
-def _draw_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
+def _write_images(chat: FullChat, folder: Path, job: Job[Any]) -> dict[str, str]:
     """Write the images of a visible path to a new folder, as PNG without metadata; return their addresses by digest.
 
-    An image that cannot be read has none.
+    An image that cannot be read is left out.
     """
     files = {file.digest: file for message in _display_path(chat.messages) for file in message.files}
-    drawn = dict[str, str]()
+    addresses = dict[str, str]()
     for file in files.values():
         if file.kind is not FileKind.IMAGE:
             continue
         with suppress(ImageRefusedError, ValueError), as_file(image_data(chat.texts[file.digest])) as path:
             pixels = shared_images().scale_image(path, AS_IT_IS, name=file.name, waiting=job.check_cancelled)
             folder.mkdir(exist_ok=True)
-            target = folder / f"{len(drawn) + 1}.png"
+            target = folder / f"{len(addresses) + 1}.png"
             target.write_bytes(pixels)
-            drawn[file.digest] = f"{quote(folder.name)}/{target.name}"
-    return drawn
+            addresses[file.digest] = f"{quote(folder.name)}/{target.name}"
+    return addresses
 
 
 def _write_one(path: Path, chat: FullChat, text_of: TextOf) -> None:

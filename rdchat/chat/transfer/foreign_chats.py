@@ -1,7 +1,8 @@
-"""Converts JSON of other programs to chats.
+"""What the readers of other programs' chats share: `ForeignChat` collects a chat; functions convert JSON values.
 
-Readers take what they read out of the parsed JSON. What is damaged is left out and counted, and so is each text that is
-still there at the end (`count_rest`), so that no field is dropped unseen.
+A reader removes from the parsed JSON what it takes. What is damaged is left out and counted, and so is each text that
+is still there at the end (`count_rest`), so that no field is dropped unseen. The counts are in `ForeignChat.without`,
+under names for people, such as `image` or `tool call`. All of this runs in the transfer process.
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ _LONGEST_TEXT = LONGEST_VALUE // 4
 # As seconds, this would be the year 5138.
 _MILLISECONDS_FROM = 1e11
 
-# Names for people of parts that are not taken, by their kind.
+# A message's content may be a list of parts, each with a kind. These kinds are left out, and counted under these names.
 _PARTS = {
     "image": "image", "image_url": "image", "image_file": "image", "image_asset_pointer": "image",
     "audio_asset_pointer": "recording", "real_time_user_audio_video_asset_pointer": "recording",
@@ -45,6 +46,7 @@ _PARTS = {
 # The kinds of parts that are thoughts, and the fields where parts have their text.
 _THOUGHTS = ("reasoning", "thinking", "think")
 _TEXTS = ("text", "thinking", "think", "error")
+# Our names of sampling values, by those of several programs.
 _SAMPLING = {each.name: each.name for each in fields(SamplingParams)} | {
     "topP": "top_p", "topK": "top_k", "repeat_penalty": "repetition_penalty", "maxOutputTokens": "max_tokens",
     "num_predict": "max_tokens",
@@ -53,19 +55,22 @@ _SAMPLING = {each.name: each.name for each in fields(SamplingParams)} | {
     "llm.prediction.repeatPenalty": "repetition_penalty", "llm.prediction.maxPredictedTokens": "max_tokens",
     "llm.prediction.stopStrings": "stop",
 }  # fmt: skip
-# Ends of the names of fields without words.
+# Fields whose names end like this have no words.
 _NOT_WORDS = ("type", "id", "_at", "timestamp")
+# With more kinds of parts left out, further texts are counted as `other text`.
 _MAX_KINDS = 100
 
 TOO_LARGE = "too large image"
-# Of a chat, which is one message between processes.
+# Limit of all images of a chat, since a chat is one message between processes.
 _MAX_IMAGES_BYTES = 100_000_000
 type Json = dict[str, Any]
+"""A parsed JSON object."""
 type FindImage = Callable[[str], bytes | None]
-# Where ChatGPT and LM Studio name an image.
+"""Returns the data of an image by a message's name for it; None without one."""
+# The fields where ChatGPT and LM Studio name an image.
 _POINTERS = ("asset_pointer", "fileIdentifier")
 ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
-"""The names of most programs."""
+"""Roles by the names that most programs have for them."""
 
 
 def no_image(_name: str) -> None:
@@ -165,7 +170,7 @@ def attached_text(label: Any, text: str) -> str:
 
 
 def with_copy(text: str, copy: str) -> str:
-    """Return a text, and what should be a copy of its words where it says something else."""
+    """Return a text that a program has twice; joined with the copy if that has other words."""
     is_copy = "".join(copy.split()) in "".join(text.split())
     return text if is_copy else joined((text, copy))
 
@@ -177,8 +182,8 @@ class ForeignChat:
     Attributes:
         without: Parts that are left out.
         damage: The first error that `skip_damaged` caught.
-        find: Returns the data of an image of the export, by the name that a message has for it; None without one.
-        files: Images that were read, of the message that is added next.
+        find: Finds images of the export.
+        files: Images that were read and belong to the message that is added next.
         texts: The texts of all images, by digest.
     """
 
@@ -218,7 +223,12 @@ class ForeignChat:
         return results
 
     def leave_out(self, data: Json, names: Mapping[str, str]) -> None:
-        """Remove fields and count their contents under names for the report; an empty name is not reported."""
+        """Remove fields and count their contents.
+
+        Args:
+            data: The object.
+            names: The name for the report by field; what has an empty name is not reported.
+        """
         for key, called in names.items():
             value = data.pop(key, None)
             self.without[called] += len(value) if isinstance(value, list) else bool(value)
@@ -303,10 +313,11 @@ class ForeignChat:
         with self.skip_damaged("part"):
             for each in items(content, "A message's content"):
                 with self.skip_damaged("part"):
-                    texts.append(self._part(each))
+                    texts.append(self._text_of_part(each))
         return joined(texts, between)
 
-    def _part(self, data: Any) -> str:
+    def _text_of_part(self, data: Any) -> str:
+        """Return the text of a part; empty for an image, which is taken, and for other kinds, which are counted."""
         if isinstance(data, str):
             return string(data, "A message")
         part = mapping(data, "A part of a message")

@@ -1,11 +1,12 @@
-"""Builds the messages of chats of programs that keep a tree: each message names the one above it.
+"""Reads chats whose messages are a tree, in which each message names the one above it.
 
-A message that is left out or damaged hides no other one: those below it move up to the nearest message that was kept.
-Where none is known, because a name is missing or wrong, a message follows the one before it in the file.
+`MessageTree` adds the messages to a `ForeignChat`; readers in other modules use it too. Each program has a function
+that parses one message and returns its `Content`. A message that is left out or damaged hides no other one: those below
+it move up to the nearest message that was kept. Where none is known, because a name is missing or wrong, a message
+follows the one before it in the file.
 
-Reads chats of Claude, DeepSeek and Open WebUI, whose exports are lists of chats with a tree of messages.
-
-None of the formats is documented; they are those of exports of 2024 to 2026.
+The programs here are Claude, DeepSeek and Open WebUI. None of their formats is documented; they are those of exports of
+2024 to 2026.
 - Claude's older exports do not name the message above.
 - DeepSeek's chats have a `mapping` of messages, as ChatGPT's. A message has fragments instead of a role.
 - Since version 0.10 of Open WebUI, a reply has its thoughts, calls and results in `output`. Before, they were folded
@@ -42,10 +43,11 @@ from rdchat.chat.transfer.foreign_chats import (
 from rdchat.inference.api import Role
 
 type Key = str | int
-"""A message's own name, or its place in the file where it has none of its own."""
+"""A message's own name, which others have as their parent; its index in the file where it has none."""
 type Content = tuple[Role | None, str, Json]
 """A message's role, text and further fields; without a role it is left out."""
 _CLAUDE_ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
+# Fields of messages that are left out, with their names for people; see `ForeignChat.leave_out`.
 _LEFT_OUT = {
     "sources": "source",
     "citations": "source",
@@ -56,7 +58,9 @@ _LEFT_OUT = {
     "lastSentence": "",
     "modelName": "",
 }
+# Such fields of a chat.
 _OF_CHAT = {"files": "file of the chat", "messages": "", "tags": "tag"}
+# Older versions of Open WebUI fold thoughts and calls into the text, as HTML of these types.
 _FOLD = '<details type="'
 _FOLD_END = "</details>"
 _FOLDED = {"reasoning", "tool_calls", "code_interpreter"}
@@ -95,12 +99,14 @@ class MessageTree:
     own: str = ""
     joins: bool = False
     _nodes: dict[Key, _Node] = field(default_factory=dict)
-    # For each node, the message that it became, or else the one above it.
+    # For each node, the index of the message that it became, or else of the one above it.
     _indices: dict[Key, int | None] = field(default_factory=dict)
-    # For names of messages that are not in the file, the message above those that have it as their parent.
+    # For each parent that is not in the file, the index of the message below which its children were added.
     _missing: dict[str | None, int | None] = field(default_factory=dict)
+    # The texts and files of each message by its index; several nodes may become one message (`joins`).
     _texts: list[list[str]] = field(default_factory=list)
     _files: list[list[AttachedFile]] = field(default_factory=list)
+    # The number of nodes with each parent.
     _siblings: Counter[str | None] = field(default_factory=Counter)
 
     def add_messages(self, entries: Any, current: object = None) -> None:
@@ -126,15 +132,17 @@ class MessageTree:
             messages[index] = replace(message, text=text, files=tuple(self._files[index]), activated=activated)
 
     def _read(self, entry: Any) -> _Node:
+        """Return the node of an entry; one without a role if the entry is damaged."""
         node = _Node()
         chat = self.chat
         before = chat.without.copy()
         with chat.skip_damaged("message"):
             fields = mapping(entry, "A message")
             fields.pop(self.own, None)
+            # A damaged name is that of a missing message, which no other node has as its parent.
             is_damaged = not isinstance(fields.get(self.parent), str | None)
-            named = f"message {len(self._nodes)}" if is_damaged else None
-            node.parent = chat.take_text(fields, self.parent) or named
+            invented = f"message {len(self._nodes)}" if is_damaged else None
+            node.parent = chat.take_text(fields, self.parent) or invented
             node.role, node.text, node.facts = self.parse(chat, fields)
             chat.count_rest(fields)
         node.files = chat.take_files()
@@ -151,18 +159,19 @@ class MessageTree:
         nodes = self._nodes
         self._siblings.update(node.parent for node in nodes.values())
         roles = {node.role for node in nodes.values()}
+        # No message names another one, so the file is a plain list.
         is_list = not any(parent in nodes for parent in self._siblings) and {Role.USER, Role.ASSISTANT} <= roles
         for key in nodes:
-            path, step = self._path_from(key)
+            path, parent = self._path_from(key)
             if not path:
                 continue
-            above = self._indices[step] if step in nodes else self._above(nodes[path[-1]], is_list)
+            above = self._indices[parent] if parent in nodes else self._above(nodes[path[-1]], is_list)
             for each in reversed(path):
                 above = self._add(nodes[each], above)
                 self._indices[each] = above
 
     def _path_from(self, key: Key) -> tuple[list[Key], Key | None]:
-        """Return a message and those above it that have no place yet, and what the last of them has as its parent."""
+        """Return a message and those above it that were not added yet, upwards, and the parent of the last of them."""
         path: list[Key] = []
         step: Key | None = key
         while step in self._nodes and step not in self._indices:
@@ -178,7 +187,7 @@ class MessageTree:
         return path[:end], None
 
     def _above(self, node: _Node, is_list: bool) -> int | None:
-        """Return the message above one whose parent is not in the file.
+        """Return the index of the message above one whose parent is not in the file; `is_list`: no parent is.
 
         The first messages of a chat, and those whose common parent is missing, are alternatives.
         """
@@ -195,7 +204,7 @@ class MessageTree:
         if node.role is Role.SYSTEM:
             chat.add_system(node.text, is_first=above is None)
             return above
-        # An empty turn of the person counts.
+        # An empty message of the person is kept between replies, so that turns alternate.
         has_content = node.text.strip() or node.files or "error" in node.facts
         if node.role is None or not (has_content or (node.role is Role.USER and above is not None)):
             return above
@@ -347,7 +356,7 @@ def _unfolded(chat: ForeignChat, content: str, *, is_copy: bool) -> str:
     at = 0
     while (start := content.find(_FOLD, at)) >= 0:
         end = content.find(_FOLD_END, start)
-        # A reply that broke off has no end of it.
+        # In a reply that broke off, the last fold has no end.
         end = len(content) if end < 0 else end
         kind, _, folded = content[start + len(_FOLD) : end].partition('"')
         after = end + len(_FOLD_END)

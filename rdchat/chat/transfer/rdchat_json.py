@@ -1,5 +1,7 @@
 """Reads and writes rdchat's own JSON: complete, with all alternatives, traces and statistics.
 
+Exports write it, imports read it, and the transfer process sends chats in it. A file looks like this:
+
     {"format": "rdchat chats", "version": 2, "rdchat": "0.2.0", "exported_at": 1764000000.0,
      "preferences": {"system_prompt": "", "sampling": {...}},
      "chats": [
@@ -58,17 +60,24 @@ from rdchat.inference.api import Role, SamplingParams, ThinkingChoice
 NAME = "rdchat"
 FORMAT = "rdchat chats"
 VERSION = 2
-"""That of files with images; others have version 1, which older rdchats read."""
+"""The version of files that may have images; others are written as version 1, which older rdchats read too."""
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
+# Seeds of replies are below this number.
 _SEEDS = 1 << 64
+# The beginning of a file, up to the bracket of the list of chats.
 _HEAD = re.compile(r'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
+# Folders are nested once, so a chat has at most two names of folders.
 _NESTED = 2
+# The digest of an image that is an entry of its own.
 _DIGEST = re.compile("image [0-9a-f]{64}", re.ASCII)
 type Image = tuple[AttachedFile, str]
 """An image with its data in base64."""
+# Fields of a message that are written only if they differ from their defaults.
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
+# Fields that `read` knows; the texts in others are counted as left out.
 _OF_MESSAGE = {*MESSAGE_FIELDS, "parent", "trace", "files"}
 _OF_CHAT = {"title", "system_prompt", "sampling", "answer_shape", "own", "folder", "project", "messages"}
+# Names for people of fields that cannot be read; others are called damaged parts.
 _LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 
 
@@ -117,11 +126,12 @@ def head_of(beginning: str) -> tuple[Json, int] | None:
 def image_digests(chat: FullChat) -> list[str]:
     """Return the digests of the images that `plain_chat` has without their data."""
     files = (file for message in chat.messages for file in message.files)
-    return list(dict.fromkeys(file.digest for file in files if _is_apart(file)))
+    return list(dict.fromkeys(file.digest for file in files if _is_entry(file)))
 
 
-def _is_apart(file: AttachedFile) -> bool:
-    # An earlier version gave an image the digest of a text.
+def _is_entry(file: AttachedFile) -> bool:
+    """Return whether a file is an image whose data are an entry of their own."""
+    # An earlier version gave an image the digest of a text, and its data are written as the text of the file.
     return file.kind is FileKind.IMAGE and _DIGEST.fullmatch(file.digest) is not None
 
 
@@ -163,7 +173,7 @@ def read(data: Any) -> FullChat:
     with chat.skip_damaged("folder"):
         names += [string(each, "Its folder") for each in items(fields.get("folder"), "Its folder")]
     traces: dict[int, bytes] = {}
-    # For each message of the file, the one that it became, or else the one above it.
+    # For each message of the file, the index of the message that it became, or else of the one above it.
     ids: list[int | None] = []
     for each in items(fields.get("messages"), "Its list of messages"):
         last = len(chat.messages) - 1 if chat.messages else None
@@ -188,7 +198,7 @@ def read(data: Any) -> FullChat:
 
 
 def _above(chat: ForeignChat, data: Json, ids: list[int | None], last: int | None) -> int | None:
-    """Return the message above one: its parent, or the last one if that is damaged."""
+    """Return the index of the message above one: that of its parent, or of the last message if that is damaged."""
     parent = data.get("parent", "")
     if type(parent) is int and 0 <= parent < len(ids) - 1:
         return ids[parent]
@@ -242,6 +252,7 @@ def _message(chat: ForeignChat, data: Json, index: int, parent: int | None) -> M
 
 
 def _file(file: Json, texts: dict[str, str]) -> AttachedFile:
+    """Return a file of a message, and put its text into `texts`: an empty one if it is an entry that follows."""
     text = string(file.get("text", ""), "A file's text")
     kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in FileKind else FileKind.TEXT
     if len(text) > (MAX_IMAGE_BYTES * 4 // 3 + 4 if kind is FileKind.IMAGE else MAX_CHARACTERS):
@@ -253,7 +264,7 @@ def _file(file: Json, texts: dict[str, str]) -> AttachedFile:
     if kind is FileKind.IMAGE and isinstance(digest, str) and _DIGEST.fullmatch(digest):
         count = file.get("characters")
         read = AttachedFile(printable_name(called), kind, digest, count if type(count) is int else 0, "", note)
-        # What another message of the chat has counts.
+        # Another message of the chat may have the same image, with its data.
         text = texts.get(digest, "")
     elif kind is FileKind.IMAGE:
         read, text = _image(text, called or "image", note)
@@ -323,7 +334,7 @@ def _plain_message(message: Message, chat: FullChat) -> Json:
 def _plain_file(file: AttachedFile, texts: Mapping[str, str]) -> Json:
     plain = {"name": file.name, "kind": file.kind.value, "taken": file.taken, "note": file.note}
     content = (
-        {"digest": file.digest, "characters": file.characters} if _is_apart(file) else {"text": texts[file.digest]}
+        {"digest": file.digest, "characters": file.characters} if _is_entry(file) else {"text": texts[file.digest]}
     )
     return {field: value for field, value in plain.items() if value} | content
 

@@ -1,5 +1,6 @@
 """Finds files to import in folders and zip archives, reads them within limits, and parses their JSON.
 
+It knows the names of files, and not what is in them: `transfer_process` finds that out, in the transfer process.
 A list of chats is read a chat at a time, so it may be of any size; everything else is held in memory.
 
 Only regular files are read, and the sizes in an archive are not trusted.
@@ -25,8 +26,10 @@ from rdchat.files.foreign_files import check_file, opened, readable_entries
 
 MAX_BYTES = 100_000_000
 """Limit of a chat, and of any other file than a list of chats."""
+# Characters that are read at once.
 _BEGINNING = 1 << 20
 _MAX_ENTRIES = 100_000
+# LM Studio's other files beside one of chats.
 _LM_STUDIO_SIBLINGS = (".config.chat.json", ".metadata.chat.json")
 # ChatGPT's id of a file begins its name: `file-AbC1-photo.png`, `file_00ef-sanitized.jpg`.
 _FILE_ID = re.compile(r"file[-_][0-9A-Za-z]+")
@@ -86,16 +89,20 @@ class SourceFile:
 
         Args:
             start: Offset after the list's opening bracket, in characters.
-            end: JSON that becomes complete with the closing bracket and what follows: `[`, or `{"chats": [`.
+            end: JSON to which the closing bracket and what follows in the file are added, to check that the file ends
+                as JSON must: `[`, or `{"chats": [`.
 
         Raises:
             UnreadableFileError: If it cannot be read, is not complete JSON, or a value is too large.
         """
         decoder = json.JSONDecoder()
+        # The part of the file in memory, from the value on that is read next; `at` is the offset in it, and `before`
+        # the number of characters before it in the file.
         text = ""
         at = 0
-        mark = "["
         before = start
+        # The sign before the value: the list's bracket, or a comma; another sign ends the list.
+        mark = "["
         with self._text() as file, _json_errors(self.name):
             file.read(start)
             while mark in ("[", ","):
@@ -221,7 +228,7 @@ def _in_archive(path: Path) -> Iterator[SourceFile]:
         folders: dict[str, list[str]] = {}
         for each in names:
             folders.setdefault(str(PurePosixPath(each).parent), []).append(PurePosixPath(each).name)
-        chosen = sorted(each for each in names if _is_ours(each, folders))
+        chosen = sorted(each for each in names if _is_chats_member(each, folders))
         if not chosen:
             raise UnreadableFileError(f"There are no files of chats in {path.name}.")
         images = _by_pointer(names)
@@ -229,7 +236,7 @@ def _in_archive(path: Path) -> Iterator[SourceFile]:
             yield _packed(archive, path, each, images)
 
 
-def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
+def _is_chats_member(name: str, folders: dict[str, list[str]]) -> bool:
     path = PurePosixPath(name)
     # The Finder adds this folder.
     if "__MACOSX" in path.parts:
@@ -259,7 +266,7 @@ def _packed(archive: zipfile.ZipFile, path: Path, name: str, images: Mapping[str
 
 
 def _by_pointer(names: Iterable[str]) -> dict[str, str]:
-    """Return names of an export's files by the names that chats have for images."""
+    """Return the files among an export's files that may be images, by the names (pointers) that chats have for them."""
     images = dict[str, str]()
     for each in names:
         base = PurePosixPath(each).name

@@ -1,7 +1,10 @@
 """Imports, exports and backups in a child process, `rdchat --child transfer`: both sides of its pipe.
 
 Parsing a hundred megabytes would block the window's interpreter, and a hostile file could fill its memory. The process
-only reads the store; the app stores the chats of an import. It finds out which app wrote each file.
+only reads the store; the app stores the chats of an import (`ImportWriter`).
+
+First comes what the process does to import: `read_files` reads files, and `recognised` finds out which app wrote one.
+Then the app's side, `TransferProcess`, which the window and the commands use, and at the end the process's `main`.
 """
 
 import sqlite3
@@ -59,24 +62,25 @@ from rdchat.work.served import FrameError, serve
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+# With more chats that cannot be imported, a file is refused.
 _MAX_NOT_TAKEN = 10_000
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
 type Entry = FullChat | rdchat_json.Image
 type Chats = Iterable[tuple[float, str, Callable[[], Entry]]]
-"""For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError).
+"""For each chat: the share of the file before it, its title, and a function that reads it or raises DamagedChatError.
 
-An image of a chat may follow it as an entry of its own.
+In rdchat's own files, an image of a chat may follow it as an entry of its own.
 """
 
 _KINDS = (
     "rdchat's own JSON and database, conversations.json of ChatGPT, Claude and DeepSeek, and chats of Open WebUI, "
     "LibreChat, LM Studio and Jan"
 )
-# DeepSeek's chats have a `mapping`, too.
+# DeepSeek comes before ChatGPT: chats of both have a `mapping`.
 FORMATS = (CLAUDE, DEEPSEEK, OPEN_WEBUI, LIBRECHAT, chatgpt.FORMAT, LM_STUDIO)
-# So many damaged chats may stand before the first whole one.
+# A list is refused if its format is in none of so many entries: the first ones may be damaged.
 _LOOKED_AT = 100
 
 
@@ -126,37 +130,40 @@ class _FileReader:
         self._send = send
         self.report = FileReport(path.name)
         self.taken: list[tuple[str, bytes]] = []
-        # By the digests of images that should follow, the titles of their chats.
+        # The images that should follow as entries: by digest, the title of their chat.
         self._awaited: dict[str, str] = {}
 
     def send_chats(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
         sources: dict[str, None] = {}
-        stored = [(rdchat_json.NAME, _stored_chats(self._path, progress))] if _is_database(self._path) else None
-        for kind, chats in stored or map(recognised, open_source(self._path)):
+        if _is_database(self._path):
+            found: Iterable[tuple[str, Chats]] = [(rdchat_json.NAME, _stored_chats(self._path, progress))]
+        else:
+            found = map(recognised, open_source(self._path))
+        for kind, chats in found:
             sources[kind] = None
             self.report.source = " and ".join(sources)
-            for before, title, make in chats:
+            for before, title, read_entry in chats:
                 yield before
-                entry = self._read(title, make)
+                entry = self._read(title, read_entry)
                 if isinstance(entry, FullChat):
-                    self._take(title, entry)
+                    self._send_chat(title, entry)
                 elif entry and self._awaited.pop(entry[0].digest, ""):
                     self._send({"image": entry[1]})
         for title, number in Counter(self._awaited.values()).items():
             self.report.without.append(PartialChat(title, counted_parts({"damaged image": number})))
 
-    def _read(self, title: str, make: Callable[[], Entry]) -> Entry | None:
+    def _read(self, title: str, read_entry: Callable[[], Entry]) -> Entry | None:
         """Return a chat or an image, or note why it is left out."""
         try:
-            return make()
+            return read_entry()
         except DamagedChatError as error:
             self._leave(title, f"{error}.")
         except (TypeError, ValueError, OverflowError, LookupError, RecursionError):
             self._leave(title, "It is damaged.")
         return None
 
-    def _take(self, title: str, chat: FullChat) -> None:
+    def _send_chat(self, title: str, chat: FullChat) -> None:
         """Send a chat, or note why it is left out."""
         parts = counted_parts(chat.without)
         if not (chat.messages or chat.is_project):
@@ -303,7 +310,7 @@ def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullCha
     try:
         facts = None if thread is None else parsed(thread.read_content(), thread.base)
     except UnreadableFileError as error:
-        # It has no message, so it takes none away.
+        # The messages are in the other file, so they are kept: a text in place of the object counts as damaged.
         facts = error.message
     return jan_chat(facts, jan_lines(messages.read_content()))
 
@@ -313,7 +320,7 @@ type OnEnd = Callable[[Any], object]
 
 STOP_S = 5.0
 """Time for a cancelled task to stop in good order."""
-# A busy machine takes long; the window stays usable meanwhile.
+# Time for a cancelled task to answer. A busy machine takes long; the window stays usable meanwhile.
 _CANCEL_S = 60.0
 # The limit is for foreign files; the other tasks read stored chats of any size.
 _MEMORY_BYTES = 1 << 30
