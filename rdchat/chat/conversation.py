@@ -31,9 +31,9 @@ _PAGE = 128
 _TAIL = 16
 """Messages at the end that are read together, about as many as the window shows first."""
 _WITH_COLUMN = ("system_prompt", "sampling", "thinking_choice", "answer_shape")
-"""Options of a chat that a preset may have too, in `Conversation`."""
+"""Options of a chat that a preset may have too, in fields (and columns) of `Conversation`."""
 _WITHOUT_COLUMN = ("thinking_tokens", "draft", "long_chats")
-"""Such options in `OwnOptions`."""
+"""Options of a chat that a preset may have too, in `OwnOptions`."""
 
 
 class MessageStatus(StrEnum):

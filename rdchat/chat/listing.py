@@ -1,6 +1,7 @@
 """The sidebar's list of chats: pinned ones, folders, then all others by date.
 
-Each part of the list is counted in an index and read a page at a time.
+The list consists of rows and of spans of chats (`ChatSpan`). A span is counted with an index, and its chats are read a
+page at a time, when the window shows them.
 """
 
 from bisect import bisect_right
@@ -16,7 +17,7 @@ PINNED = "Pinned"
 FOLDERS = "Folders"
 # Chats read at once: more than fit the view.
 _PAGE = 64
-# Pages in memory.
+# Most pages in memory.
 _MAX_PAGES = 64
 
 # These are the conditions of indexes in the migrations.

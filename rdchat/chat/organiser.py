@@ -28,12 +28,13 @@ from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
 from rdchat.work.job import Job
 
+# Chats whose title was made from the prompt, so that the model may still write one.
 _WITHOUT_TITLE = """
     SELECT id FROM conversations WHERE title_by = 'prompt' AND deleted_at IS NULL AND unlisted = 0
     ORDER BY updated_at DESC LIMIT 20
 """
 
-# A complete reply without `drafting` was imported.
+# The kinds of text by others that a note may come from. A complete reply without `drafting` was imported.
 _NOTE_SOURCE = """
     SELECT coalesce(group_concat(name, ' or '), '') FROM (
         SELECT 'a file' AS name WHERE EXISTS (SELECT 1 FROM message_files WHERE conversation_id = ?1)

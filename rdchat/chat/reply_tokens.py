@@ -1,4 +1,4 @@
-"""Stores the token ids of replies, which later replies are drafted from; reads questions, to train drafters on."""
+"""Token ids of stored replies, from which later replies are drafted, and stored questions, to train drafters on."""
 
 from array import array
 from collections.abc import Iterator, Sequence

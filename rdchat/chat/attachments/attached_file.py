@@ -1,7 +1,7 @@
 """Files attached to messages, and the form of their text in the prompt.
 
-Of a file that is too long to send, the person or `ranked` chooses a `Part`: some pages, or the passages that match a
-question.
+Of a file that is too long to send, a `Part` is sent instead: pages that the person chooses, or the passages that match
+the question best (`ranked`). A passage is a piece of at most `PASSAGE` characters.
 """
 
 import base64

@@ -27,6 +27,7 @@ _MAX_XML_BYTES = 32 << 20
 # Levels of elements in each other.
 _DEEPEST = 500
 _PICTURES = "word/media/"
+# Endings of members without text.
 _WORDLESS = ".xml", ".rels", ".bin", ".odttf", "/"
 _DAMAGED = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
@@ -37,7 +38,7 @@ _SIMPLE_ROOTS = {"hdr": "Header", "ftr": "Footer"}
 _UNSEEN_ROOTS = {"glossaryDocument", "drawing"}
 _STRUCTURE = _TEXT_ROOTS | _NOTES | {"body", "p", "r", "t", "tbl", "tr", "tc", "hyperlink", "sdt", "sdtContent"}
 _BREAKS = {"br": "br", "cr": "br", "ptab": "tab"}
-# No text has these characters: the number of a word, and the label of an item.
+# Marks made of characters that no text has: around the index of a piece of text, and around the label of a list item.
 _WORD = re.compile("\ufdd0([0-9]+)\ufdd1")
 _ITEM = re.compile("<li>\ufdd2([^\ufdd3]*)\ufdd3")
 _SIGNS = {"∑": r"\sum", "∏": r"\prod", "∫": r"\int", "∮": r"\oint", "\u0302": r"\hat", "\u0303": r"\tilde",
@@ -139,7 +140,7 @@ class DocxParts:
     Attributes:
         numbers: Counts the items of its lists.
         extras: Texts of its headers, footers and drawings, each once.
-        pieces: Each piece of its text, which is marked by its place here.
+        pieces: Each piece of its text, marked in the part by its index here. A mark that mammoth drops shows a loss.
         has_changes: Whether changes are tracked.
     """
 

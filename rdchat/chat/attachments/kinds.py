@@ -58,6 +58,7 @@ _IN_ZIP = {
     "META-INF/container.xml": ("{name} is an EPUB book.", "Save it as PDF or HTML."),
 }
 _BINARY = "{name} is a binary file without text that rdchat can read.", "Export it as text, CSV or PDF."
+# Byte order marks, with the encodings that they mean.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     # The mark of UTF-16 is the beginning of this one, so it comes later.
@@ -71,9 +72,10 @@ _HEAD = 4096
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _MAX_CONTROLS = 0.01
 _SAMPLE = 1 << 14
-# A candidate must be so much better than Windows' Latin-1.
+# The score of the best candidate must be so much above that of Windows' Latin-1, and at least `_MIN`.
 _MARGIN = 0.25
 _MIN = 0.25
+# Punctuation and signs that count the same for every candidate.
 _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
 
 

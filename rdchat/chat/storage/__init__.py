@@ -1,4 +1,7 @@
-"""The SQLite file: opening, checking, migrating, searching, and keeping a damaged one."""
+"""The SQLite file of the chats: opens, checks, migrates and searches it, and keeps a damaged one.
+
+Other packages import from here, not from its modules.
+"""
 
 from rdchat.chat.storage.connections import reading, rows_of
 from rdchat.chat.storage.database import Database

@@ -17,7 +17,7 @@ from rdchat.errors import StorageError
 
 # The spans of one statement; every build of SQLite accepts 999 parameters.
 _SPANS_AT_ONCE = 200
-# Larger than any id.
+# End of the last span: larger than any id.
 _BEYOND = 2**62
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
@@ -30,7 +30,8 @@ _SIBLING_POSITION = f"""
 """
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_SIBLING_POSITION} FROM messages m WHERE id = ?"
 
-# An index covers these two queries: the messages of a long chat are spread over megabytes of the file.
+# The first message of each run (`MessageTree`), with its parent. An index covers this query and the next: the messages
+# of a long chat are spread over megabytes of the file.
 _RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
 # The second column is whether the cut only shortens results of tools.
 CUTS = """

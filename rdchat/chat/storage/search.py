@@ -20,7 +20,7 @@ MAX_HITS = 300
 """Largest number of conversations in an answer."""
 # Only the newest messages with the words are read: more would take too long while a person types.
 _MAX_MESSAGES = 20_000
-# No limit.
+# For SQL's LIMIT: no limit.
 _ALL = -1
 # Characters of a snippet before and after the beginning of its first hit.
 _BEFORE = 12

@@ -1,4 +1,8 @@
-"""The form of a text in which search compares: the index, the words of a search and the marks of hits all have it."""
+"""The normal form of a text for search: without case and accents, as words with blanks between them.
+
+The index stores texts in this form (`index_text`), a search is converted to it (`search_phrases`), and `WordMatcher`
+finds the places in the original text that the window highlights. A sign is one character of Unicode.
+"""
 
 import re
 import unicodedata
@@ -9,6 +13,7 @@ from itertools import pairwise
 INDEX_VERSION = f"2 {unicodedata.unidata_version}"
 """Changes with `index_text`, and with Python's tables of Unicode: then the index is made anew."""
 
+# Limits of a search.
 _MAX_CHARACTERS = 500
 _MAX_WORDS = 16
 # Of a longer text only so many characters are searched: the index text must stay below SQLite's limit.

@@ -33,9 +33,11 @@ _MIN = 1e-9
 _MAX = 2**53
 _MAX_ENTRIES = 1000
 NO_DATE = -1.0
+"""Stored in place of an unknown date."""
 END_OF_DATES = 253_402_214_400
 """31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""
 
+# Fields of `Message` that are not columns of its row.
 _NO_COLUMNS = {"files", "sibling", "siblings"}
 
 
@@ -191,6 +193,7 @@ def _from_json[T: "DataclassInstance"](
         return None
 
 
+# Fields that are not read and written by their type alone.
 _SPECIAL = {
     "role": _Column(lambda role: _ROLES.get(role, Role.ASSISTANT)),
     "status": _Column(_member_of(MessageStatus, MessageStatus.COMPLETE)),
