@@ -17,6 +17,7 @@ from itertools import pairwise
 
 from rdchat import host
 
+# The programs that `multiprocessing` starts Python with; nothing else is run as code.
 _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=, -]*\)")
 
 CHILDREN = {
@@ -39,7 +40,7 @@ def run_child(arguments: Sequence[str]) -> int | None:
     """Run the child process that the command line names; return its exit status, or None if it names none."""
     for index, (option, code) in enumerate(pairwise(arguments)):
         if option == "-c" and _MULTIPROCESSING.fullmatch(code):
-            # Python itself sets it like this.
+            # So `sys.argv` is as Python sets it for `-c`.
             sys.argv = ["-c", *arguments[index + 2 :]]
             exec(code, {"__name__": "__main__"})  # noqa: S102  Python's own words, as it would run them
             return 0

@@ -15,7 +15,7 @@ from rdchat import host
 MAX_OTHERS = 0.15
 """Share of all processors that other programs may use on a quiet computer; a desktop at rest uses some 5 %."""
 _LOG = logging.getLogger(__name__)
-# Shortest interval between two looks: processor times are counted in steps of 10 ms.
+# Shortest interval between two measurements: processor times are counted in steps of 10 ms.
 _LOOK_S = 0.5
 # MacOS has the first three; `steal` is time of other virtual machines.
 _BUSY = ("user", "nice", "system", "irq", "softirq", "steal")

@@ -1,4 +1,4 @@
-"""Words counts, sizes and times for people, alike in the window, in commands and in errors."""
+"""Texts for counts, sizes and times, the same in the window, in commands and in errors."""
 
 
 def counted(number: int, one: str, several: str = "") -> str:
@@ -23,6 +23,7 @@ def part_text(part: float, total: float) -> str:
 
 
 def _in_unit(size: float, of: float) -> tuple[str, str]:
+    """Return a size in the unit in which the size `of` is written, and the unit."""
     if of < 999_500:
         return f"{max(round(size / 1e3), 1 if size else 0)}", "KB"
     if of < 999_500_000:

@@ -62,7 +62,7 @@ type _Loaded = tuple[ModelInfo, Count, Callable[[GenerationRequest], TokenIterat
 """A model, and functions that count tokens and begin a reply."""
 
 _MAX_PROMPT_BYTES = 64 * 2**20
-# What is derived from the counters.
+# Properties of `Statistics` that are derived from its counters.
 _RATES = (
     "decode_tps",
     "prefill_tps",
@@ -73,6 +73,7 @@ _RATES = (
     "acceptance_by_position",
     "tokens_per_target_call",
 )
+# Help of the sampling options, by field of `SamplingParams`.
 _SAMPLING = {
     "temperature": "0 always takes the most likely token; the default of each sampling option is the model's own",
     "top_k": "keep this many of the most likely tokens; 0 is off",
@@ -83,6 +84,7 @@ _SAMPLING = {
     "frequency_penalty": "the same for each time that it has them; 0 is off",
     "max_tokens": "longest reply",
 }
+# Help of the drafting options, by field of `DraftSettings`.
 _DRAFTS = {
     "draft_tokens": "tokens drafted in a step",
     "beam_width": "for drafter-head: number of beams",

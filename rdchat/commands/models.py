@@ -37,8 +37,10 @@ from rdchat.inference.models.model_locations import HUB, find_card, listed_name
 from rdchat.services.models.file_actions import RemovalQuestion, reason_not_to_delete, reason_not_to_verify, verdict_of
 from rdchat.wording import byte_rate, parameter_text, size_text, time_left
 
+# Most results of a search.
 _MAX = 100
 _POLL_S = 0.2
+# Fields of a search result in its JSON.
 _PRINTED = (
     "repository", "downloads", "likes", "changed", "gated", "licence", "family", "quantization", "weight_bytes",
     "float_bits", "quantized_from",

@@ -15,6 +15,7 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, check_writable, 
 from rdchat.errors import RdchatError
 from rdchat.inference.api import LoadProgress, require
 
+# Facts of `doctor` with paths or names, which stay out of the report.
 _PRIVATE = ("blas_library", "models", "advice")
 _MIN_MINUTES = 0.1
 

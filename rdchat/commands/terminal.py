@@ -1,4 +1,4 @@
-"""What the commands share: output on a terminal, a progress line, Ctrl-C that keeps partial results, and options."""
+"""What the commands share: safe output on a terminal, a progress line, Ctrl-C, and options of several commands."""
 
 import argparse
 import io
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 _ERASE = "\r\x1b[K"
 LOAD_ANYWAY = "--load-anyway"
+# Begins the help of options that take a model or a drafter.
 NAMED = "a name from `rdchat models list`, or"
 SHARED: dict[str, dict[str, Any]] = {
     "model": {"metavar": "MODEL", "help": "a name from `rdchat models list`"},

@@ -26,8 +26,10 @@ _LOG = logging.getLogger(__name__)
 _SAFE = "Data saved before is safe."
 _HINT = f"Check the folder and its disk. {_SAFE}"
 _FULL_BYTES = 1 << 20  # MLX does not say why writing failed; a disk with less is full
+# In a folder of `build_folder`: what it was made from, and the sizes of its files.
 _MANIFEST = "made_from.json"
 _LOCK_POLL_S = 0.2
+# Names in the system's temporary folder: of a `temporary_folder`, and of the lock and the files in it.
 _PREFIX = "rdchat-private-"
 _LOCK = "lock"
 _FILES = "files"

@@ -20,8 +20,9 @@ from rdchat.files.atomic_file import PARTIAL
 # Other programs' backups leave out a folder with this file: https://bford.info/cachedir
 _TAG = "CACHEDIR.TAG"
 _TAG_TEXT = "Signature: 8a477f597d28d172789f06886806bc55\n# KV caches of rdchat's chats\n"
+# Begins the names of folders that are being removed.
 _REMOVED = "removed-"
-# Of a file that is being written: whoever wrote it has ended.
+# Age at which a partial file is removed: its writer has ended by then.
 _ABANDONED_S = 24 * 3600
 # All caches together take at most 1/n of the disk's space that they or nobody takes.
 _DISK_SHARE = 10

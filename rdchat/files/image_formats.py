@@ -1,6 +1,7 @@
 """The formats of image files: how they begin, and their names in files, in programs and for people.
 
-Every part of rdchat takes them from here. What a file is only its decoder knows: it may still refuse one.
+Every part of rdchat takes them from here. The first bytes are only a sign of a format: the decoder may still refuse the
+file.
 """
 
 import re
