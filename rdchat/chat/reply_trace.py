@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _VERSION = 1
 # Replaces a log-probability of minus infinity, which only Python's JSON supports.
 _MIN = -1e308
-# The limit after unpacking; it is enough for some 20,000 rounds.
+# Limit of a trace after unpacking; it is enough for some 20,000 rounds.
 _MAX_BYTES = 64 << 20
 _DRAFTERS = {"", *(mode.value for mode in DRAFTERS), EARLIER_REPLIES, PHRASES, SHAPE}
 

@@ -28,7 +28,7 @@ from rdchat.work.served import serve
 if TYPE_CHECKING:
     import pypdf
 
-# A page of a thousand drawings takes some seconds.
+# Time limit for a page: one of a thousand drawings takes some seconds.
 _STEP_S = 30.0
 _MEMORY_BYTES = 1 << 30
 _HINT = "The file may be damaged. Save it again in the app that made it, or choose another one."
@@ -44,12 +44,15 @@ _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0
 _BUTTON = 1 << 16
 _RADIO = 1 << 15
 _PASSWORD = 1 << 13
+# Levels of form fields in each other that are looked through.
 _DEEPEST = 32
+# Kinds of annotations without a text of their own.
 _SILENT = {"/Link", "/Popup"}
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # The private characters of a font are no letters.
 _UNKNOWN_SIGN = re.compile("[\ufffd\ue000-\uf8ff\U000f0000-\U0010fffd]")
+# Characters of a warning that a note quotes.
 _WARNING = 80
 
 

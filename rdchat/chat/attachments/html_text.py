@@ -14,7 +14,9 @@ _ONES = ["", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix"]
 _ROMAN = [tens + ones for tens in ("", "x", "xx", "xxx") for ones in _ONES]
 _LETTERS = ["", *"abcdefghijklmnopqrstuvwxyz"]
 _FORMS = {"a": _LETTERS, "lowerletter": _LETTERS, "i": _ROMAN, "lowerroman": _ROMAN}
+# Elements whose content is left out.
 _SILENT = {"script", "style", "noscript", "template", "math", "iframe", "object", "canvas"}
+# Elements without an end tag or content.
 _VOID = {"br", "hr", "img", "meta", "link", "input", "area", "base", "col", "embed", "source", "track", "wbr"}
 _BLOCKS = {
     "p", "div", "section", "article", "header", "footer", "main", "nav", "aside", "figure", "figcaption", "address",
@@ -28,6 +30,7 @@ RAISED = {
     "sub": ("_", str.maketrans("0123456789+-\u2212=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")),
 }
 """By tag, the sign of TeX, and the characters that Unicode has raised or lowered."""
+# Most columns or rows of a merged cell.
 _MAX_SPANNED = 100
 # Start tags that end open elements without an end tag: which elements, and where the search for them stops.
 _CELLS = {"td", "th"}
@@ -40,6 +43,7 @@ _ENDS = {
     "th": (_CELLS, _TABLE),
     "tr": ({"tr"} | _CELLS, _TABLE),
 }
+# Elements of an SVG whose text is shown.
 _DRAWN = {"text", "foreignobject"}
 # Content of deeper elements belongs to the last one.
 _DEEPEST = 40
