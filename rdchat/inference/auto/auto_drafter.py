@@ -1,4 +1,8 @@
-"""The automatic mode of one target: what it keeps between replies, and the drafter of each reply."""
+"""The automatic mode of one target: its state between replies, and the drafter of each reply.
+
+`AutoState` learns acceptance from all replies, and measures the costs of calls and drafts while the app is idle, in
+parts (`Part`), slice by slice on the engine thread. `AutoDrafter` makes the drafts that its `Controller` plans.
+"""
 
 import hashlib
 import logging
@@ -54,7 +58,8 @@ from rdchat.inference.verification.verifier import Verified
 from rdchat.machine import OtherPrograms
 
 _LOG = logging.getLogger(__name__)
-# Times of rounds in which a draft model reads more tokens first are not learnt.
+# A draft model first reads the tokens that were not drafted with it. Where these are more, the round's time is not
+# typical, and nothing is learnt from it.
 _MAX_UNREAD = 4
 
 
@@ -90,15 +95,18 @@ class AutoState:
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
         self.available = AvailableDrafters()
+        # By temperature.
         self._estimates: dict[float, AcceptanceEstimates] = {}
-        # Only parts that concern this target.
+        # The files of measured costs; only of parts that this target and its drafters have.
         self._files: dict[Part, CostFile] = {}
+        # What starts each measurement that is still to be made, in order.
         self._missing: dict[Part, Callable[[], Measurement]] = {}
+        # The measurement that goes on at the next `measure`.
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
         self.has_replied = False
         self.costs = CostModel(reads_weights_by_row(model.info))
-        # A padded chain is never accepted whole, so recurrent state would be computed once more.
+        # A padded chain is never accepted whole, and then recurrent state is computed once more.
         self.planner = Planner(self.costs, padding=not KVCache(model.network).has_state)
 
     @property
@@ -148,7 +156,7 @@ class AutoState:
         """Read the measured costs, unless that is done."""
         try:
             if not self._files:
-                self._look_up_costs()
+                self._read_costs()
         except RdchatError as error:
             # The model's files are gone.
             _LOG.warning("The costs of the model's calls could not be read: %s", error)
@@ -156,8 +164,8 @@ class AutoState:
     @property
     def measured_costs(self) -> dict[Part, Costs]:
         """Costs of each part that this machine has measured for the target and its drafters."""
-        read = {part: file.read_costs()[0] for part, file in self._files.items()}
-        return {part: costs for part, costs in read.items() if costs}
+        costs_of = {part: file.read_costs()[0] for part, file in self._files.items()}
+        return {part: costs for part, costs in costs_of.items() if costs}
 
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
@@ -171,17 +179,18 @@ class AutoState:
         """
         self.look_up_costs()
         if self.has_replied and self._running is None and self.costs.plain_is_doubtful:
-            plainly = partial(measure_calls, self.model, [NEAR], (), self._others)
-            self._missing = {Part.PLAIN: plainly, **self._missing}
+            # Plain steps again, before all else.
+            measure_plain = partial(measure_calls, self.model, [NEAR], (), self._others)
+            self._missing = {Part.PLAIN: measure_plain, **self._missing}
         self.has_replied = False
         if not (self._running or self._missing) or _is_slowed_down():
             return False
         if self._running is None:
             part = next(iter(self._missing))
             self._running = part, self._missing.pop(part)()
-        part, work = self._running
+        part, measurement = self._running
         try:
-            next(work)
+            next(measurement)
         except StopIteration as end:
             costs, quiet = end.value
             if part is not Part.PLAIN:
@@ -198,10 +207,12 @@ class AutoState:
                     raise
         return self._running is not None or bool(self._missing)
 
-    def _look_up_costs(self) -> None:
+    def _read_costs(self) -> None:
+        """Use the measured costs of each part that the target and its drafters have; list what is to be measured."""
         model = self.model
         available = self.available
         others = self._others
+        # For each part the identity of its drafter, and what starts its measurement.
         works: dict[Part, tuple[str, Callable[[], Measurement]]] = {
             Part.CALLS: ("", partial(measure_calls, model, [NEAR], NEAR_ROWS, others))
         }
@@ -215,6 +226,7 @@ class AutoState:
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), partial(measure_draft_model, draft, others)
             self.costs.draft_model_share = self._share_of(draft)
+        # Parts with too few measurements.
         again: dict[Part, Callable[[], Measurement]] = {}
         self._running = None
         self._missing = {}
@@ -243,7 +255,7 @@ class AutoState:
             self.available.head.read_as({Reading(bool(a), bool(b)): wrong for (a, b), wrong in costs.items()})
 
     def _share_of(self, draft: DraftModel) -> float:
-        """Guess the cost of a draft model's step, in plain steps."""
+        """Guess the cost of a draft model's step, in plain steps: as its weights to the target's."""
         target_bytes = self.model.info.weights_bytes
         return draft.model.info.weights_bytes / target_bytes if target_bytes else self.costs.draft_model_share
 
@@ -276,9 +288,9 @@ class AutoDrafter(Drafter):
         self._ledger = job.ledger
         estimates = state.estimates(request.sampling)
         head = available.head
-        small = available.draft_model
+        draft_model = available.draft_model
         self._head = head.drafter(prompt, request, job.ledger) if head else None
-        model = DraftModelDrafter(small, prompt, request, job.ledger) if small else None
+        model = DraftModelDrafter(draft_model, prompt, request, job.ledger) if draft_model else None
         self._draft_model = model
         sources: list[Source] = []
         if model:
@@ -382,6 +394,7 @@ def _identity(model: LoadedModel) -> str:
 
 
 def _fingerprint(folder: Path) -> str:
+    """Return a hash of names, sizes and times of a folder's files, which identifies a drafter head."""
     digest = hashlib.sha256()
     for path in entries_of(folder):
         # This also works for a broken link.

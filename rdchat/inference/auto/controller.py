@@ -1,6 +1,7 @@
-"""Decides before each target call whether it is a plain step or a round, and what the round drafts.
+"""The automatic mode's decisions for one reply: before each target call, a plain step or a round, and which draft.
 
-Nothing here depends on MLX, a clock or a network.
+A plain step takes one token; the next step may be queued before its token is read. A round verifies a draft. Gains,
+costs of switching and the budget of trial rounds are counted in tokens. Nothing here depends on MLX or a clock.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,29 +16,29 @@ from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, Phra
 # After this many rounds plain steps are timed again, unless rounds are surely faster.
 _PLAIN_EVERY = 40
 _SURELY_FASTER = 1.5
-# Plain steps in a row, of which one is timed: nothing is queued before the first or after the last.
+# Plain steps in a row, of which the middle one is timed: nothing is queued before the first or after the last.
 _PLAIN_STEPS = 3
-# Expected gain over plain steps that is needed to begin drafting.
+# Expected gain that is needed to begin drafting: tokens for each plain step that the round takes.
 _MARGIN = 0.03
-# How much learned acceptance the next text keeps, and the next call after a plain step: the text that follows may be
-# easier to draft.
+# Share of the learned acceptance that is kept for the next reply, and after each plain step: the text that follows may
+# be easier to draft.
 _OTHER_TEXT = 0.5
 _AFTER_STEP = 0.99
-# Tokens that a reply may lose to trial rounds, from the start.
-_GRANT = 0.2
-# Further tokens that it may lose, as a share of its tokens.
-_SHARE = 0.006
+# The budget of a reply: tokens that it may lose to trial rounds. It has so many at the start.
+_START_BUDGET = 0.2
+# Each token of the reply adds so many.
+_BUDGET_PER_TOKEN = 0.006
 # Maximum of that budget, in tokens.
-_MAX_SAVED = 1.0
+_MAX_BUDGET = 1.0
 # Tokens by which one trial may overdraw the budget.
-_DEBT = 0.1
-# Chance of a token that the answer's shape forces: its text may be split into other tokens.
-_FORCED = 0.98
-# Minimum chance of a node of prompt lookup.
-_MIN = 0.03
+_MAX_DEBT = 0.1
+# Chance that a token forced by the answer's shape is accepted: the model may split the same text into other tokens.
+_FORCED_CHANCE = 0.98
+# Minimum chance of a node that prompt lookup drafts.
+_MIN_CHANCE = 0.03
 _COMPARING = "Timing plain decoding for a moment, to compare."
-# Calls, from the present one on, whose times are ignored after a call was delayed.
-_HELD_UP = 2
+# After a delayed call, the times of so many calls are ignored, its own included.
+_IGNORED_CALLS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +49,7 @@ class ChosenRound(RoundPlan):
         choice: What to draft, and what is expected of it.
         looked_up: What prompt lookup expects to come next, or what the answer's shape forces.
         is_forced: Whether the answer's shape forces it.
-        is_trial: Whether it is made to learn, although a plain step looks better.
+        is_trial: Whether it is made to learn how much is accepted, although a plain step looks better.
     """
 
     choice: Choice
@@ -95,29 +96,32 @@ class Controller:
         self._costs = planner.costs
         self._estimates = estimates
         self._sources = list(sources)
-        # The best draft at the last decision, and whether the last call was a round.
+        # The best draft at the last decision.
         self._choice: Choice | None = None
-        self._drafts = False
-        self._budget = _GRANT
+        # Whether the last call was a round; the first token counts as none.
+        self._last_was_round = False
+        # Tokens that trial rounds may still lose.
+        self._budget = _START_BUDGET
         # Rounds since the last plain step.
-        self._rounds = 0
+        self._rounds_in_a_row = 0
         # Plain steps to come before the next round.
-        self._plain_steps = 0
+        self._plain_steps_due = 0
         # Whether a draft was made in this reply.
-        self._drafted = False
-        # Whether a plain step is queued, and how many calls, from the next one on, have times that are ignored.
-        self._queued = False
-        self._unusual = _HELD_UP
+        self._has_drafted = False
+        # Whether a plain step is queued.
+        self._is_queued = False
+        # Calls, from the next one on, whose times are ignored.
+        self._ignored_calls = _IGNORED_CALLS
 
     @property
     def status(self) -> AutoChoice:
         """The current decision, with its expected gain or the reason why nothing is drafted."""
         choice = self._choice
-        if choice is None or not self._drafts:
-            known = self._costs.measured or self._drafted
+        if choice is None or not self._last_was_round:
+            known = self._costs.measured or self._has_drafted
             # No plain step was timed yet.
             undecided = known and choice is None and self._sources
-            text = _COMPARING if self._plain_steps or undecided else explanation(choice, False, known)
+            text = _COMPARING if self._plain_steps_due or undecided else explanation(choice, False, known)
             speedup = round(choice.speedup, 3) if choice else 1.0
             return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, text, speedup if self._costs.measured else None)
         text = explanation(choice, True, True)
@@ -134,9 +138,10 @@ class Controller:
         self._choice = choice
         if choice is None:
             return None
-        if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
-            self._plain_steps = _PLAIN_STEPS
+        if self._rounds_in_a_row >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
+            self._plain_steps_due = _PLAIN_STEPS
             return None
+        # Several rounds share the cost of a switch, so each has to earn only a part of it; see `wants_queue`.
         loses = choice.gain <= -self._switch / 4
         if loses and not self._may_try(choice):
             return None
@@ -146,8 +151,8 @@ class Controller:
         """See `Policy`; nothing is queued where a round may be better."""
         if room < 1:
             return False
-        self._plain_steps = max(self._plain_steps - 1, 0)
-        if room < 2 or self._plain_steps:
+        self._plain_steps_due = max(self._plain_steps_due - 1, 0)
+        if room < 2 or self._plain_steps_due:
             return True
         # The first token that prompt lookup finds is the one being computed: drafts begin after it.
         choice = self._choose(room - 1, self._look_up(room, self._forced(room)).first_subtree())
@@ -178,17 +183,18 @@ class Controller:
         """See `Policy`."""
         is_round = done.call is Call.ROUND
         if done.held_up:
-            self._unusual = _HELD_UP
-        elif not is_round and not self._queued:
-            self._unusual = max(self._unusual, 1)
-        # A step with nothing queued after it may have been computed before the wait began.
-        usual = done.usual and not self._unusual and (is_round or done.queued)
-        self._queued = done.queued
-        self._unusual = max(self._unusual - 1, 0)
+            self._ignored_calls = _IGNORED_CALLS
+        elif not is_round and not self._is_queued:
+            self._ignored_calls = max(self._ignored_calls, 1)
+        # A time is typical if nothing delayed the call. A step with nothing queued after it may have been computed
+        # before the wait began, so its time may be too short.
+        usual = done.usual and not self._ignored_calls and (is_round or done.queued)
+        self._is_queued = done.queued
+        self._ignored_calls = max(self._ignored_calls - 1, 0)
         self._learn(done, usual)
         self.text += done.tokens
         self._index.extend(done.tokens)
-        self._spend(-_SHARE * len(done.tokens))
+        self._spend(-_BUDGET_PER_TOKEN * len(done.tokens))
 
     def _learn(self, done: CallResult[object], usual: bool) -> None:
         """Learn from a call; from its time only where that is `usual` for its plan."""
@@ -200,9 +206,9 @@ class Controller:
         choice = planned.choice
         plan = choice.plan
         tokens = len(done.tokens)
-        self._rounds += 1
-        self._drafts = True
-        self._drafted = True
+        self._rounds_in_a_row += 1
+        self._last_was_round = True
+        self._has_drafted = True
         for source in self._sources:
             if source.mode is plan.mode:
                 source.estimate.learn(plan.length - 1, plan.nodes, tokens - 1, done.ended)
@@ -215,8 +221,8 @@ class Controller:
     def _learn_step(self, ms: float, usual: bool) -> None:
         if usual:
             self._costs.learn_plain(len(self.text), ms)
-        self._drafts = False
-        self._rounds = 0
+        self._last_was_round = False
+        self._rounds_in_a_row = 0
         self._estimates.keep_share(_AFTER_STEP)
 
     # Possible drafts
@@ -237,15 +243,15 @@ class Controller:
     def _look_up(self, limit: int, forced: Sequence[int]) -> LookupTree:
         """Return what prompt lookup expects to come next, up to `limit` deep, or what the answer's shape forces."""
         if forced:
-            return LookupTree.chain(forced, _FORCED)
-        return self._index.draft_tree(MAX_ROWS, limit, _MIN, chain=not self._trees)
+            return LookupTree.chain(forced, _FORCED_CHANCE)
+        return self._index.draft_tree(MAX_ROWS, limit, _MIN_CHANCE, chain=not self._trees)
 
     def _may_try(self, choice: Choice) -> bool:
         """Return whether the budget allows a trial round, made to learn although a plain step looks better."""
         return choice.plan.mode is not Mode.LOOKUP and self._switch - choice.gain <= self._budget
 
     def _spend(self, tokens: float) -> None:
-        self._budget = min(max(self._budget - tokens, -_DEBT), _MAX_SAVED)
+        self._budget = min(max(self._budget - tokens, -_MAX_DEBT), _MAX_BUDGET)
 
     @property
     def _switch(self) -> float:

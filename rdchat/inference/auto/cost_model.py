@@ -1,6 +1,8 @@
-"""Predicts the cost of target calls and drafts: measured while idle, kept on disk, corrected by real calls.
+"""Predicts the milliseconds of target calls and drafts: measured while idle, kept on disk, corrected by real calls.
 
-Until calls are measured, plain steps are timed as they come, and all other costs are guessed from them.
+A row is a token of a call, a depth the number of tokens in the cache. Until calls are measured, plain steps are timed
+as they come, and all other costs are guessed from them. Errors and corrections are logarithms of a ratio of times, so
+that twice and half as long count alike.
 """
 
 import hashlib
@@ -35,34 +37,36 @@ LENGTHS = (2, 3, 4, 5, 6, 8)
 NEAR = 128
 # Stands for a number of rows: a step of plain decoding, with the next one already queued.
 PLAIN_STEP = 0
-# Undisturbed starts at which costs are measured, so that one start with a hot machine does not count for ever.
+# Costs are measured at so many starts of the app that nothing disturbs, so that one with a hot machine does not count
+# for ever.
 MEASUREMENTS = 3
 _MAX_BYTES = 2**20
 # Version of the file and of the method of measuring.
 _FORMAT = 4
 
 # A measured cost counts as this many real calls.
-_MEASURED = 8
-# Weight of a call in the fading mean.
-_WEIGHT = 0.06
-# Limit for a single call, which may have been delayed, as a logarithm.
+_MEASURED_WEIGHT = 8
+# Weight of a new call in a fading mean.
+_NEW_WEIGHT = 0.06
+# Limit of what a single call, which may have been delayed, counts for, as a logarithm.
 _LARGEST_SURPRISE = 0.4
 # The same where the cost was only guessed.
 _LARGEST_GUESS = 0.9
 # Expected deviation of plain steps before the first one, as a logarithm.
-_DOUBTED = 0.05
-# From this error on, plain steps are measured again: at a third, no reply is compared with them.
-_DOUBTFUL = 0.2
-# Nearly all plain steps lie within this many mean deviations.
-_SURE = 2.0
+_START_DEVIATION = 0.05
+# From this error on, as a share, plain steps are measured again: from a third on, replies are not compared with them.
+_MAX_PLAIN_ERROR = 0.2
+# Nearly all plain steps lie within this many mean deviations of their prediction.
+_SURE_DEVIATIONS = 2.0
 
-# In plain steps: more than on most of Apple's GPUs, less than with 4-bit weights on a CPU. On some chips the cost jumps
-# after 6 rows, so from there a row is guessed to cost a plain step.
+# Guessed cost of a call by rows, in plain steps: more than on most of Apple's GPUs, less than with 4-bit weights on a
+# CPU. On some chips the cost jumps after 6 rows, so from there a row is guessed to cost a plain step.
 _GUESSED_CALLS = np.where(ROWS > 6, ROWS, np.interp(ROWS, [1, 2, 4, 8], [1.05, 1.3, 1.65, 2.0]))
-# Where each row reads the weights again nearly as a plain step does: two or three rows are tried.
+# The same where each row reads the weights again, nearly as a plain step does: two or three rows are worth trying.
 _GUESSED_CALLS_BY_ROW = np.where(ROWS > 3, ROWS, np.interp(ROWS, [1, 2, 3], [1.05, 1.5, 1.95]))
 # A token of a head's draft, in plain steps; 0.04 to 0.06 was measured.
 _GUESSED_BEAMS = 0.1
+# A step of a draft model, in plain steps.
 _GUESSED_DRAFT_MODEL = 0.5
 
 
@@ -112,16 +116,18 @@ class CallCurve:
 
     def __init__(self, costs: Costs) -> None:
         self._depths = sorted({depth for _, depth in costs})
+        # Whether calls of several rows were measured; a model that verifies no drafts has plain steps alone.
         self._verifies = any(rows != PLAIN_STEP for rows, _ in costs)
         # Milliseconds for each depth, by rows; entry 0 is the plain step.
         table: list[Floats] = []
         for depth in self._depths:
             rows, ms = zip(*sorted((rows, ms) for (rows, d), ms in costs.items() if d == depth), strict=True)
-            before = table[-1] if table else np.zeros(len(ROWS))
-            more = np.maximum(np.array(ms) - before[list(rows)], 0.0)
+            shallower = table[-1] if table else np.zeros(len(ROWS))
+            # What each call costs more than at the depth before; between measured rows it is interpolated.
+            more = np.maximum(np.array(ms) - shallower[list(rows)], 0.0)
             growth = np.interp(ROWS, rows[1:] or rows, more[1:] if rows[1:] else more)
             growth[PLAIN_STEP] = more[0]
-            table.append(before + growth)
+            table.append(shallower + growth)
         self._table = np.array(table)
 
     def plain_ms(self, depth: int) -> float:
@@ -159,14 +165,15 @@ class CostModel:
         self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._calls: dict[Part, Costs] = {}
         self._curve: CallCurve | None = None
-        # Geometric mean of the plain steps seen, where nothing was measured.
-        self._met_plain = 0.0
+        # Geometric mean of the plain steps of replies, in milliseconds, where nothing was measured.
+        self._timed_plain_ms = 0.0
         self._beams: Costs = {}
         self._draft_model: Costs = {}
         # Fading mean of the distance between plain steps and their predictions, as a logarithm.
-        self._deviation = _DOUBTED
-        # Logarithm of real over predicted time.
+        self._deviation = _START_DEVIATION
+        # Logarithm of real over predicted time, by mode; `off` stands for plain steps.
         self._scale = dict.fromkeys(Mode, 0.0)
+        # Calls from which it was learnt.
         self._seen = Counter[Mode]()
 
     def use(self, part: Part, costs: Costs) -> None:
@@ -177,16 +184,16 @@ class CostModel:
                 if self._curve:
                     self._scale[Mode.OFF] = log(ms / self._curve.plain_ms(NEAR))
                 else:
-                    self._met_plain = ms
-                self._seen[Mode.OFF] = _MEASURED
-                self._deviation = _DOUBTED
+                    self._timed_plain_ms = ms
+                self._seen[Mode.OFF] = _MEASURED_WEIGHT
+                self._deviation = _START_DEVIATION
             case Part.CALLS | Part.DEEP_CALLS:
                 self._calls[part] = costs
                 near = self._calls.get(Part.CALLS)
                 deep = self._calls.get(Part.DEEP_CALLS) or {}
                 self._curve = CallCurve({**near, **deep}) if near else None
                 self._scale = dict.fromkeys(Mode, 0.0)
-                self._seen = Counter(dict.fromkeys(Mode, _MEASURED if near else 0))
+                self._seen = Counter(dict.fromkeys(Mode, _MEASURED_WEIGHT if near else 0))
             case Part.BEAMS:
                 self._beams = costs
             case Part.DRAFT_MODEL:
@@ -207,16 +214,16 @@ class CostModel:
 
         Without plain steps in the replies since, it would stay so after other programs were busy.
         """
-        return not self.plain_ms(NEAR) or self.plain_error > _DOUBTFUL
+        return not self.plain_ms(NEAR) or self.plain_error > _MAX_PLAIN_ERROR
 
     @property
     def plain_error(self) -> float:
         """How far plain steps may be off from `plain_ms`, as a share of it."""
-        return round(exp(_SURE * self._deviation) - 1, 4)
+        return round(exp(_SURE_DEVIATIONS * self._deviation) - 1, 4)
 
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
         """Return the cost of a round's call by rows, host time included; entry 0 has no meaning."""
-        calls = self._curve.calls_ms(depth) if self._curve else self._guessed_calls * self._met_plain
+        calls = self._curve.calls_ms(depth) if self._curve else self._guessed_calls * self._timed_plain_ms
         return calls * exp(self._scale[mode])
 
     def beams_ms(self, width: int) -> Floats:
@@ -246,23 +253,23 @@ class CostModel:
         """Learn from the time of a real plain step."""
         if predicted := self.plain_ms(depth):
             off = min(abs(log(ms / predicted)), _LARGEST_SURPRISE)
-            self._deviation += _WEIGHT * (off - self._deviation)
+            self._deviation += _NEW_WEIGHT * (off - self._deviation)
         if self.measured:
             self.learn(Mode.OFF, ms / predicted)
             return
         self._seen[Mode.OFF] += 1
-        known = self._met_plain or ms
-        self._met_plain = known * (ms / known) ** max(_WEIGHT, 1 / self._seen[Mode.OFF])
+        known = self._timed_plain_ms or ms
+        self._timed_plain_ms = known * (ms / known) ** max(_NEW_WEIGHT, 1 / self._seen[Mode.OFF])
 
     def learn(self, mode: Mode, ratio: float) -> None:
         """Learn from a real call with its draft: `ratio` is its time over the predicted time."""
-        largest = _LARGEST_SURPRISE if self._seen[mode] >= _MEASURED else _LARGEST_GUESS
+        largest = _LARGEST_SURPRISE if self._seen[mode] >= _MEASURED_WEIGHT else _LARGEST_GUESS
         surprise = min(max(log(ratio), -largest), largest)
-        self._scale[mode] += surprise * max(_WEIGHT, 1 / (1 + self._seen[mode]))
+        self._scale[mode] += surprise * max(_NEW_WEIGHT, 1 / (1 + self._seen[mode]))
         self._seen[mode] += 1
 
     def _plain(self, depth: int) -> float:
-        return self._curve.plain_ms(depth) if self._curve else self._met_plain
+        return self._curve.plain_ms(depth) if self._curve else self._timed_plain_ms
 
 
 def measured_calls(folder: Path) -> dict[int, float]:
@@ -278,12 +285,14 @@ def measured_calls(folder: Path) -> dict[int, float]:
         target = target_hash(folder) if folder.is_dir() else ""
     except RdchatError:
         return {}
+    # When the newest file was written, and its costs.
     latest: tuple[float, Costs] = 0.0, {}
     for path in sorted((paths.cache_dir() / "costs").glob("*.json")):
         try:
             key = read_json(path, max_size=_MAX_BYTES)["key"]
             if key["format"] == str(_FORMAT) and key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
-                latest = max(latest, (path.stat().st_mtime, CostFile(key).read_costs()[0]), key=lambda each: each[0])
+                measured = path.stat().st_mtime, CostFile(key).read_costs()[0]
+                latest = max(latest, measured, key=lambda dated: dated[0])
         except (ModelError, OSError, AttributeError, TypeError, KeyError):
             continue
     costs = latest[1]

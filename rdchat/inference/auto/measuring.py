@@ -1,7 +1,7 @@
-"""Measures the cost of target calls and drafts, in slices of one or a few calls, on a cache of its own.
+"""Measures the cost of target calls and drafts while the app is idle, in milliseconds, on a cache of its own.
 
-Each measurement is a generator that pauses between slices and returns its result. At each depth of the cache it takes
-about a minute of computing, or twice all calls where that takes longer.
+Each measurement is a generator that pauses after one or a few calls, so that a reply can begin, and returns its result.
+At each depth (tokens in the cache) it takes about a minute of computing, or twice all calls where that takes longer.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -36,22 +36,23 @@ NEAR_ROWS = (*range(1, 17), 20, 24, 28, MAX_ROWS)
 DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MAX_ROWS)
 # Tokens that the context must have left, for a call's rows and for plain steps.
 _ROOM = 2 * MAX_ROWS
-# Levels below the root of a tree in which every node has two children.
+# Levels below the root of a tree of `MAX_ROWS` nodes in which every node has two children.
 _LEVELS = MAX_ROWS.bit_length() - 1
 _BEAM_LENGTHS = (2, 6)
-# Rows fed to a draft model.
+# Numbers of rows fed to a draft model in one call.
 _FED = (1, 4, 16)
+# A turn makes each call once. So many undisturbed turns are enough.
 _TRIALS = 3
-# Turns that other programs may disturb before disturbed times are used.
+# After so many turns that other programs disturbed, disturbed times are used.
 _DISTURBED = 3
 # Seconds of computing at one depth.
 _MAX_S = 60.0
-# Slower steps are measured only once in a slice, because a prompt may be waiting.
+# Slower plain steps are measured only once in a slice, because a prompt may be waiting; in milliseconds.
 _SLOW_MS = 40
-# Chunks that take less are doubled.
+# A chunk is some tokens of the cache's text, fed in one call. One that takes less is doubled.
 _SHORT_S = 0.05
 _LONGEST_CHUNK = 512
-# Tokens that a typical round adds.
+# Tokens that a typical round commits.
 _COMMITTED = 2
 # The timing cache's text, repeated: of random tokens, a call uses nearly all experts of a mixture.
 _TEXT = """rain begins with the sun. it warms the sea and the land and some of the water rises as vapour that nobody can
@@ -65,7 +66,7 @@ _SUBJECT = "Explain in detail how rain forms."
 _WRITTEN = 288
 _CHAIN = 3
 
-# Calls to time, by the two numbers of their cost.
+# Calls to time, by the two numbers of their cost (see `Part`); each returns its milliseconds.
 _Works = dict[tuple[int, int], Callable[[], float]]
 
 
@@ -179,7 +180,7 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
                     right += 1
                     state = state.after(mx.array([0]), mx.array([token]))
             yield
-        # Every cost is above 0.
+        # Tokens in a hundred that were wrong. A stored cost must be above 0, so it begins at 0.01.
         wrong[int(reading.before_norm), int(reading.recycles_before_norm)] = 100.01 - 100 * right / (
             _CHAIN * len(roots)
         )
@@ -232,8 +233,9 @@ class TimingCache:
         # A special token may have no row in the model's tables, and some tokenizers know no letter.
         tokens = model.tokenizer.encode(_TEXT, add_special_tokens=False) or [0]
         tokens *= 1 + (deepest + MAX_ROWS) // len(tokens)
-        # What is fed, and what may follow at each depth.
+        # What is fed.
         self._text = tokens[:deepest]
+        # The same with more behind it: drafts take their tokens from here.
         self._following = tokens
         self._chunk = MAX_ROWS
         self._head = head
@@ -241,6 +243,7 @@ class TimingCache:
         self._drafter = head.drafter(self._text, request, apart=True) if head else None
         if self._drafter is not None:
             self._drafter.take_cache(self._cache)
+        # (rows, width) the head's input at the last tokens of the text.
         self._hidden = mx.zeros((0, 0))
 
     def fill(self, depth: int) -> Generator[None, None, bool]:
@@ -285,10 +288,9 @@ class TimingCache:
         self._verifier.rollback()
         nodes = np.arange(MAX_ROWS)
         levels = np.log2(1 + nodes).astype(int)
-        result = np.where(nodes, likely[levels - 1, 1 + nodes - 2**levels], root)
-        return {
-            count: PackedTree.pack(PrefixTree.from_tokens(result[:count], (nodes[:count] - 1) // 2)) for count in rows
-        }
+        tree_tokens = np.where(nodes, likely[levels - 1, 1 + nodes - 2**levels], root)
+        parents = (nodes - 1) // 2
+        return {count: PackedTree.pack(PrefixTree.from_tokens(tree_tokens[:count], parents[:count])) for count in rows}
 
     def _read(self, tokens: list[int], start: int) -> None:
         """Have the drafter read the last call's tokens before the target is called again."""
@@ -299,7 +301,7 @@ class TimingCache:
         self._drafter.read_prompt(tokens, hidden[0], start)
         self._hidden = hidden[0, -_COMMITTED:]
         mx.eval(self._hidden)
-        # The first draft reads the hooks.
+        # The first draft must read the hooks before the next call of the target.
         if start + len(tokens) == len(self._text):
             self.draft_ms(BeamShape(1, 2))
 

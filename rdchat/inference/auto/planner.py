@@ -5,7 +5,8 @@ time would bring otherwise: `tokens - rate * ms`, where `rate` is the best ratio
 that can always draft. Maximising this maximises the ratio of the sums (Dinkelbach 1967). Prompt lookup can draft only
 now and then, and is chosen where it beats the rest; where it is alone, its own ratio counts.
 
-How many drafted tokens the target accepts is estimated for each drafter, and learnt from reply to reply. No MLX here.
+How many drafted tokens the target accepts is estimated for each drafter, and learnt from reply to reply. Tables of
+drafts have a row for each length and a column for each number of nodes. No MLX here.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,13 +23,13 @@ from rdchat.inference.drafting.lookup_index import LookupEstimate, LookupTree, R
 # Beams of a head's draft, where the target takes trees.
 WIDTH = 4
 LONGEST = LENGTHS[-1]
-# Steps of a draft model.
+# Numbers of tokens that a draft model may draft.
 DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)
 # Chance that the target accepts the first choice of a drafter head.
 _HEAD_CHANCE = 0.6
 # The same for a draft model: 0.83 to 0.87 with the pair in docs/benchmarks.md.
 _CHAIN_CHANCE = 0.84
-# So n candidates miss n ** -0.85 times as often as one.
+# Exponent of misses: n candidates miss n ** -0.85 times as often as one.
 _RUNNER_UPS = 0.85
 # Rounds over which a draft model's catching up is spread.
 _SPREAD = 16
@@ -101,10 +102,11 @@ class DraftEstimate:
 
     def __init__(self, drafted: Sequence[int], usual: Floats) -> None:
         self._drafted = np.array(drafted)
-        # Bisection finds the chances that give `usual`.
+        # Bisection finds the chances of continuing that give `usual`.
         self._chances = np.zeros_like(usual)
         for bit in 0.5 ** np.arange(1, 40):
             self._chances += bit * (self._accepted(self._chances + bit) <= usual)
+        # Accepted over expected tokens: in all texts, and in the present one, which is learnt and forgotten faster.
         self._of_texts = Rate(1.0, 20.0, 0.998)
         self._of_text = Rate(1.0, 6.0, 0.97)
 
@@ -134,10 +136,10 @@ class DraftEstimate:
     def _accepted(self, chances: Floats) -> Floats:
         """Return the expected accepted tokens for chances of continuing, (lengths, `MAX_ROWS` + 1)."""
         total = np.zeros_like(chances)
-        along = np.ones_like(chances)
+        reached = np.ones_like(chances)
         for depth in range(1, self._drafted[-1] + 1):
-            along = along * chances
-            total += along * (self._drafted >= depth)[:, None]
+            reached = reached * chances
+            total += reached * (self._drafted >= depth)[:, None]
         return total
 
     def keep_share(self, share: float) -> None:
@@ -316,9 +318,12 @@ class Planner:
         if not plain_ms:
             return None
         calls = [self._calls(table.mode, depth) for table in drafts]
+        # The time of each draft with its call, in the shape of its drafter's `accepted`.
         times = [table.draft_ms[:, None] + ms for table, (ms, _) in zip(drafts, calls, strict=True)]
+        # The drafters that can always draft set the rate; prompt lookup does so only where it is alone.
         steady = [n for n, table in enumerate(drafts) if table.mode is not Mode.LOOKUP] or range(len(drafts))
         rate = max([1 / plain_ms, *(float(np.max((1 + drafts[n].accepted) / times[n])) for n in steady)])
+        # The best draft of each drafter.
         choices = []
         for table, ms, (_, rows) in zip(drafts, times, calls, strict=True):
             draft, nodes = np.unravel_index(int(np.argmax(table.accepted - rate * ms)), ms.shape)
@@ -361,6 +366,7 @@ class Planner:
         ms = self.costs.calls_ms(mode, depth)
         if not self._padding:
             return ms, ROWS
+        # The lowest cost with so many rows or more: more rows may be cheaper.
         cheapest = np.minimum.accumulate(ms[::-1])[::-1]
         return cheapest, np.array([nodes + int(np.argmin(ms[nodes:])) for nodes in ROWS])
 
@@ -379,6 +385,8 @@ def explanation(choice: Choice | None, drafts: bool, measured: bool) -> str:
         return "Not drafting: no earlier text repeats here."
     if drafts:
         return f"Expected: {choice.speedup:.1f} times as fast."
-    gain = round(100 * (choice.speedup - 1))
-    gained = f"gain only {gain}\N{NARROW NO-BREAK SPACE}%" if gain > 0 else "be slower" if gain < 0 else "gain nothing"
-    return f"Drafting would {gained} here, so it is off."
+    percent = round(100 * (choice.speedup - 1))
+    effect = "be slower" if percent < 0 else "gain nothing"
+    if percent > 0:
+        effect = f"gain only {percent}\N{NARROW NO-BREAK SPACE}%"
+    return f"Drafting would {effect} here, so it is off."
