@@ -1,10 +1,10 @@
-"""Plain decoding, and what a reply's trace shows of its tokens and rounds.
+"""Plain decoding (`PlainSteps`), and the log-probabilities that events carry, of plain steps and of rounds.
 
 Plain decoding takes one token a target call, and queues the next call before it reads the last token. It is the
 baseline of every drafting mode and their oracle.
 
-A trace has the target's log-probabilities, likely tokens, and each round's prefix tree with its texts. The
-log-probabilities are part of the graph that chooses the tokens, so a trace costs no synchronisation.
+Where a request asks for it, events have the target's log-probabilities, likely tokens, and each round's prefix tree.
+They are part of the graph that chooses the tokens, so they cost no synchronisation.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,8 @@ from rdchat.inference.verification.device import fetch
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 
-# Tokens chosen from the whole vocabulary after a quick choice that was not sure: at first, and at most.
+# After a quick choice that was not sure, so many tokens are chosen from the whole vocabulary ("slowly"): at first, and
+# at most.
 _SLOWLY = 4
 _LONGEST_SLOWLY = 64
 
@@ -47,11 +48,12 @@ class TreeLogProbs(NamedTuple):
             tree: The verified tree.
             chosen: (nodes,) the tokens chosen.
         """
-        after = token_log_probs(logits, chosen)
+        of_chosen = token_log_probs(logits, chosen)
         parents = mx.maximum(tree.parents, 0)
+        # Logits differ as log-probabilities do, so the denominator is computed once a row.
         offered = logits[parents, tree.tokens]
         taken = logits[parents, chosen[parents]]
-        return cls(offered.astype(mx.float32) - taken.astype(mx.float32) + after[parents], after)
+        return cls(offered.astype(mx.float32) - taken.astype(mx.float32) + of_chosen[parents], of_chosen)
 
 
 class LikelyTokens(NamedTuple):
@@ -183,6 +185,7 @@ class PlainSteps:
         self._can_step_back = job.cache.can_step_back
         # Tokens that are still to be chosen from the whole vocabulary.
         self._slowly = 0
+        # How many they become after the next choice that is not sure.
         self._next_slowly = _SLOWLY
         self._listed = job.request.top_log_probs
         self._prompt_tokens = len(job.prompt)

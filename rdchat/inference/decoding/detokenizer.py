@@ -1,10 +1,14 @@
-"""Turns token ids into text, one token at a time: never half a character, and with stop strings across tokens."""
+"""Turns the tokens of a reply into text as they arrive: never half a character, and with stop strings across tokens.
+
+Offsets and lengths are in characters of the reply's text.
+"""
 
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 MayStop = Callable[[str, int], bool]
+"""Returns whether a stop string at an offset of a text ends it."""
 
 DataOf = Callable[[int, int | None], bytes]
 """Returns the UTF-8 bytes of a token behind another one, or behind a word where there is None."""
@@ -22,7 +26,7 @@ class Detokenizer:
         stop: Stop strings; the text ends just before the first of them to appear.
         before: Last token of the text that is continued. None for a fresh reply, whose leading space is dropped, as
             mlx-lm's detokenisers do.
-        control: Id to text of control tokens, whose offsets in the text are told.
+        control: Id to text of control tokens; see `control_offsets`.
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
@@ -48,6 +52,7 @@ class Detokenizer:
         self._released = 0
         # For each token, the length of `_text` with its last character.
         self._ends: list[int] = []
+        # Where the stop string begins; None while none has appeared.
         self._cut: int | None = None
         self.stop = ""
 

@@ -1,4 +1,4 @@
-"""The protocol between the decoding loop and a drafter.
+"""What the decoding loop and a drafter exchange: `Drafter`, its `Draft`, and the rule by which a draft is accepted.
 
 The acceptance rule: a drafted node is accepted when it equals the token that the target chooses there.
 
@@ -68,6 +68,7 @@ class LazyPath:
             start: Absolute position of the token that follows the root.
         """
         chosen = chosen.astype(mx.int32)
+        # A node lies on the path if neither it nor an ancestor is wrong.
         wrong = (tree.tokens != chosen[mx.maximum(tree.parents, 0)]) & (tree.parents >= 0)
         if tree.ancestors is None:
             nodes = mx.cumsum(wrong.astype(mx.int32)) == 0

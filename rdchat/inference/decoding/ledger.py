@@ -1,4 +1,8 @@
-"""The time ledger: how a reply spent its time, as a tree of named stages."""
+"""The time ledger of a reply: how it spent its time, as a tree of named stages (`Stage`), in nanoseconds.
+
+Each step of decoding stands in a block `with ledger.stage(...)`. Waits for the device go through `wait`, `waiting` or
+`queue`, so that they are stages of their own. The ledger belongs to the engine thread.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter_ns
@@ -8,9 +12,9 @@ import mlx.core as mx
 from rdchat.inference.api import PATH_SEPARATOR, AutoChoice, LedgerEntry, Spent, Stage
 from rdchat.inference.decoding.loop import CallResult, Policy, RoundPlan
 
-# Parts of a draft that are computed on the device. With exact times, the wait for a part is that part's own time.
+# Stages whose results the device computes for a draft. With exact times, the wait for one is that stage's own time.
 _DRAFT_WORK = {Stage.BEAM_SEARCH, Stage.SELECT_NODES, Stage.FEED, Stage.RANK}
-# What the host waits for inside a stage. Inside others it waits for the target's call and the choice.
+# The stage of a wait, by the stage in which the host waits. Inside others it waits for the target's call and choice.
 _WAITS: dict[str, Stage] = {
     **{stage: Stage.DRAFT_WAIT for stage in Stage if stage.spent is Spent.DRAFTING},
     **dict.fromkeys((Stage.FORWARD, Stage.VERIFY), Stage.FORWARD_WAIT),
@@ -70,6 +74,7 @@ class Ledger:
         self._draft_queued = False
         # When the reader of the reply got the last event; 0 while the next one is made.
         self._handed_over = 0
+        # Waits of the host since `take_waits`.
         self._waits = 0
 
     def stage(self, name: str) -> StageTime:
@@ -99,7 +104,9 @@ class Ledger:
         """Return a context that times the block as a wait for the device."""
         usual = Stage.CHOICE_WAIT if self.exact else Stage.WAIT_WITH_DRAFT if self._draft_queued else Stage.WAIT
         self._draft_queued = False
-        return nullcontext() if self.open.is_draft_work else self.stage(_WAITS.get(self.open.name, usual))
+        if self.open.is_draft_work:
+            return nullcontext()
+        return self.stage(_WAITS.get(self.open.name, usual))
 
     def queue(self, *arrays: mx.array | None) -> None:
         """Start computing the open stage's results on the device, or wait for them where `exact` is set.
@@ -128,6 +135,7 @@ class Ledger:
         self._handed_over = perf_counter_ns()
 
     def take_back(self) -> None:
+        """End what `hand_over` began; does nothing before the first event."""
         if self._handed_over:
             self._hand_over.calls += 1
             self._hand_over.nanoseconds += perf_counter_ns() - self._handed_over

@@ -1,4 +1,8 @@
-"""The loop that makes every reply: a policy decides between plain steps and rounds. Nothing here depends on MLX."""
+"""The loop that makes every reply (`decode`): a policy decides whether the next target call is a plain step or a round.
+
+A plain step takes one token, and may queue the next step's call before that token is read. A round verifies a draft.
+`ReplyIterator` makes the calls. Nothing here depends on MLX.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

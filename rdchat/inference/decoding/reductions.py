@@ -1,4 +1,6 @@
-"""Reductions over rows as long as a vocabulary, in the way that suits the device.
+"""Reductions over logits: the largest values, the softmax's denominator, and whether they are finite.
+
+Rows are as long as a vocabulary, so each is computed in the way that suits the device.
 
 On a GPU every primitive is a launch, and any partition is a full merge sort (MLX 0.32, Metal), so few primitives and
 short sorts are best there. On a CPU a partition is cheaper than a sort, and MLX's exp is slow: for 13 rows of 49k
@@ -14,7 +16,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.target import LoadedModel
 
-# Columns that one block maximum covers in the search for candidates.
+# Columns of a block: `top_k` first compares the maxima of blocks.
 _BLOCK = 32
 # Columns that Metal sorts in one launch.
 _SORTED_AT_ONCE = 2048

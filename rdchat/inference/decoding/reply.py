@@ -1,4 +1,8 @@
-"""The reply that every token iterator fills: its text, its counters, and why it ended."""
+"""The reply that plain steps and rounds fill: its tokens, text and counters, and why it ended.
+
+`ReplyJob` has what a token iterator needs to begin; `Reply` takes its tokens, makes an event of each, and at the end
+finds the tool calls.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -174,7 +178,7 @@ class Reply:
         # Milliseconds of a plain step.
         self._baseline = 0.0
         self.finish_reason: FinishReason | None = None
-        # Since the first token.
+        # What other programs use of the processors, since the first token; None before it.
         self._others: OtherPrograms | None = None
         self._prompt_length = len(prompt)
         self._cached = len(job.cache.tokens)
@@ -392,6 +396,7 @@ def _span_ms(start: int, end: int) -> float:
 
 
 def _changed(histogram: tuple[int, ...], entry: int, more: int) -> tuple[int, ...]:
+    """Return a histogram, lengthened if necessary, with `more` added to one entry."""
     counts = [*histogram, *[0] * (entry + 1 - len(histogram))]
     counts[entry] += more
     return tuple(counts)

@@ -1,6 +1,7 @@
 """The token iterator of a reply: reads the prompt in chunks, runs the loop, and trims the cache at the end.
 
-`loop.decode` decides, by a policy, between plain steps and rounds; `ReplyIterator` makes these calls and times them.
+`loop.decode` decides, by a policy, between plain steps and rounds; `ReplyIterator` makes these calls and times them. It
+belongs to the engine thread; only `cancel` may come from another one.
 """
 
 import logging
@@ -69,9 +70,9 @@ def prefill(
     while done < len(prompt) - 1 and not cancelled():
         end = min(done + model.pace.chunk, len(prompt) - 1)
         end = min((stop for stop in stops if done < stop < end), default=end)
-        # An image whose rows see each other comes in one call.
-        cut = (image.end for image in cache.images if image.bidirectional and image.start < end < image.end)
-        end = next(cut, end)
+        # An image whose rows see each other comes in one call, so the chunk ends behind it.
+        divided = (image.end for image in cache.images if image.bidirectional and image.start < end < image.end)
+        end = next(divided, end)
         chunk = prompt[done:end]
         began = perf_counter()
         with ledger.stage(Stage.PREFILL):
@@ -133,8 +134,9 @@ class ReplyIterator:
         reply.choice = lambda: policy.status
         # The plain step that is queued.
         self._step: Step | None = None
-        # When the last call ended, in nanoseconds, and whether there was a pause since.
-        self._marked = 0
+        # When the last call ended, in nanoseconds of `perf_counter_ns`.
+        self._call_ended = 0
+        # Whether there was a pause since.
         self._resumed = False
         self._cancel = threading.Event()
         self._release = job.release
@@ -171,9 +173,9 @@ class ReplyIterator:
                 yield
         finally:
             self.is_paused = False
-            self._marked = perf_counter_ns()
+            self._call_ended = perf_counter_ns()
             self._resumed = True
-            self._reply.leave_out(self._marked - began)
+            self._reply.leave_out(self._call_ended - began)
 
     def close(self) -> None:
         self._events.close()
@@ -232,8 +234,8 @@ class ReplyIterator:
     ) -> CallResult[TokenEvent]:
         now = perf_counter_ns()
         tokens = self._reply.token_ids[-len(events) :]
-        ms = (now - self._marked) / 1e6
-        self._marked = now
+        ms = (now - self._call_ended) / 1e6
+        self._call_ended = now
         self._resumed = False
         usual = usual and not self._ledger.exact
         queued = self._step is not None
@@ -241,6 +243,7 @@ class ReplyIterator:
         return CallResult(call, events, tokens, ms, queued=queued, held_up=held_up, usual=usual, ended=ended, plan=plan)
 
     def _run(self) -> Generator[GenerationEvent]:
+        # Whether the cache holds what its tokens say; an error may have come in the middle of a call.
         in_order = False
         with device_errors("for this reply"):
             try:

@@ -1,4 +1,7 @@
-"""Keeps a reply within rules: those of an answer format, and the limit of a thought.
+"""Keeps a reply within rules: those of an answer's shape, and the limit of a thought.
+
+`ReplyMatcher` masks tokens and prunes drafts by any `Rules`. `ShapeRules` are those of a shape; `ThoughtLimit` is here,
+and can have other rules inside it.
 
 Masks are applied to the logits before penalty, temperature and filters, so the text is still a function of prompt, seed
 and rules alone. A drafted token changes what is verified, never a mask along the chosen path.
@@ -35,7 +38,7 @@ class Rules(Protocol):
     """The tokens that may come next in a reply, as a function of its tokens so far."""
 
     def is_free(self, count: int) -> bool:
-        """Return whether any token may surely come next, and after any `count` more tokens."""
+        """Return whether any token may surely come next, and after any `count` more tokens; False if unsure."""
 
     def allowed(self) -> TokenBits | None:
         """Return which tokens may come next; None for any."""
@@ -175,8 +178,8 @@ class ReplyMatcher:
         shared = next((n for n, pair in enumerate(zip(path, new_path, strict=False)) if pair[0] != pair[1]), None)
         shared = min(len(path), len(new_path)) if shared is None else shared
         self._rules.back(len(path) - shared)
-        for each in new_path[shared:]:
-            self._rules.take(int(tree.tokens[each]))
+        for below in new_path[shared:]:
+            self._rules.take(int(tree.tokens[below]))
         return new_path
 
     def _next(self) -> TokenBits:
@@ -215,11 +218,11 @@ def marker_parts(marker: str, control: Mapping[str, int]) -> list[str | int]:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """State of the rules after the tokens so far.
+    """State of a `ThoughtLimit` after the tokens so far.
 
     Attributes:
-        count: Tokens of thoughts.
-        text: In a thought its last bytes; before one what may begin it.
+        count: Tokens of all thoughts.
+        text: In a thought its last bytes; before one the bytes that may begin its marker.
         end: The marker that ends the open thought; empty where none is open.
         close: The tokens that close it.
         due: The forced tokens that come next.
@@ -254,6 +257,7 @@ class ThoughtLimit:
         self._model = model
         self._limit = limit
         self._within = within
+        # Length of `TokenBits`.
         self._integers = (model.info.vocabulary_size + 31) // 32
         self._control = {text: token for token, text in model.prompts.control.items()}
         self._openings = [(self._bytes_of(each.marker), each) for each in openings()]
@@ -289,12 +293,14 @@ class ThoughtLimit:
         del self._states[len(self._states) - count :]
 
     def _after(self, state: _State, token: int) -> _State:
+        """Return the state after one more token."""
         if state.over:
             return state
         if state.due:
             return replace(state, due=state.due[1:], over=len(state.due) == 1)
         text = state.text + self._data(token)
         if not (end := state.end):
+            # No thought is open; the text may begin one.
             written = text.lstrip()
             for marker, opening in self._openings:
                 if written.startswith(marker):
@@ -306,6 +312,7 @@ class ThoughtLimit:
         return self._limited(replace(state, count=state.count + 1, text=text[-len(end) :]))
 
     def _opened(self, state: _State, opening: Opening) -> _State:
+        """Return the state in a thought that begins here."""
         tokens = list[int]()
         for part in marker_parts(opening.close, self._control):
             tokens += [part] if isinstance(part, int) else self._model.prompts.encode_text(part)
@@ -318,13 +325,15 @@ class ThoughtLimit:
         """Return a state in a thought, with the tokens that close it where it is at its limit."""
         if state.count < self._limit:
             return state
-        # The model may have begun the marker itself.
+        # The model may have begun the marker itself: so many of its tokens are there.
         starts = range(len(state.close) - 1, 0, -1)
         begun = next((n for n in starts if state.text.endswith(b"".join(map(self._data, state.close[:n])))), 0)
+        # A marker after a backtick would be quoted.
         line_end = self._model.prompts.encode_text("\n") if state.text.endswith(b"`") else ()
         return replace(state, due=(*line_end, *state.close[begun:]))
 
     def _data(self, token: int) -> bytes:
+        """Return a token's bytes; those of a control token begin with `_CONTROL`."""
         control = self._model.prompts.control.get(token)
         return self._model.token_data(token) if control is None else _CONTROL + control.encode()
 

@@ -1,7 +1,8 @@
-"""Decoding with drafts: draft, verify, accept, commit. One target call a round, and the text of plain decoding.
+"""Makes the rounds of a reply: draft, verify, accept, commit, with one target call a round.
 
-The text is the same up to rounding: a device that adds in another order for several rows may choose another token where
-two have almost the same score. The code does not depend on it: what is accepted follows the round's own logits.
+The text is that of plain decoding up to rounding: a device that adds in another order for several rows may choose
+another token where two have almost the same score. What is accepted follows the round's own logits, so nothing else
+depends on that. Arrays of a round have an entry for each node of its draft's tree.
 """
 
 from collections import Counter
@@ -142,7 +143,7 @@ class Rounds:
         return replace(allowed, usual=draft.usual and allowed is draft), mask
 
     def _verify(self, draft: Draft, mask: mx.array | None, drafter: Drafter) -> _Round:
-        """Have the target choose the token after each of them, in one call."""
+        """Have the target choose the token after each node of a draft, in one call."""
         packed = draft.tree
         start = self._verifier.position + 1
         with self._ledger.stage(Stage.VERIFY):
@@ -156,7 +157,7 @@ class Rounds:
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
             log_probs = TreeLogProbs.build(verified.logits, packed, chosen) if traces else None
             likely = likely_tokens(verified.logits, self._listed)
-            traced = [array for each in (log_probs, likely) if each for array in each]
+            traced = [*(log_probs or ()), *(likely or ())]
             shape = (packed.tokens, packed.parents, packed.depths)
             finite = mx.array(draft.finite)
             sound = finite_rows(verified.logits)
@@ -167,8 +168,9 @@ class Rounds:
             self._reply.count(host_syncs=1)
             tree = PrefixTree(*nodes)
             tokens = quick.astype(np.int32)
-            counts = bool(finite) and tree.is_sound
-            path = accepted_path(tree, tokens) if counts else [0]
+            # A draft whose scores are not finite is dropped: only its root counts.
+            is_usable = bool(finite) and tree.is_sound
+            path = accepted_path(tree, tokens) if is_usable else [0]
             while unsure := [node for node in path if not certain[node]]:
                 # Each row costs a sort of the vocabulary, so only the path's rows are chosen exactly.
                 rows = mx.array(unsure)
@@ -178,16 +180,16 @@ class Rounds:
                     tokens[unsure] = fetch(exact)
                 certain[unsure] = True
                 self._reply.count(host_syncs=1)
-                path = accepted_path(tree, tokens) if counts else [0]
+                path = accepted_path(tree, tokens) if is_usable else [0]
             if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.build(verified.logits, packed, mx.array(tokens))
                 self._ledger.wait(*log_probs)
             # The next round begins where plain decoding would end.
             path = list(takewhile(lambda node: readable[node], path))
             name = draft.drafter or self._drafter.name
-            if path and not counts:
+            if path and not is_usable:
                 self._drop(name)
-            drafted = int(tree.depths.max()) if counts else 0
+            drafted = int(tree.depths.max()) if is_usable else 0
             return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs, likely)
 
     def _drop(self, source: str) -> None:
@@ -237,13 +239,13 @@ class Rounds:
             self._ledger.add_waits(self._cache.take_waits())
             reply.count_round(checked.drafted, len(tree), self._ledger.take_waits())
             log_probs = fetch(checked.log_probs.chosen).tolist() if checked.log_probs else [None] * len(tree)
-            rows = checked.likely.listed(self._model.token_data) if checked.likely else [()] * len(tree)
+            alternatives = checked.likely.listed(self._model.token_data) if checked.likely else [()] * len(tree)
             events = []
             for position, node in enumerate(path, start=1):
                 is_drafted = position < len(path)
                 if is_drafted:
                     reply.count_accepted(position, drafters[position - 1])
-                event = reply.add_token(int(checked.chosen[node]), log_probs[node], rows[node])
+                event = reply.add_token(int(checked.chosen[node]), log_probs[node], alternatives[node])
                 if is_drafted:
                     event = replace(event, drafter=drafters[position - 1], position=position)
                 events.append(event)
@@ -270,4 +272,5 @@ class Rounds:
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:
+    """Return who drafted each node, empty for the root; `name` is the drafter of those without another source."""
     return ["", *(NodeSource(source).named(name) for source in draft.fetch_sources()[1:])]

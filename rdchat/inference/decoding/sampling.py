@@ -5,7 +5,7 @@ whole distribution before temperature; a token must pass all filters, so their o
 all tokens at least as likely as a border, so ties are kept together. Adding a number to all logits changes nothing, so
 they need not be normalised.
 
-The noise is a function of reply seed, absolute position and token id alone. Adding independent Gumbel noise to
+The noise is a function of the reply's seed, absolute position and token id alone. Adding independent Gumbel noise to
 log-probabilities and taking the argmax samples from their softmax (Gumbel 1954; the "Gumbel-max trick"). Because the
 noise here depends on nothing but (seed, position, token), the token at a position is the same however it was proposed:
 drafting on or off, one row or many, whole vocabulary or a few candidates.
@@ -21,14 +21,17 @@ import numpy as np
 from rdchat.inference.api import SamplingParams
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 
+# In float32; the logarithm of 1 would be 0, and its noise infinite.
 _LARGEST_BELOW_ONE = 1 - 2**-24
 _MASK = 0xFFFFFFFF
+# 2**32 over the golden ratio: it keeps the hash of position 0 from being 0.
 _STEP = 0x9E3779B9
+# Of the hash in `_mix`.
 _FACTORS = (0x7FEB352D, 0x846CA68B)
-# Most likely tokens among which the border of top-p and min-p is looked for first.
+# A quick choice looks for the border of top-p and min-p among so many of the most likely tokens.
 _NUCLEUS_CANDIDATES = 256
 _SURE = mx.array(True)
-# Candidates beyond top-k, so that ties at its border are seen.
+# Candidates of a quick choice beyond top-k, so that ties at its border are noticed.
 _SPARE = 8
 # Below any logit, and above minus infinity in any precision: a format may leave no other token.
 _SUPPRESSED = -6e4
@@ -115,6 +118,7 @@ class TokenChooser:
     ) -> None:
         self._params = params
         self._masked = masked
+        # (vocabulary,) the largest logit that each token may have; None without suppressed tokens.
         self._ceiling: mx.array | None = None
         if ids := [token for token in suppressed if 0 <= token < vocabulary_size]:
             self._ceiling = mx.full((vocabulary_size,), mx.inf)
@@ -210,7 +214,7 @@ class TokenChooser:
         if count < logits.shape[-1]:
             sure = border[:, 0] > values[:, -1]
             if self._masked:
-                # No other candidates are left.
+                # A mask may leave fewer tokens than candidates; then no others are left.
                 sure |= values[:, -1] == -mx.inf
         return mx.take_along_axis(ids, best, axis=-1)[:, 0], sure
 

@@ -1,8 +1,7 @@
-"""The rules of an answer format, which a `ReplyMatcher` follows.
+"""The rules of an answer's shape (JSON schema, expression or grammar), which a `ReplyMatcher` keeps a reply within.
 
-The masks come from llguidance (MIT, https://github.com/guidance-ai/llguidance). They are applied to the logits before
-penalty, temperature and filters, so the text is still a function of prompt, seed and format alone. A drafted token
-changes what is verified, never a mask along the chosen path.
+llguidance (MIT, https://github.com/guidance-ai/llguidance) computes which tokens may come next. `reply_matcher` says
+how they keep the text a function of prompt, seed and shape.
 """
 
 import llguidance
@@ -35,6 +34,7 @@ class ShapeVocabulary:
         self.special_token_ids = sorted({*control, *ends})
         self.eos_token_id = ends[0]
         self.bos_token_id = None
+        # The id of each token's bytes; of several with the same bytes, the lowest.
         self._by_data = {data: token for token, data in reversed(list(enumerate(self.tokens)))
                          if data and token not in control}  # fmt: skip
         self._longest = max(map(len, self._by_data), default=1)
@@ -74,8 +74,9 @@ class ShapeVocabulary:
         rules = ShapeRules(llmatcher, shape.label)
         text = begun.encode()
         thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)
-        parts = (thought, *(marker if closed else ()), answer)
-        tokens = [token for part in parts for token in ([part] if isinstance(part, int) else self(part.encode()))]
+        tokens = list[int]()
+        for part in (thought, *(marker if closed else ()), answer):
+            tokens += [part] if isinstance(part, int) else self(part.encode())
         if not llmatcher.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != text:
             raise ShapeRefusedError(
                 f"The beginning of the answer does not fit the {shape.label}.", "Leave it out, or change it."

@@ -1,4 +1,9 @@
-"""Finds the calls in a reply. A call is what the model wrote, for a tool of the request, whole; or it is text."""
+"""Finds the tool calls in a complete reply, and separates them from its text.
+
+A block is a text between a model's opening and closing marks, and holds one or more calls; `marked_forms` reads it. A
+block counts only if all of it is calls of offered tools. If none counts, all are read again leniently, with slips of
+the model mended. Otherwise they stay text.
+"""
 
 import json
 import logging
@@ -41,9 +46,9 @@ READERS: dict[str, Reader] = {
     "pythonic": pythonic_calls, "qwen3_coder": tagged.QWEN,
 }  # fmt: skip
 """Readers by the names that mlx-lm gives to the forms of calls."""
-# A value may spell the end mark of calls, so that many of them are tried. What openings without a call reach over is in
-# all at most so many times the reply.
+# A value may spell the end mark of calls, so that several ends are tried for each block, at most so many.
 _MAX_ENDS = 32
+# Limit of the text that is read in vain, as a multiple of the reply's length.
 _MAX_WASTE = 16
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _ONLY_FENCE = re.compile(r"\s*(`{3,}+|~{3,}+)[^\n`]*\n(.*\n)\1\s*", re.DOTALL)
@@ -71,9 +76,9 @@ def find_tool_calls(
     read = _reader(parse)
     known = json.loads(tools)
     offered = OfferedTools(known)
-    heads = _json_heads(text, markers[1], offered) if _reads_json(read) else []
-    strict = _Blocks(text, markers, read, offered, ended, heads)
-    heads = []
+    json_heads = _json_heads(text, markers[1], offered) if _reads_json(read) else []
+    strict = _Blocks(text, markers, read, offered, ended, json_heads)
+    heads = list[int]()
     if isinstance(read, tagged.TaggedForm) and read.call_end:
         heads = [result.start() for result in read.call.finditer(text)]
     lenient = _Blocks(text, markers, partial(_read_leniently, read), OfferedTools(known, lenient=True), ended, heads)
@@ -119,6 +124,7 @@ def _json_heads(text: str, closing: str, tools: OfferedTools) -> list[int]:
 
 
 def _find(blocks: "_Blocks", answers: Spans) -> tuple[tuple[ToolCall, ...], Spans]:
+    """Return what `find_tool_calls` does, by one way of reading: in answers, in an answer of code, in thoughts."""
     text = blocks.text
     written = [(first, last) for first, last in answers if text[first:last].strip()]
     results = list[ToolCall]()
@@ -167,7 +173,9 @@ class _Blocks(NamedTuple):
         closed = _positions(self.text, self.markers[1], first, last)
         begins = [(start, start + len(self.markers[0])) for start in opened]
         begins += [(head, head) for head in self.heads if first <= head < last]
+        # Characters that may still be read in vain.
         left = _MAX_WASTE * (last - first)
+        # Where the next block may begin.
         after = first
         for start, inside in sorted(begins, key=lambda each: (each[0], -each[1])):
             if start < after:
