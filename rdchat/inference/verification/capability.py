@@ -13,9 +13,9 @@ Some families read positions outside their rope, and scale attention in steps of
 then wrong only in a round across such a step, so the first tree is tried once more there. In 16 bits that error is
 smaller than rounding and not detected; it does no more harm than rounding either.
 
-Rounding itself is measured: a device chooses kernels by the number of rows, and each adds in an order of its own, so a
-row's logits differ slightly between a call of one row and a call of several. How much depends on device, precision and
-model.
+Rounding itself is measured. A row is a token of a call, and its logits. A device chooses kernels by the number of rows,
+and each adds in an order of its own, so a row's logits differ slightly between a call of one row and a call of several.
+How much depends on device, precision and model.
 """
 
 from collections import Counter, defaultdict
@@ -37,11 +37,12 @@ from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
 from rdchat.inference.verification.round_cache import UnsupportedCacheError, round_cache
 from rdchat.inference.verification.verifier import PackedTree
 
-# Tokens before the tree.
+# Tokens of the prompt before the tree.
 _PROMPT = 11
 # A multiple of 2^n: a family that changes something every 2^n tokens changes it here.
 _FAR = 2**15
-# Wrong positions are so many apart. With those of packed order, which are off by two, some hybrids differ too little.
+# The control with wrong positions has them so many apart. With those of packed order, which are off by two, the logits
+# of some hybrids differ too little.
 _SPREAD = 50
 # The error of a control must be so many times larger.
 _CONTROL = 4
@@ -57,10 +58,10 @@ _SHAPES = (-1, 0, 1, 2, 1, 4, 3, 5), (-1, 0, 1, 2, 2, 1, 5, 5), (-1, 0, 1, 2, 3,
 _AFTER = 3
 # Errors up to this many times the typical one still count as rounding.
 _FACTOR = 4
-# Steps of the precision by which any kernel may be off.
+# Lowest limit of rounding, in steps of the precision: any kernel may be off by so much.
 _MIN_STEPS = 4
-# The steps of float32 are too small for the reordered sums of a deep model.
-_MIN = 1e-4
+# Lowest limit in any precision: the steps of float32 are too small for the reordered sums of a deep model.
+_MIN_LIMIT = 1e-4
 
 # Logits, (rows, vocabulary).
 _Rows = npt.NDArray[np.float32]
@@ -109,7 +110,7 @@ def use_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int, 
 
 
 class _Errors(defaultdict[str, list[float]]):
-    """How far rows are from those of stock caches, in standard deviations of the logits; see `row_errors`.
+    """How far rows are from those of stock caches, by what was fed, in standard deviations; see `row_errors`.
 
     `stock`: where trees are refused, a chain in one call, through mlx-lm's own caches. `chain`: the same through caches
     with rounds. `first`: the tree's rows of its first branch. `others`: those of its other branches. `mask`,
@@ -167,20 +168,21 @@ class _Trial:
         self._chain = PrefixTree.from_tokens(self._tokens, np.arange(-1, _ROWS - 1))
         self._tree = PrefixTree.from_tokens(self._tokens, _SHAPES[shape])
         self._paths = [np.flatnonzero(row) for row in self._tree.ancestors()]
-        # First node whose parent is another one than in the chain.
+        # First node whose parent is another one than in the chain: the first branch ends before it.
         self._fork = int(np.argmax(self._tree.parents != self._chain.parents))
 
     def try_chain(self) -> None:
         """Verify the chain."""
         chain = self._one_by_one()
+        # What a tree's first branch must give, and what its other branches must give.
         self._along_chain = chain
         cache = self._read()
         rows = self._packed(cache, self._chain, path=[0, 1, 2] if self.has_state else None)
         self.errors["chain"] = row_errors(rows, chain)
-        along = np.zeros_like(chain)
+        by_node = np.zeros_like(chain)
         for leaf in {*range(self._fork, _ROWS)}.difference(self._tree.parents.tolist()):
-            along[self._paths[leaf]] = self._along(self._tokens[self._paths[leaf]])
-        self._along_others = along[self._fork :]
+            by_node[self._paths[leaf]] = self._along(self._tokens[self._paths[leaf]])
+        self._along_others = by_node[self._fork :]
         self.errors["before"] = row_errors(chain[self._fork :], self._along_others)
         if self.has_state:
             self.errors["commit"] = row_errors(on_host(self._fed(cache.layers, self._tokens[3:])), chain[3:])
@@ -233,6 +235,7 @@ class _Trial:
         return on_host(self._fed(layers, tokens))
 
     def _fed(self, layers: list[Any], tokens: Ints) -> mx.array:
+        """Return the logits of tokens, (n, vocabulary), fed in one call behind what the caches hold."""
         logits: mx.array = self._network(mx.array(tokens)[None], cache=layers)
         return logits[0]
 
@@ -278,6 +281,7 @@ def _judge(trial: _Trial) -> Capability:
         return Capability(DraftKind.TREE)
     trial.try_stock()
     error = median_error(errors["chain"])
+    # Rounding is so large that it hides the effect of a wrong prefix.
     blurred = error > rounding_limit([0.0], errors.dtype) and _CONTROL * error > median_error(errors["before"])
     if blurred or not error <= rounding_limit(errors["stock"], errors.dtype):
         return Capability(DraftKind.NONE, f"tokens fed together gave other logits (off by {error:.2g} deviations)")
@@ -330,4 +334,4 @@ def rounding_limit(noise: Sequence[float], dtype: mx.Dtype) -> float:
         dtype: Type of the computation.
     """
     steps = float(mx.finfo(dtype).eps) if mx.issubdtype(dtype, mx.floating) else 0.0
-    return _FACTOR * median_error(noise) + max(_MIN_STEPS * steps, _MIN)
+    return _FACTOR * median_error(noise) + max(_MIN_STEPS * steps, _MIN_LIMIT)

@@ -26,6 +26,7 @@ from rdchat.inference.api import MachineMemory, MemoryRoom
 # Share of the memory for a model on a CPU: the rest is for the system and a browser.
 _CPU_SHARE = 0.8
 Host = npt.NDArray[Any]
+# Arrays to wait for as well; see `fetch`.
 Besides = Sequence[mx.array | None]
 _LOG = logging.getLogger(__name__)
 _OUT_OF_MEMORY = (
@@ -40,12 +41,13 @@ _OUT_OF_MEMORY = (
 )
 # Metal's errors where the system ended the work, or that of another program on the same GPU.
 _STOPPED = re.compile("CallbackError(ImpactingInteractivity|Timeout|Hang|SubmissionsIgnored|InnocentVictim)")
-# As MLX's errors begin that name Metal or the ring; those of `[metal_kernel]` are a model's own.
+# The beginnings of MLX's errors about Metal or the ring of ranks; those of `[metal_kernel]` are a model's own.
 _DEVICE = re.compile(r"\[(metal(::\w+)?|Event::Event|ring)\]", re.IGNORECASE)
 _TRY_AGAIN = "Try again. If it fails again, reload the model."
 _TRY_LATER = "Try again. If it fails again, quit rdchat and open it again."
 _HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
 
+# `matmul_gflops` doubles the matrix until a product takes so long, or has the largest size.
 _LONG_ENOUGH_S = 0.02
 _LARGEST_SIZE = 4096
 _REPEATS = 3
@@ -57,7 +59,7 @@ def on_gpu() -> bool:
 
 
 def device_name() -> str:
-    """Return such as `Apple M3 Max`, or `CPU` where no GPU is used."""
+    """Return the device's name, such as `Apple M3 Max`, or `CPU` where no GPU is used."""
     if not on_gpu():
         return "CPU"
     return str(mx.device_info().get("device_name", "GPU"))

@@ -199,16 +199,17 @@ def _trunk(network: nn.Module) -> nn.Module | None:
     return trunk if callable(trunk) else None
 
 
-# From rows, the state before them, the other arguments of a recurrence and the rows that count, to the state after.
+# From rows, the state before them, the other arguments of a recurrence and (rows,) bool, which of them count, to the
+# state after those.
 type _StateAfter = Callable[[Rows, mx.array, Mapping[str, Any], mx.array | None], mx.array]
 
 
 class _Form(NamedTuple):
-    """The parameters of a recurrence.
+    """The parameters of one of mlx-lm's recurrences, and how rounds compute it.
 
     Attributes:
-        rows: Those with a row for each token.
-        state: The state before them.
+        rows: Names of the parameters with a row for each token.
+        state: Name of the parameter with the state before them.
         axis: Axis of the rows, in these and in the output.
         along_paths: Whether a tree's rows are computed along its paths, if not by `sums`.
         sums: Computes a tree's outputs in another way; see `StateRound.recur`.
@@ -271,7 +272,7 @@ class StateLayers:
 
 
 class _StateLayer:
-    """Connects one layer with the open round of the cache that it is called with."""
+    """Connects one layer with the open round of the cache that it is called with; without a round nothing changes."""
 
     def __init__(self, layers: StateLayers, module: nn.Module) -> None:
         self._layers = layers
@@ -296,6 +297,7 @@ class _StateLayer:
             self._round = None
 
     def _convolve(self, kernel: int, plain: Callable[[mx.array], mx.array], inputs: mx.array) -> mx.array:
+        """Call a convolution of the layer, in a round by way of it; see `StateRound.convolve`."""
         return plain(inputs) if self._round is None else self._round.convolve(plain, inputs, kernel)
 
     def _recurrences(self, method: FunctionType) -> dict[str, Callable[..., Any]]:
@@ -315,19 +317,20 @@ class _StateLayer:
         signature = inspect.signature(plain)
 
         def turned(array: mx.array) -> mx.array:
+            """Exchange the form's axis of rows and axis 1, where rounds have them."""
             return array if form.axis == 1 else array.swapaxes(1, form.axis)
 
         def update(*arguments: Any, **options: Any) -> Any:
             if self._round is None:
                 return plain(*arguments, **options)
             given = signature.bind(*arguments, **options).arguments
-            # These belong to batches of conversations.
+            # These belong to batches of conversations, which have no rounds.
             if given.get("mask") is not None or given.get("lengths") is not None:
                 return plain(*arguments, **options)
 
             def run(rows: Rows, state: mx.array | None, **mask: mx.array) -> tuple[mx.array, mx.array]:
-                own = zip(form.rows, map(turned, rows), strict=True)
-                out, result = plain(**(given | dict(own) | {form.state: state} | mask))
+                named_rows = dict(zip(form.rows, map(turned, rows), strict=True))
+                out, result = plain(**(given | named_rows | {form.state: state} | mask))
                 return turned(out), result
 
             def state_after(rows: Rows, state: mx.array | None, taken: mx.array | None) -> mx.array:
@@ -362,9 +365,9 @@ def methods_that_call(layer: type, functions: Collection[str]) -> dict[str, Func
     return {name: method for name, method in methods if not set(functions).isdisjoint(method.__code__.co_names)}
 
 
-def with_globals(method: FunctionType, own: dict[str, Any]) -> FunctionType:
+def with_globals(method: FunctionType, replaced: dict[str, Any]) -> FunctionType:
     """Return a copy of a method for which some names of its file mean something else."""
-    names = method.__globals__ | own
+    names = method.__globals__ | replaced
     copy = FunctionType(method.__code__, names, method.__name__, method.__defaults__, method.__closure__)
     copy.__kwdefaults__ = method.__kwdefaults__
     return copy

@@ -1,4 +1,8 @@
-"""A model's KV cache of all layers, with the tokens that it holds."""
+"""A model's KV cache of all layers, with the tokens that it holds, and rounds on all of them at once.
+
+The caches of the layers are those of `round_cache`, or stock ones where it does not support a type. Where several ranks
+compute the model, each change is reported to them (`Mirror`). All calls belong to the engine thread.
+"""
 
 import rdchat.inference.mlx_lm_fixes  # noqa: F401  before mlx-lm
 
@@ -96,7 +100,7 @@ class KVCache:
             self._shift()
 
     def _go_back(self, count: int) -> None:
-        """Drop the positions behind the prompt."""
+        """Drop the last `count` positions, and restore the marked state."""
         states = iter(self._mark[1])
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
@@ -158,7 +162,7 @@ class KVCache:
         return any(image.bidirectional and image.start < length < image.end for image in self.images)
 
     def _shift(self) -> None:
-        """Give the layers the shift behind the images that they hold."""
+        """Give the layers what the images that they hold add to positions; see `ImageSpan.shift`."""
         shift = shift_before(self.images, len(self.tokens))
         for cache in self._leaves:
             if isinstance(cache, AttentionRows):
@@ -309,7 +313,7 @@ def first_offset(layers: Sequence[Any] | None) -> int:
 
 
 def mirror_of(network: nn.Module) -> Mirror | None:
-    """Return what other ranks repeat a network's calls by; None for one that is computed here alone."""
+    """Return what reports changes of a network's caches to other ranks; None for one that is computed here alone."""
     mirror: Mirror | None = getattr(type(network), "mirror", None)
     return mirror
 

@@ -1,4 +1,7 @@
-"""The KV caches of several conversations, so that a prompt is read only from where one of them ends."""
+"""Keeps the KV caches of several conversations in memory, so that a prompt is read only from where one of them ends.
+
+An entry is a whole cache, or a tail: rows that were cut from a cache when another conversation took its beginning.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ from rdchat.inference.verification.kv_cache import KVCache, check_images, shared
 
 # The usual limit is 1/n of the memory that models could take.
 _SHARE = 8
-# Fewer tokens are quickly read again.
+# Shorter tails are not kept: their tokens are quickly read again.
 _MIN_TAIL = 16
 
 
@@ -71,7 +74,7 @@ class PrefixCaches:
     def __init__(self, network: nn.Module, limit_bytes: int) -> None:
         self._network = network
         self._limit_bytes = limit_bytes
-        # With their owners; the least recently used comes first.
+        # Owner and cache or tail; the least recently used comes first.
         self._entries: list[tuple[str, KVCache | _Tail]] = []
 
     def take_cache(self, prompt: list[int], owner: str, images: Sequence[ImageSpan] = ()) -> KVCache:
@@ -87,6 +90,7 @@ class PrefixCaches:
         """
         if images:
             check_images(self._network)
+        # The cache that shares most with the prompt, and of these the one that loses the fewest tokens.
         cache = None
         max_shared = 0
         min_lost = 0

@@ -153,11 +153,13 @@ class AttentionRows:
         self._window = window
         # First position that the last call could attend to.
         self._view_start = 0
-        # Whether a round is open.
+        # Whether a round is open, and the arguments of `open_round`.
         self._open = False
         self._depths: mx.array | None = None
         self._ancestors: mx.array | None = None
+        # Position of the round's first row.
         self._base = 0
+        # Keys and values of the round's rows, as they were appended.
         self._round_rows: list[mx.array] = []
 
     @property
@@ -442,6 +444,7 @@ def has_all_rows(cache: Any) -> bool:
 
 def leaves(caches: Sequence[Any]) -> list[Any]:
     """Return the caches of all layers, with those inside a `CacheList` one by one."""
-    return [
-        leaf for cache in caches for leaf in (leaves(cache.caches) if isinstance(cache, stock.CacheList) else [cache])
-    ]
+    found = list[Any]()
+    for cache in caches:
+        found += leaves(cache.caches) if isinstance(cache, stock.CacheList) else [cache]
+    return found

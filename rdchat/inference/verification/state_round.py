@@ -42,7 +42,7 @@ class TreePaths:
     Attributes:
         rows: (leaves, deepest + 1) node at each depth of each path; behind a path's end the root.
         ancestors: As given.
-        reached: The same as float32.
+        reached: `ancestors` as float32.
         deepest: As given.
         leaves: As given.
 
@@ -63,7 +63,9 @@ class TreePaths:
         self._depths = depths
         # (nodes,) the first path that has each node.
         self._path_of = mx.argmax(paths.astype(mx.uint8), axis=0).astype(mx.int32)
+        # (nodes,) index of each node in `rows`, flattened.
         self._cells = self._path_of * (deepest + 1) + depths
+        # By length of the kernel.
         self._windows: dict[int, mx.array] = {}
         # The same as `_path_of`, on the host.
         self._on_host: list[int] = []
@@ -76,9 +78,9 @@ class TreePaths:
     @cached_property
     def between(self) -> mx.array:
         """(nodes, nodes * nodes) float32: at m, i * nodes + j whether node m lies behind node j on the way to i."""
-        own = self.ancestors
-        nodes = self.ancestors.shape[0]
-        ways = own[:, None, :] & ~own[None, :, :] & own[:, :, None]
+        ancestors = self.ancestors
+        nodes = ancestors.shape[0]
+        ways = ancestors[:, None, :] & ~ancestors[None, :, :] & ancestors[:, :, None]
         return ways.reshape(nodes * nodes, nodes).T.astype(mx.float32)
 
     def windows(self, kernel: int) -> mx.array:
@@ -100,7 +102,7 @@ class TreePaths:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _Accepted:
     """The accepted rows of a round.
 
     Attributes:
@@ -123,9 +125,9 @@ class _Window:
     inputs: mx.array
     kernel: int
 
-    def after_rows(self, cut: _Cut) -> mx.array:
+    def after_rows(self, accepted: _Accepted) -> mx.array:
         """Return the window after the accepted rows, (1, kernel - 1, channels)."""
-        return self.inputs[cut.last : cut.last + 1, cut.start : cut.start + self.kernel - 1]
+        return self.inputs[accepted.last : accepted.last + 1, accepted.start : accepted.start + self.kernel - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +148,11 @@ class _Recursion:
     state_after: StateAfter
     ancestors: mx.array | None = None
 
-    def after_rows(self, cut: _Cut) -> mx.array:
+    def after_rows(self, accepted: _Accepted) -> mx.array:
         """Return the state after the accepted rows."""
         if self.ancestors is not None:
-            return self.state_after(self.rows, self.state, self.ancestors[cut.last : cut.last + 1].squeeze(0))
-        rows = tuple(part[cut.path : cut.path + 1, : cut.count] for part in self.rows)
+            return self.state_after(self.rows, self.state, self.ancestors[accepted.last : accepted.last + 1].squeeze(0))
+        rows = tuple(part[accepted.path : accepted.path + 1, : accepted.count] for part in self.rows)
         return self.state_after(rows, self.state, None)
 
 
@@ -166,8 +168,8 @@ class StateRound:
         self._windows: list[_Window] = []
         self._recursions: list[_Recursion] = []
         # Rows of the recorded call, and whether its outputs were computed as sums.
-        self._rows = 0
-        self._sums = False
+        self._recorded_rows = 0
+        self._used_sums = False
 
     def convolve(self, convolution: Callable[[mx.array], mx.array], inputs: mx.array, kernel: int) -> mx.array:
         """Return what a causal convolution makes of its inputs, and record them.
@@ -184,7 +186,7 @@ class StateRound:
         # The state after a call of one row is kept or rolled back.
         if rows == 1:
             return convolution(inputs)
-        self._rows = rows
+        self._recorded_rows = rows
         if self._paths is None:
             self._windows.append(_Window(inputs, kernel))
             return convolution(inputs)
@@ -213,12 +215,12 @@ class StateRound:
         """
         if rows[0].shape[1] == 1:
             return recurrence(rows, state)
-        self._rows = rows[0].shape[1]
+        self._recorded_rows = rows[0].shape[1]
         paths = self._paths
         ancestors = None
         summed = sums(rows, state, paths) if sums is not None and state is not None else None
         if summed is not None and state is not None:
-            self._sums = True
+            self._used_sums = True
             ancestors = None if paths is None else paths.ancestors
             out = summed
             result = mx.zeros_like(state)
@@ -252,24 +254,24 @@ class StateRound:
             last: The last one's node.
         """
         parts = self._parts(arrays)
-        if parts is None or (self._paths is None and count == self._rows and not self._sums):
+        if parts is None or (self._paths is None and count == self._recorded_rows and not self._used_sums):
             return [*arrays]
         path = None if self._paths is None else self._paths.path_of(last)
-        cut = _Cut(count, 0, 0, count) if path is None else _Cut(count, last, path, 1)
-        return [part.after_rows(cut) for part in parts]
+        accepted = _Accepted(count, 0, 0, count) if path is None else _Accepted(count, last, path, 1)
+        return [part.after_rows(accepted) for part in parts]
 
     def _parts(self, arrays: Sequence[mx.array | None]) -> list[_Window | _Recursion] | None:
         """Return each array's record, by a recurrence's result or the convolutions' order; None if one is missing.
 
         A layer that was called twice has too many records.
         """
-        made = {id(recursion.result): recursion for recursion in self._recursions}
-        if len(arrays) != len(self._windows) + len(made):
+        by_result = {id(recursion.result): recursion for recursion in self._recursions}
+        if len(arrays) != len(self._windows) + len(by_result):
             return None
         windows = iter(self._windows)
         parts = list[_Window | _Recursion]()
         for array in arrays:
-            part = made.get(id(array)) or next(windows, None)
+            part = by_result.get(id(array)) or next(windows, None)
             if part is None:
                 return None
             parts.append(part)

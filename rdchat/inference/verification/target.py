@@ -1,4 +1,8 @@
-"""The target: an unmodified mlx-lm model with its tokenizer, its token embeddings, and the pace of reading a prompt."""
+"""The target: a loaded, unmodified mlx-lm model with all that decoding needs of it (`LoadedModel`).
+
+Beside it are the pace of reading a prompt (`PrefillPace`), the target's tables of embeddings and output rows, which
+drafter heads share (`TargetEmbeddings`), and the protocol of a model that sees (`ImageInput`).
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +22,13 @@ from rdchat.inference.verification.kv_cache import KVCache
 
 # As in mlx-lm; larger chunks need more memory and gain nothing.
 MAX_TOKENS = 2048
-# After a chunk that took longer, the next one is shorter.
+# A chunk is the tokens of a prompt that are fed in one call. After one that took longer, the next one is shorter.
 _SLOW_S = 0.4
 # Target time of the shorter chunk, if time grows with the tokens.
 _TARGET_S = 0.3
 # After a chunk that took no longer, the next one has twice its tokens.
 _QUICK_S = 0.2
+# The times above are halved when the system stops a chunk, at most to this share.
 _MIN_SHARE = 1 / 8
 # Chunks that were not stopped, after which chunks may take twice the time again.
 _RECOVERS = 64
@@ -85,7 +90,7 @@ class PrefillPace:
 
 
 class TargetEmbeddings:
-    """Finds both tables in an unmodified mlx-lm model by their type and number of rows.
+    """The tables of an unmodified mlx-lm model, found by their type and number of rows: embeddings and output rows.
 
     Args:
         network: The target.

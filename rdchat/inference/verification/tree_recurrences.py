@@ -1,4 +1,6 @@
-"""Recurrences of layers with state, for all nodes of a tree in one computation.
+"""Recurrences of layers with state, for all nodes of a tree or all rows of a path in one computation.
+
+`hooks` calls them in rounds, in place of mlx-lm's functions.
 
 Mamba-2: the outputs at the rows of a chain or a tree, and the state after a path. mlx-lm has a kernel for one row; for
 several it needs 25 launches. Here they are 7, and in a tree no state is computed for its paths.
@@ -45,6 +47,7 @@ _ROWS_AT_ONCE = 5
 # The deepest tree of the delta rule, and the fewest leaves, that are solved; others are computed along their paths.
 MAX_DEPTH = 8
 _MIN_LEAVES = 4
+# Keeps the logarithm of a gate finite.
 _SMALLEST_GATE = 1e-30
 
 
@@ -183,10 +186,15 @@ def delta_outputs(rows: Rows, state: mx.array, paths: TreePaths | None) -> mx.ar
 
 @cache
 def _of_depth(deepest: int) -> Callable[[list[mx.array], mx.array, list[mx.array]], mx.array]:
+    """Return `_delta_outputs` for trees of a depth, compiled."""
     return mx.compile(partial(_delta_outputs, deepest))
 
 
 def _delta_outputs(deepest: int, rows: list[mx.array], state: mx.array, tables: list[mx.array]) -> mx.array:
+    """Compute `delta_outputs` by the formulas of the module's docstring; q stands before k in `both`.
+
+    There `links` is N, `right` is R, and `base` the part of y that needs no other node's d.
+    """
     q, k, v, g, beta = rows
     between, above = tables
     _, nodes, heads, width = k.shape

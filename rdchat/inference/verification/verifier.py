@@ -1,4 +1,7 @@
-"""Verifies the prefix tree of a draft: packed, one target call for all its nodes, then one path is committed.
+"""Verifies the prefix tree of a draft: one target call for all its nodes, then one path is committed.
+
+A packed tree (`PackedTree`) is a prefix tree as arrays on the device, a row of the call for each node; its tokens and
+shape may be lazy. `Verifier` opens a round on the target's cache, and commits it or rolls it back.
 
 Where recurrent state cannot be committed in part, the state from before the round is restored, and the accepted tokens
 are fed together with the next round's draft, a chain. If several rounds in a row end so, the pending tokens are fed in
@@ -279,8 +282,9 @@ class Verifier:
         with hooks.packed(None if chain else tree.depths):
             logits = self._model.network(tokens[None], cache=self._cache.layers)
         hidden = hooks.hidden
-        meant = slice(pending, pending + nodes)
-        return Verified(logits[0, meant], None if hidden is None else hidden[0, meant])
+        # Neither pending tokens before the tree nor padding behind it.
+        drafted = slice(pending, pending + nodes)
+        return Verified(logits[0, drafted], None if hidden is None else hidden[0, drafted])
 
     def catch_up(self) -> None:
         """Feed accepted tokens that the cache does not hold yet, in a call of their own."""
