@@ -35,6 +35,7 @@ _CELL = "cell"
 _MLX_LM = "mlx_lm"
 _DTYPE_PREFIX = "mlx.core."
 _FLOATS = {Dtype.FLOAT16.value, Dtype.BFLOAT16.value, Dtype.FLOAT32.value}
+# What spreadsheets read as the beginning of a formula, and the character that is put before it.
 _GUARD = "'"
 _GUARDED = ("=", "+", "-", "@", "\t", "\r", _GUARD)
 
@@ -53,6 +54,7 @@ def write_csv(file: TextIO, result: BenchResult) -> None:
 def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
     """Return the columns of a run's setting, and of what is known without figures."""
     outside = run.cell == MLX_LM
+    # The first cells are the baselines.
     listed = run.cell >= len(plan.baselines)
     cell = plan.all_cells[run.baseline if outside else run.cell]
     difference = asdict(run.difference) if run.difference else {}
@@ -87,6 +89,7 @@ def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
         "prompt_and_generated_length": counts.prompt_tokens + counts.generated_tokens,
         "comprehension_and_generation_time": counts.prefill_ms + counts.decode_ms,
     }
+    # The columns of Apple's file on plain decoding.
     for whose, other in (("mlx", mlx_lm), ("ours", plain)):
         if other:
             columns |= {f"comprehension_{whose}": other.statistics.prefill_ms}

@@ -1,4 +1,7 @@
-"""Measures one model for `rdchat report`, part by part, in the given time."""
+"""Measures one model for `rdchat report`: how it verifies drafts, the costs of its calls, and a benchmark.
+
+It ends after about the given time. The result has no names of models or drafters, no folders and no texts.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,11 +25,13 @@ from rdchat.inference.session import ChatSession
 
 _TEMPERATURES = 0.0, 0.7
 _MAX_TOKENS = 48
+# Share of the time that measuring costs may take.
 _COSTS_SHARE = 0.3
+# Facts of `environment` that the report leaves out.
 _PRIVATE = {"model", "system"}
 
 
-def _result(capability: Capability) -> str:
+def _capability_text(capability: Capability) -> str:
     """Return what kind of drafts a model verifies, and how that was found."""
     errors = capability.errors
     text = f"drafts that it verifies: {capability.kind.value}; inputs tried: {capability.inputs}"
@@ -75,7 +80,7 @@ class ModelReport:
         }
         self.facts["capability"] = {
             "verification": capability.kind.value,
-            "result": _result(capability),
+            "result": _capability_text(capability),
             "reason": capability.reason,
             "errors": dict(capability.errors),
         }
@@ -102,7 +107,7 @@ class ModelReport:
     def _benchmark(self) -> Iterator[str]:
         """Run one benchmark of all modes and drafters; keep its figures without names and texts."""
         modes = [Mode.OFF, *self._modes()]
-        usable = [each for each in self._drafters if self._fits(each)]
+        usable = [drafter for drafter in self._drafters if self._fits(drafter)]
         cells = Sweep(tuple(modes), temperatures=_TEMPERATURES).cells()
         if usable:
             cells += Sweep((Mode.DRAFTER,), drafters=tuple(usable), temperatures=_TEMPERATURES).cells()
@@ -125,7 +130,8 @@ class ModelReport:
             self._no_time(f"{turns - done} of {turns} turns of the benchmark")
         if not runs:
             return
-        facts = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
+        all_facts = environment(self._session.model.info)
+        facts = {name: value for name, value in all_facts.items() if name not in _PRIVATE}
         record = BenchResult(plan, tuple(runs), facts, done == turns).as_json()
         for mode in record["modes"]:
             mode.pop("first_difference")  # It contains pieces of replies.

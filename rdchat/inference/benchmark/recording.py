@@ -1,4 +1,7 @@
-"""Makes the replies of benchmarks and evaluations, timed token by token, with rdchat or stock mlx-lm."""
+"""Makes the replies of benchmarks and of evaluations of drafters, timed token by token, with rdchat or stock mlx-lm.
+
+All runs on the engine thread. Times are in milliseconds from the request on.
+"""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -128,7 +131,7 @@ def record_mlx_lm(
     prompt = model.encode_chat(request.messages)
     mx.random.seed(request.seed)
 
-    def look(_processed: int, _total: int) -> None:
+    def check_cancelled(_processed: int, _total: int) -> None:
         if cancelled():
             raise _CancelledError
 
@@ -142,12 +145,12 @@ def record_mlx_lm(
         max_tokens=min(sampling.max_tokens, model.info.context_length - len(prompt)),
         sampler=make_sampler(temp=sampling.temperature, top_p=sampling.top_p),
         prefill_step_size=model.pace.chunk,
-        prompt_progress_callback=look,
+        prompt_progress_callback=check_cancelled,
     )
     try:
         with closing(responses):
             for response in responses:
-                look(0, 0)
+                check_cancelled(0, 0)
                 tokens.append(response)
                 times_ms.append((perf_counter_ns() - began) / 1e6)
     except _CancelledError:
@@ -198,6 +201,7 @@ def measure_rounds(
     draft = stages[Stage.DRAFT]
     verify = stages[Stage.VERIFY]
     rounds = min(run.statistics.rounds, draft.calls)
+    # The tokens of a round share a moment; the first token is before all rounds.
     moments = list(dict.fromkeys(run.times_ms))
     took_ms = (moments[rounds] - moments[0]) / rounds
     return took_ms / ((draft.total_ms + verify.total_ms) / draft.calls), draft.total_ms / draft.calls

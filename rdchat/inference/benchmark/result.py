@@ -1,8 +1,8 @@
-"""The result of a benchmark: its runs, and the figures of each setting. No MLX and no Qt here.
+"""The result of a benchmark: its runs, and the figures of each setting (a cell). No MLX and no Qt here.
 
-A ratio compares two runs of the same turn, that is of one prompt and trial. A figure is the median of such ratios with
-their quartiles. If plain decoding is among the modes, its ratio compares two of its own runs; its scatter is the error
-of all other ratios.
+A run is one reply. A ratio compares two runs of the same turn, that is of one prompt and trial. A figure is the median
+of such ratios with their quartiles. If plain decoding is among the modes, its ratio compares two of its own runs; its
+scatter is the error of all other ratios.
 """
 
 import os
@@ -196,7 +196,7 @@ class BenchResult:
         ledgers = [run.statistics.ledger for run in self.runs if run.token_ids]
         stages = dict.fromkeys(entry.name for ledger in ledgers for entry in ledger if entry.name in _SEEING)
         times = {name: [sum(e.total_ms for e in ledger if e.name == name) for ledger in ledgers] for name in stages}
-        return {name: statistics.median(each) for name, each in times.items()}
+        return {name: statistics.median(times_ms) for name, times_ms in times.items()}
 
     @property
     def seeing_note(self) -> str:
@@ -220,9 +220,10 @@ class BenchResult:
         return () if listed else self._reports(0, self.plan.baselines)
 
     def _reports(self, first: int, cells: Sequence[BenchCell]) -> tuple[CellReport, ...]:
-        runs = [[run for run in self.runs if run.cell == first + index] for index in range(len(cells))]
-        names = _names(cells, [next((run.dtype for run in own if not run.mode_reason), "") for own in runs])
-        return tuple(self._report(cell, name, own) for cell, name, own in zip(cells, names, runs, strict=True))
+        """Return the results of some cells; `first` is the index of the first in `BenchPlan.all_cells`."""
+        by_cell = [[run for run in self.runs if run.cell == first + index] for index in range(len(cells))]
+        names = _names(cells, [next((run.dtype for run in runs if not run.mode_reason), "") for runs in by_cell])
+        return tuple(self._report(cell, name, runs) for cell, name, runs in zip(cells, names, by_cell, strict=True))
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON object that `rdchat bench --json` prints and the window exports."""
@@ -319,13 +320,17 @@ def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
     drafters = _names_apart({cell.draft.drafter for cell in cells if _has_head(cell)})
     several_dtypes = len({cell.dtype for cell in cells}) > 1
     several_temperatures = len({cell.temperature for cell in cells}) > 1
-    return [
-        cell.label
-        + (f", {drafters[cell.draft.drafter]}" if len(drafters) > 1 and _has_head(cell) else "")
-        + (f", {dtype or cell.dtype.value}" if several_dtypes else "")
-        + (f", T {cell.temperature:g}" if several_temperatures else "")
-        for cell, dtype in zip(cells, dtypes, strict=True)
-    ]
+    names = []
+    for cell, dtype in zip(cells, dtypes, strict=True):
+        name = cell.label
+        if len(drafters) > 1 and _has_head(cell):
+            name += f", {drafters[cell.draft.drafter]}"
+        if several_dtypes:
+            name += f", {dtype or cell.dtype.value}"
+        if several_temperatures:
+            name += f", T {cell.temperature:g}"
+        names.append(name)
+    return names
 
 
 def _choice_text(chosen: str) -> str:
@@ -336,9 +341,8 @@ def _choice_text(chosen: str) -> str:
     name = match[1]
     width = int(match[2])
     length = int(match[3])
-    return (
-        f"{name}, {DRAFTERS[Mode(name)].draft_size(width, length) if name in DRAFTERS else draft_size(width, length)}"
-    )
+    size = DRAFTERS[Mode(name)].draft_size(width, length) if name in DRAFTERS else draft_size(width, length)
+    return f"{name}, {size}"
 
 
 def _has_head(cell: BenchCell) -> bool:

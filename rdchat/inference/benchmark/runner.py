@@ -39,8 +39,9 @@ from rdchat.inference.verification.device import device_errors, fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import Feed, LoadedModel
 
-# Tokens fed in one call, to measure how rounding changes the scores.
+# To measure how rounding changes scores, so many tokens are fed one by one and in one call.
 _TOGETHER = 6
+# Tokens of the replies before the first turn.
 _WARM_UP_TOKENS = 8
 
 
@@ -132,6 +133,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
         self._plan = plan
         self._sessions = sessions
         self._done = done
+        # Earlier replies that every reply may draft from.
         self._earlier = ReplyIndex(dict(enumerate(plan.earlier_replies))) if plan.earlier_replies else None
         self._cancelled = threading.Event()
         self._total = plan.runs
@@ -159,6 +161,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
             self._done()
 
     def _measure(self, dtype: Dtype, session: ChatSession) -> Iterator[BenchEvent]:
+        """Yield the events of all cells of one precision."""
         plan = self._plan
         check_lengths(session.model, plan.prompts)
         yield self._progress("Warming up")
@@ -172,6 +175,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
                 pass  # It measures the cost of target calls, as the app does between replies.
         yield from missing
         unavailable = {run.cell for run in missing}
+        # The cells of a turn, each with the index of its baseline.
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]
         if plan.mlx_lm:
             entries += [(MLX_LM, index) for index in baselines]
@@ -207,6 +211,7 @@ class InterleavedRunner(Iterator[BenchEvent]):
     def _take_turns(
         self, session: ChatSession, entries: Sequence[tuple[int, int]], prompt: int, trial: int
     ) -> Iterator[BenchEvent]:
+        """Make one turn: a run of each entry of `_measure`, on one prompt; yield progress, then the runs."""
         runs: list[BenchRun] = []
         for index, baseline in entries:
             cell = self._plan.all_cells[baseline if index == MLX_LM else index]

@@ -27,15 +27,19 @@ _CHANNEL = re.compile(
     r"(?P<name>[^\s<]++)\s*+(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>)?\w*+\s*+<\|message\|>\s*(?P<id>)(?={)"
 )
 
+# Of Gemma: what begins a call, and the name of a value.
 _CALL = re.compile(r"[\s,]*call:\s*([^\s{}]+)\s*(?={)")
 _KEY = re.compile(r"""\s*(["']?)([^\s:{}\[\],<>"'\\]+)\1\s*:\s*""")
 
-# A text in the quotes of Python; in those of JSON it is read as JSON.
+# For Gemma: a text in the quotes of Python; one in those of JSON is read as JSON.
 _SINGLE = re.compile(r"'[^'\\\n]*'")
 
+# A value without quotes.
 _WORD = re.compile(rf"{NUMBER.pattern}|true|false|null")
+# Of tagged forms: a value's wrapper, and the attribute with a name.
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", re.DOTALL)
 _NAMED = r"""\s++name\s*+=\s*+(?P<quote>["']?)(?P<name>[^"'<>]++)(?P=quote)"""
+# Of Kimi K3: what begins a call, and a call whose arguments are one JSON object.
 _KIMI_HEAD = r'<\|open\|>call\s(?:(?!\btool=")[^<])*+\btool="(?P<name>[^"<]++)"[^<]*+<\|sep\|>'
 
 _KIMI_JSON = re.compile(
@@ -57,9 +61,9 @@ def _no_constant(name: str) -> Any:
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(made := dict(pairs)) < len(pairs):
+    if len(values := dict(pairs)) < len(pairs):
         raise ValueError("a name stands twice")
-    return made
+    return values
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_no_twins)
@@ -82,6 +86,7 @@ def json_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
 
 
 def _objects(text: str) -> Iterator[str]:
+    """Yield JSON values that stand one after the other."""
     at = 0
     while at < len(text):
         end = value_end(text, at)
@@ -134,6 +139,7 @@ def _values(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _call(text: str, tools: OfferedTools) -> ToolCall:
+    """Return the call in one JSON object, in OpenAI's form or in a flat one."""
     fields = members(text)
     fields.pop("type", None)
     call_id = json.loads(fields.pop("id", '""'))
@@ -179,6 +185,7 @@ def kimi_k2_calls(text: str, tools: OfferedTools) -> list[ToolCall]:
 
 
 def _named_calls(text: str, tools: OfferedTools, head: re.Pattern[str], mark: str) -> list[ToolCall]:
+    """Return calls that each are a head with a name and perhaps an id, the arguments as JSON, and an end mark."""
     calls = list[ToolCall]()
     at = 0
     while at < len(text.rstrip()):
@@ -285,6 +292,7 @@ class _StandIns:
         self._names = {f"_stand_in_{number}_": name for number, name in enumerate(odd)}
 
     def put(self, text: str) -> str:
+        """Return a text with stand-ins for such names."""
         if "_stand_in_" in text:
             raise ValueError("it could not be told from a stand-in")
         for stand_in, name in self._names.items():
@@ -292,6 +300,7 @@ class _StandIns:
         return text
 
     def back(self, text: str) -> str:
+        """Return a text with the names instead of their stand-ins."""
         for stand_in, name in self._names.items():
             text = text.replace(stand_in, name)
         return text

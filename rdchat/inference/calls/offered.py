@@ -12,12 +12,15 @@ from typing import Any
 from rdchat.files.foreign_files import json_or_none
 from rdchat.inference.api import ToolCall
 
+# A JSON string, perhaps without its end.
 _STRING = re.compile(r'"(?:\\.?|[^"\\])*+(?:"|\Z)', re.DOTALL)
 # A backslash that begins no escape of JSON, as in a path of Windows.
 _LONE_BACKSLASH = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+# Closing braces that a repaired text may get.
 _MAX_BRACES = 2
 NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 """A number as JSON has it."""
+# Words that are values: JSON's type and spelling of each.
 _WORDS = {
     "null": ("null", "null"), "None": ("null", "null"),
     "true": ("boolean", "true"), "True": ("boolean", "true"),
@@ -50,6 +53,7 @@ def python_json(text: str) -> str | None:
 
 
 def _escaped(string: str) -> str:
+    """Return a JSON string with lone backslashes and control characters escaped."""
     string = _LONE_BACKSLASH.sub(r"\\\\", string)
     return re.sub(r"[\x00-\x1f]", lambda match: json.dumps(match[0])[1:-1], string)
 
