@@ -1,4 +1,9 @@
-"""Keeps KV caches of chats on disk, so that a prompt is not read again after a restart."""
+"""Keeps KV caches of chats on disk, so that a prompt is not read again after a restart.
+
+A cache is stored as segments (see `segments`): blocks of rows, and ends, where a prompt or a reply ended. What all
+chats of a project begin with is kept in the project's folder (`shared`). A segment is copied between replies; a thread
+of its own writes the file.
+"""
 
 import logging
 import os
@@ -29,10 +34,11 @@ _LOG = logging.getLogger(__name__)
 _MIN_TOKENS = 1000
 # Reading fewer tokens from disk gains nothing.
 _MIN_GAIN = 64
-# Ends of a chat; each may take 100 MB. A turn makes two: where its prompt ends, and where its reply does.
+# Ends that are kept of a chat; each may take 100 MB. A turn makes two: where its prompt ends, and where its reply does.
 _ENDS = 8
+# Pause while the writer is busy.
 _WAIT_S = 0.005
-# Of the files: another number makes those of before useless.
+# Version of the files: with another number those of before are not used.
 _VERSION = 3
 
 
@@ -74,10 +80,10 @@ class DiskCaches:
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
-        # Of the files that were loaded; later there may be others.
+        # Identity of the files that were loaded; they may be replaced later.
         self._loaded = _identity(model.info.path)
         self._work: list[_Work] = []
-        # Of the present reply; see `_Work`.
+        # States within the present prompt; see `_Work.states`.
         self._states: dict[int, list[mx.array]] = {}
         self._writer = SerialThread("caches on disk")
 
@@ -155,12 +161,12 @@ class DiskCaches:
             time.sleep(_WAIT_S)
             return True
         work = self._work[0]
-        again = False
+        has_more = False
         try:
-            again = not work.failed and self._write_next(work)
+            has_more = not work.failed and self._write_next(work)
         except (OSError, RuntimeError):
             _LOG.warning("A cache is not kept on disk", exc_info=True)
-        if not again:
+        if not has_more:
             self._work.remove(work)
         return bool(self._work)
 
@@ -198,9 +204,9 @@ class DiskCaches:
 
 @cache
 def _programs() -> tuple[str, ...]:
-    """Return what distinguishes the programs that compute rows: those of before do not fit a mended rope."""
-    room = Path(__file__).parents[1]
-    code = (stamp_of(room / each).digest for each in ("mlx_lm_fixes", "models", "verification", "vision"))
+    """Return versions of the code that computes rows: rows of an earlier version may be wrong, as with another rope."""
+    package = Path(__file__).parents[1]
+    code = (stamp_of(package / name).digest for name in ("mlx_lm_fixes", "models", "verification", "vision"))
     return version("mlx"), version("mlx-lm"), version("transformers"), *code
 
 
@@ -226,7 +232,11 @@ def _read(
 ) -> None:
     """Append the segments of a prompt that are in some folders to a cache; see `DiskCaches.extend_cache`."""
     reached = len(cache.tokens)
-    folder_of = {each: folder for folder in folders for path in folder.glob("*") if (each := Segment.named(path.name))}
+    folder_of = dict[Segment, Path]()
+    for folder in folders:
+        for path in folder.glob("*"):
+            if (stored := Segment.named(path.name)) is not None:
+                folder_of[stored] = folder
     segments = [each for each in _plan(prompt, folder_of, layout.has_state) if each.end > reached]
     if not segments or segments[-1].end - reached < _MIN_GAIN:
         return
@@ -258,14 +268,14 @@ def _plan(prompt: list[int], stored: Iterable[Segment], has_state: bool) -> list
         stored: Those of the chat and of its project, for one model.
         has_state: Whether a cache can only begin at an end.
     """
-    results = [each for each in stored if 0 < each.end < len(prompt)]
-    digests = digests_of(prompt, {each.end for each in results})
-    right = {(each.end, each.is_end): each for each in results if digests[each.end] == each.digest}
+    short_enough = [each for each in stored if 0 < each.end < len(prompt)]
+    digests = digests_of(prompt, {each.end for each in short_enough})
+    fitting = {(each.end, each.is_end): each for each in short_enough if digests[each.end] == each.digest}
     blocks = list[Segment]()
-    while (block := right.get((len(blocks) * ROWS + ROWS, False))) is not None:
+    while (block := fitting.get((len(blocks) * ROWS + ROWS, False))) is not None:
         blocks.append(block)
     reach = len(blocks) * ROWS
-    ends = [each for each in right.values() if each.is_end and each.start <= reach]
+    ends = [each for each in fitting.values() if each.is_end and each.start <= reach]
     last = max(ends, key=lambda each: each.end, default=None)
     if last is not None and (has_state or last.end > reach):
         return [*blocks[: last.start // ROWS], last]
@@ -276,7 +286,7 @@ def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
     """Return the segments of a cache that have no file."""
     length = len(cache.tokens)
     blocks = range(ROWS, length + 1, ROWS)
-    # Without state, an end can be made at any time.
+    # A cache without state can be cut anywhere, so only the end of the shared beginning is of use besides the last one.
     positions = {*work.states, 0 if layout.has_state else work.shared}
     ends = [*sorted(each for each in positions if 0 < each < length), length]
     digests = digests_of(cache.tokens, {*blocks, *ends})

@@ -1,7 +1,8 @@
 """Files of a KV cache on disk: blocks of rows, and states of layers that cannot be trimmed.
 
-A file is known in all its bytes before it is read, but for its numbers and their checksum: its header follows from the
-model, the tokens and the positions. So a file is used only if it is exactly that, and no foreign header is parsed.
+A row is what a layer keeps for one token: its key and value. The header of a file follows from the model, the tokens
+and the positions, and is known before the file is read, except for the checksum of its numbers. So a file is used only
+if it has exactly this header, and no foreign header is parsed.
 """
 
 import hashlib
@@ -38,6 +39,7 @@ from rdchat.inference.verification.round_cache import (
 _LOG = logging.getLogger(__name__)
 ROWS = 128
 """Tokens of a block: for an 8B model in bfloat16 17 MB, which are copied in milliseconds."""
+# The name of a segment's file.
 _NAME = re.compile(r"(\d{1,9})-([0-9a-f]{32})\.(rows|end)", re.ASCII)
 _TYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.int32: "I32", mx.uint32: "U32"}
 _OF_NAME = {name: dtype for dtype, name in _TYPES.items()}
@@ -115,12 +117,13 @@ class CacheLayout:
         self.row_arrays = sum(len(specs) for leaf, specs in self._parts() if has_all_rows(leaf))
         kinds = [(type(leaf).__name__, vars(leaf).get("_window"), specs) for leaf, specs in self._parts()]
         self.key = hashlib.blake2b(repr((facts, kinds)).encode(), digest_size=16).hexdigest()
-        # Only their kinds and windows are needed any more.
+        # Of the sample only the kinds and windows of the caches are still needed.
         for leaf in self._sample:
             if isinstance(leaf, AttentionRows):
                 leaf.buffer = RowBuffer()
 
     def _parts(self, cache: KVCache | None = None) -> list[tuple[Any, list[StoredTensor | None]]]:
+        """Return the caches of the layers, by default the sample's, each with the header entries of its arrays."""
         return list(zip(leaves(cache.layers) if cache else self._sample, self._arrays, strict=True))
 
     def tensors(self, segment: Segment) -> dict[str, StoredTensor]:
@@ -138,8 +141,11 @@ class CacheLayout:
 
     def copy_rows(self, cache: KVCache, segment: Segment) -> list[mx.array]:
         """Return a copy of a segment's rows, of the layers that have all of them."""
-        each = [leaf.copy_from(segment.start, segment.end) for leaf in leaves(cache.layers) if has_all_rows(leaf)]
-        return [array for arrays in each for array in arrays]
+        copies = list[mx.array]()
+        for leaf in leaves(cache.layers):
+            if has_all_rows(leaf):
+                copies += leaf.copy_from(segment.start, segment.end)
+        return copies
 
     def copy_state(self, cache: KVCache) -> list[mx.array]:
         """Return a copy of the other layers' state after the cache's last token. Between calls, after `evaluate`."""

@@ -1,6 +1,7 @@
-"""Lists all models, drafters and unfinished downloads on this machine.
+"""Lists all models, drafters and unfinished downloads on this machine, for the models window and `rdchat models`.
 
-Facts about them come from their headers, which a child process may read.
+Facts come from the headers of their files, which are foreign data: the app has a child process read them
+(`rdchat --child facts`, whose `main` is here). They are cached until the files change.
 """
 
 import logging
@@ -38,8 +39,8 @@ from rdchat.work.served import serve
 
 # The limits of one folder: its headers may take 100 MB, on a slow disk.
 _LIMITS = Limits(seconds=60.0, memory_bytes=1 << 30)
-# Architectures that write text have names that end so.
-_ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+# Names of classes of models that write text end so.
+_WRITES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _LOG = logging.getLogger(__name__)
 
 
@@ -99,7 +100,7 @@ def _known_family(folder: Path) -> str:
         return check_architecture(config)
     except ModelError:
         named = config.get("architectures")
-        writes = isinstance(named, list) and any(str(name).endswith(_ADAPTED) for name in named)
+        writes = isinstance(named, list) and any(str(name).endswith(_WRITES) for name in named)
         return str(config["model_type"])[:60] if writes else ""
 
 
@@ -192,14 +193,14 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
         cache_facts("headers", path, both, asdict(facts))
     if not (facts.is_model or facts.is_drafter):
         return None
-    known = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    facts_by_name = {field.name: getattr(facts, field.name) for field in fields(facts)}
     return replace(
         card,
         model="" if path == paths.default_model_dir() else card.model,
         disk_bytes=stamp.disk_bytes,
         changed=stamp.changed,
         tried=None if facts.problem or facts.is_drafter or path.is_file() else stored_capability(path, stamp),
-        **known,
+        **facts_by_name,
     )
 
 

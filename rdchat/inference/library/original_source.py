@@ -60,6 +60,7 @@ _RELATION = re.compile(r"^base_model_relation:[ \t]*(\w+)", re.MULTILINE | re.AS
 _MAX_CARD_BYTES = 2**20
 # Characters at a card's beginning that can name the original.
 _MAX_FACTS = 2**14
+# Sizes in which a model and its original must agree.
 _SAME_SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
     "moe_intermediate_size", "num_experts", "n_routed_experts", *LAYER_KEYS,
@@ -130,10 +131,11 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
     """
     part = ModelPart.in_folder(files.drafter)
     config = json.loads(files.config)
-    made = parent_of(part) / files.drafter
-    if (made / CONFIG).exists():
-        return made
+    part_folder = parent_of(part) / files.drafter
+    if (part_folder / CONFIG).exists():
+        return part_folder
     settings = [file for file in files.files if file.name in _SETTINGS[part]]
+    # Each tensor of the part with its file, and where it begins there.
     tensors: dict[str, tuple[StoredTensor, Path, int]] = {}
     for path in (folder / file.digest for file in files.files if file not in settings):
         header = read_header(path)
@@ -152,16 +154,16 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
     # Wide types first, so that each tensor is aligned.
     ordered = sorted(tensors.items(), key=lambda item: -item[1][0].stored_bytes // max(1, item[1][0].elements))
     contents = [(file.name, read_bytes(folder / file.digest, max_size=_MAX_SETTINGS_BYTES)) for file in settings]
-    made.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with atomic_file(made / "model.safetensors") as temporary, temporary.open("wb") as target:
+    part_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with atomic_file(part_folder / "model.safetensors") as temporary, temporary.open("wb") as target:
         target.write(header_bytes({name: stored for name, (stored, _, _) in ordered}, "pt"))
         for _, (stored, path, start) in ordered:
             target.write(np.memmap(path, np.uint8, "r", start, stored.stored_bytes).data)
     contents += [("card.md", files.card.encode(errors="replace")), (CONFIG, files.config.encode(errors="replace"))]
     for name, content in contents:
-        with atomic_file(made / name) as temporary:
+        with atomic_file(part_folder / name) as temporary:
             temporary.write_bytes(content)
-    return made
+    return part_folder
 
 
 @dataclass(frozen=True, slots=True)

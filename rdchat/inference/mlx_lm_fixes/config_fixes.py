@@ -20,9 +20,11 @@ _QUIET = re.compile(
     # Sizes must be those of the weights.
     r"_size$|heads$|head_dim$|_rank$|layers$|^n_(embd|layer|head|inner)$"
 )
+# Wrong values that are left out of a configuration, before its class counts as refusing it.
 _MAX_WRONG = 20
+# What `class_settings` returns where transformers does not know the model.
 NOTHING: list[dict[str, Any]] = [{"values": {}, "changed": {}}]
-# Fixed in transformers' networks, but an argument without a default in mlx-lm's module.
+# Fixed in transformers' networks, but an argument without a default of mlx-lm's class, for which a value is needed.
 _FIXED_VALUES: dict[str, Any] = {
     "mlp_bias": False,
     "post_norm": False,
@@ -34,6 +36,7 @@ _FIXED_VALUES: dict[str, Any] = {
     "moe_layer_freq": 1,
 }
 _FIXED_TEXT_VALUES = {"hidden_size_per_layer_input": 0, "rope_scaling": None}
+# The default of an argument that has none.
 _REQUIRED = inspect.Parameter.empty
 
 
@@ -75,10 +78,12 @@ def _made(kind: Any, config: Mapping[str, Any]) -> Any:
 
 
 def _plain(made: Any) -> dict[str, Any]:
+    """Return all settings of a configuration object, defaults included, as plain JSON values."""
     return dict(json.loads(made.to_json_string(use_diff=False)))
 
 
 def _values(made: Any) -> dict[str, Any]:
+    """Return the `values` of `class_settings`; two more say whether the network reads its window and rotated share."""
     values = _plain(made)
     read = _reads(made.__class__)
     values |= {other: values[own] for other, own in made.attribute_map.items() if own in values}
@@ -118,6 +123,7 @@ def filled_config(part: Mapping[str, Any], values: Mapping[str, Any], defaults: 
         values: The settings by transformers' class; from config.json itself where transformers does not know it.
         defaults: Of the arguments of mlx-lm's class; empty if its class is unknown: then everything is filled in.
     """
+    # Only `_values` sets it: without it, transformers does not know the type.
     known = "reads_share" in values
     filling = _older_rope_settings(values)
     if known:

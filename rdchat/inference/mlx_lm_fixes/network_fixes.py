@@ -1,6 +1,7 @@
 """Mends faults of mlx-lm's networks (0.32.2) that no setting mends: modules, names of weights, and rotary positions.
 
-A class here comes before the module's own among the bases of a new class, as in the hooks.
+Each private class replaces a method of one of mlx-lm's modules: `_give` makes a new class with both as bases, as the
+hooks do. The public functions are called while a model is loaded.
 
 The published numbers of rotary positions are those of transformers' `modeling_rope_utils.py` (5.23). mlx-lm has most of
 them in `models/rope_utils.py`, but many of its modules read only some settings, or none. Where mlx-lm's rope is wrong
@@ -199,15 +200,16 @@ def rope_of(rope: Mapping[str, Any], dims: int, traditional: bool, length: int) 
         given["long_factor"] = given["short_factor"]
     if not (given.get("mscale") and given.get("mscale_all_dim")):
         given = {key: value for key, value in given.items() if not key.startswith("mscale")}
-    made: Any = initialize_rope(dims, theta, traditional, given, length)
+    module: Any = initialize_rope(dims, theta, traditional, given, length)
     if (factor := given.get("attention_factor", given.get("short_mscale"))) is not None:
-        made._scale = factor
-        made.mscale = factor
+        module._scale = factor
+        module.mscale = factor
     if kind == "yarn" and given.get("truncate") is False:
+        # The features whose pairs turn so often within the original length are the two borders.
         turns = [math.log(original / (2 * math.pi * given.get(*end))) for end in (("beta_fast", 32), ("beta_slow", 1))]
         low, high = (min(max(dims * each / (2 * math.log(theta)), 0), dims - 1) for each in turns)
         plain = theta ** -(np.arange(0, dims, 2) / dims)
         stretched = np.clip((np.arange(dims // 2) - low) / (high - low or 0.001), 0.0, 1.0)
         frequencies = plain * (stretched / given["factor"] + 1 - stretched)
-        made._freqs = mx.array((1 / frequencies).astype(np.float32))
-    return made
+        module._freqs = mx.array((1 / frequencies).astype(np.float32))
+    return module
