@@ -1,6 +1,8 @@
 """A benchmark: its plan, the sweep that makes one, its progress and its runs. Plain data: no MLX and no Qt here.
 
-Files of prompts: plain lines, JSON lines, or Spec-Bench's questions; and files of replies.
+A cell is one setting that is measured, a run one reply of a cell, a turn one run of each cell on one prompt in one
+trial. A baseline is plain decoding at a cell's temperature and precision. The module also reads files of prompts (plain
+lines, JSON lines, or Spec-Bench's questions) and files of replies.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, draft_size, require
 from rdchat.wording import time_left
 
-# Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
+# Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group.
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 _MAX_BYTES = 256 * 2**20
 _FILE_HINT = "Check the path."

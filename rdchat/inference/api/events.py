@@ -1,4 +1,4 @@
-"""The engine's events and facts, and the protocols of what gives them: `TokenIterator` and `Engine`.
+"""The engine's events and facts, and two protocols: `Engine`, and `TokenIterator`, a reply that yields events.
 
 Plain frozen data. No MLX and no Qt here: the window imports this module before the engine exists, and a later version
 may run the engine in another process without a change above this line.

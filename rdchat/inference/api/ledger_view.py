@@ -1,6 +1,7 @@
-"""A reply's time by what was computed, and the stages as rows or CSV; the window has names of the rows for people.
+"""Adds up a reply's recorded stages by what their time was spent on, and returns stages as rows or CSV.
 
-Each recorded stage says what its own time is spent on (`Stage`); this module adds these times up.
+`grouped_entries` makes the tree that people see: what the time was spent on (`Spent`), and below it named rows, each of
+one or several stages. `Stage` says to which row a stage's own time belongs, without the stages inside it.
 """
 
 import csv
@@ -14,7 +15,7 @@ from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, S
 REPLY = "reply"
 # Of each recorded stage: what its own time is spent on, and its row.
 _STAGES = {str(stage): (stage.spent, stage.row) for stage in Stage}
-# Stages that are shown with all that is inside them.
+# Stages inside these do not count by themselves: their time is that of the stage around them.
 _WHOLE = (Stage.DRAFTER_PREFILL, Stage.FIRST)
 # What a wait inside a stage is spent on. Elsewhere it is for a step without a draft.
 _INSIDE: dict[str, Spent] = {
@@ -37,9 +38,10 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     if not recorded:
         return ()
     times: dict[Spent, dict[str, float]] = {spent: defaultdict(float) for spent in Spent}
+    # By row, the calls of each of its stages.
     calls: dict[tuple[Spent, str], Counter[str]] = defaultdict(Counter)
     for path, own_ms in _own_times(recorded).items():
-        spent, row = _place(path)
+        spent, row = _row_of(path)
         times[spent][row] += own_ms
         calls[spent, row][recorded[path].name] += recorded[path].calls
     tops = Stage.TOKENIZE, Stage.SEE, Stage.ROUND, Stage.PLAIN_WAIT
@@ -59,7 +61,7 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
         parts = list[LedgerEntry]()
         for row, ms in below.items():
             stages = calls[spent, row]
-            # Several stages may take turns.
+            # Several stages may take turns, so their calls do not add up.
             parts.append(LedgerEntry(row, inside, stages.total() if len(stages) == 1 else total, ms))
         if len(parts) == 1:
             rows.append(LedgerEntry(spent, REPLY, total or parts[0].calls, parts[0].total_ms))
@@ -84,7 +86,7 @@ def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
     return {path: max(ms, 0.0) for path, ms in own.items()}
 
 
-def _place(path: str) -> tuple[Spent, str]:
+def _row_of(path: str) -> tuple[Spent, str]:
     """Return what a stage's own time is spent on, and its row."""
     *outer, name = path.split(PATH_SEPARATOR)
     spent, row = _STAGES.get(name, (Spent.OTHER, name))

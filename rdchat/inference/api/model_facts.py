@@ -24,6 +24,7 @@ _TIGHT_SHARE = 0.9
 _REMOTE = "remote:"
 _RANKS = "ranks:"
 
+# The model type of Apple's recurrent drafters.
 APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
 
 # Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.
@@ -145,11 +146,11 @@ class MemoryNeed:
         width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
         weights = sizes.stored_bytes
         if not stays_quantized(sizes.quantization_bits, dtype):
-            each: float = width
+            weight_bytes: float = width
             if dtype in QUANTIZED:
                 # Each group has a scale and a bias.
-                each = QUANTIZED[dtype] / 8 + 2 * width / QUANTIZATION_GROUP
-            weights = int((sizes.parameters - sizes.tower_parameters) * each) + sizes.tower_parameters * width
+                weight_bytes = QUANTIZED[dtype] / 8 + 2 * width / QUANTIZATION_GROUP
+            weights = int((sizes.parameters - sizes.tower_parameters) * weight_bytes) + sizes.tower_parameters * width
         tokens = min(tokens, sizes.context_length)
         cache = sizes.kv_values_per_token * width * tokens
         return cls(weights, cache, tokens, precision_text(sizes, dtype), image_bytes=sizes.image_bytes)
@@ -213,8 +214,8 @@ def macs_for(need: MemoryNeed, rooms: Sequence[MemoryRoom]) -> int:
 
 def describes_drafter(config: Mapping[str, object]) -> bool:
     """Return whether a configuration has a setting that only drafters have."""
-    ours = {"format", "architecture", "target"} <= config.keys()
-    return ours or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
+    is_own_format = {"format", "architecture", "target"} <= config.keys()
+    return is_own_format or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
 
 
 class HeadKind(StrEnum):

@@ -1,4 +1,8 @@
-"""Tells the parts of a reply apart while it is written; all who show, send or store a reply get its parts from here."""
+"""Splits a reply into thoughts and answer while it is written, as pieces that never change once they were returned.
+
+All who show, send or store a reply get its parts from here. `thoughts.Parting` finds the markers; this reader decides
+how much of the text is certain. Offsets are in characters of the text, with what the reply continues before it.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,7 +12,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.api.thoughts import Parting, ReplyPart, Thoughts, has_marker, own_markers, unfinished
 
-# More text does not change the meaning of a marker that has so many characters after it.
+# A marker with so many characters after it is settled: more text does not change its meaning.
 _SETTLED = 512
 # How a call in JSON begins; it may break off at the text's end. Another one may begin within it.
 _HEAD = re.compile(r'(?=(\{\s*(?:\Z|"\w*(?:\Z|"\s*(?:\Z|:\s*(?:\Z|"[^"]*"?))))))')
@@ -31,23 +35,23 @@ class Piece:
 
 def grown(parts: tuple[ReplyPart, ...], pieces: Iterable[Piece]) -> tuple[ReplyPart, ...]:
     """Return the parts of a text that has grown by pieces."""
-    made = list(parts)
+    longer = list(parts)
     for piece in pieces:
-        end = (made[-1].end if made else 0) + len(piece.text)
+        end = (longer[-1].end if longer else 0) + len(piece.text)
         if piece.is_mark:
             # A marker that comes in several pieces begins one part.
-            if made and made[-1].start == made[-1].end:
-                made.pop()
-            made.append(ReplyPart(end, end, piece.is_thought))
-        elif made:
-            made[-1] = replace(made[-1], end=end)
+            if longer and longer[-1].start == longer[-1].end:
+                longer.pop()
+            longer.append(ReplyPart(end, end, piece.is_thought))
+        elif longer:
+            longer[-1] = replace(longer[-1], end=end)
         else:
-            made.append(ReplyPart(0, end, piece.is_thought))
-    return tuple(made)
+            longer.append(ReplyPart(0, end, piece.is_thought))
+    return tuple(longer)
 
 
 def _begun(mark: str) -> str:
-    """Return the pattern of a mark, of which the end of a text may have the beginning."""
+    """Return a pattern for a mark, and for a beginning of the mark at the end of a text."""
     pattern = ""
     for letter in reversed(mark):
         behind = f"(?:{pattern}|\\Z)" if pattern else ""
@@ -56,7 +60,7 @@ def _begun(mark: str) -> str:
 
 
 class PartsReader:
-    """Tells one reply apart, once: a piece that it has given never changes.
+    """Splits one reply, once: a piece that it has returned never changes.
 
     It holds back what may be the beginning of a marker, blanks that may stand beside one, and all from a tool call on:
     whether that is a call shows at the end.
@@ -89,19 +93,20 @@ class PartsReader:
             "|".join(_begun(mark) for mark in self._call_marks if mark not in self._heads) or "(?!)"
         )
         self._offsets = set(before_control)
-        # What is behind the settled text is read again.
+        # The scan of the settled text; what is behind it is read again each time, on a copy.
         self._settled = Parting(begun, markers, self._offsets, shaped=shaped)
         self._text = before
         self._begins_at = len(before)
         # Blanks that wait for a letter behind them.
         self._blanks: list[str] = []
-        # Up to where pieces were given, the part that they ended in, and whether they had text of it.
+        # Up to where pieces were returned.
         self._given = len(before)
+        # Whether the last piece was in a thought, and whether it was text, not a marker.
         self._inside = begun
         self._in_text = False
         self._has_answer = False
         self._has_call = False
-        # Behind this length no marker can change what was told.
+        # If the text is longer than this, no marker in it can still change its meaning.
         self._open_until = len(before) + _SETTLED * bool(before)
         if before:
             parting = self._settled.fork()
@@ -153,7 +158,7 @@ class PartsReader:
         if self._in_text and not held and len(self._text) > self._open_until:
             self._add(pieces, self._text, ReplyPart(0, len(self._text), self._inside), is_last=True)
             return tuple(pieces)
-        # The parts before were given.
+        # The parts that were closed before are in pieces already.
         known = self._settled.closed
         self._settled.read_markers(self._text, len(self._text) - _SETTLED)
         parting = self._settled.fork(known)
@@ -173,15 +178,17 @@ class PartsReader:
         return blanks
 
     def _add(self, pieces: list[Piece], text: str, part: ReplyPart, *, is_last: bool = False) -> None:
-        """Give what is new of a part; what stays between the parts belongs to the marker of the next one."""
+        """Add pieces of what is new of a part; text between two parts is the marker of the second one."""
         start = part.start
         end = part.end
         inside = part.is_thought
         if start >= self._given or not self._in_text:
             first = max(start, self._given)
             blanks = len(text[first:end]) - len(text[first:end].lstrip())
-            behind_mark = inside or (start > 0 and not self._has_answer)
-            self._give(pieces, text[self._given : first + blanks * behind_mark], inside, is_mark=True)
+            # Blanks behind a marker belong to it.
+            if inside or (start > 0 and not self._has_answer):
+                first += blanks
+            self._give(pieces, text[self._given : first], inside, is_mark=True)
         body = text[self._given : end]
         if self._call_marks and not inside:
             at, self._has_call = self._call_in(body)
@@ -191,6 +198,7 @@ class PartsReader:
         self._give(pieces, body, inside)
 
     def _give(self, pieces: list[Piece], text: str, inside: bool, *, is_mark: bool = False) -> None:
+        """Add a piece that begins where the last one ended, unless its text is empty."""
         if text:
             pieces.append(Piece(text, inside, is_mark))
             self._given += len(text)
@@ -210,7 +218,7 @@ class PartsReader:
         return min(openings, default=(len(text), False))
 
     def is_answer(self, text: str, offset: int) -> bool:
-        """Return whether a place in the reply is in the answer, where its text is known further than it was fed."""
+        """Return whether an offset in a reply is in the answer; `text` may be longer than what `add_text` got."""
         text = self._text[: self._begins_at] + text
         end = self._begins_at + offset
         parting = self._settled.fork(self._settled.closed)

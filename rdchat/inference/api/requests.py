@@ -1,4 +1,8 @@
-"""Requests to the engine, and the shape that an answer must have: plain frozen data. No MLX and no Qt here."""
+"""Requests to the engine: messages, sampling, draft settings, and the shape that an answer must have.
+
+A shape is a JSON schema, a regular expression or a grammar. Plain frozen data, checked when it is made; no MLX and no
+Qt here.
+"""
 
 import hashlib
 import json
@@ -16,6 +20,7 @@ from rdchat.inference.api.messages import ChatMessage, ImageCap, Role, parsed_js
 from rdchat.wording import counted
 
 SHAPE_HINT = "Make it smaller or simpler."
+# The largest schema, expression or grammar.
 MAX_SOURCE_BYTES = 256 * 2**10
 
 # Levels of a schema's JSON.

@@ -43,9 +43,10 @@ _WRAPPERS = (
 _MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
 _HEADER_PARTS = ("<|start|>", "<|channel|>", "<|message|>")
 _THINKING_HEADERS = {"analysis", "self"}
+# Characters of a message's header, and of the text at its end in which an unfinished one is looked for.
 _LONGEST_HEADER = 200
 MOST_PARTS = 1000
-"""Behind so many parts of a reply the rest is its answer: who shows or stores a reply walks all of them each time."""
+"""A reply has no more parts: the rest of it is its answer. Who shows or stores a reply walks all parts each time."""
 
 _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
@@ -279,6 +280,7 @@ class Parting:
         self._shaped = shaped
         self._old = old
         self._text = ""
+        # The parts that have ended, and how many before them `fork` left out.
         self._parts: list[ReplyPart] = []
         self._left_out = 0
         # Where the last marker ended, and up to where markers are read.
@@ -304,10 +306,10 @@ class Parting:
 
     def fork(self, first: int = 0) -> "Parting":
         """Return a copy of this scan, to continue from here, without its parts before the given one."""
-        made = copy(self)
-        made._parts = self._parts[first:]
-        made._left_out = first
-        return made
+        scan = copy(self)
+        scan._parts = self._parts[first:]
+        scan._left_out = first
+        return scan
 
     def read_markers(self, text: str, limit: int) -> None:
         """Read the markers that end before `limit`, in a text that continues the previous one.
@@ -334,6 +336,7 @@ class Parting:
         return data or (marker in self._markers and start not in self._offsets)
 
     def _pass(self, marker: str, start: int, end: int) -> None:
+        """Read one marker: it ends a part and begins another, or is text."""
         if marker in _HEADER_PARTS:
             self._pass_header(marker, start, end)
         elif marker in _CLOSINGS:
@@ -379,6 +382,7 @@ class Parting:
             self._part(start, end, to_thought=False)
 
     def _pass_opening(self, marker: str, start: int, end: int) -> None:
+        """Read a marker that begins a thought, if it stands at the start of a line and not in code."""
         if self._inside:
             # The model may repeat what the template wrote.
             if self._is_blank(self._last_end, start):
@@ -408,6 +412,7 @@ class Parting:
         return result.end()
 
     def _part(self, start: int, end: int, *, to_thought: bool) -> None:
+        """End the open part at a marker's start, and begin another behind the marker and its line end."""
         if self.closed >= MOST_PARTS and not self._inside:
             return
         self._read_fences(start)
@@ -427,6 +432,7 @@ class Parting:
         return bool(self._fence) or self._text[position - 1 : position] == "`"
 
     def _read_fences(self, position: int) -> None:
+        """Read the code fences in the answer up to a position; thoughts have none."""
         if self._inside or position <= self._fences_read:
             return
         start = max(self._fences_read, self._last_end)

@@ -1,4 +1,4 @@
-"""Messages between the app and the training process, as plain data."""
+"""Messages between the app and the process that trains a drafter, as plain data: order, progress, comparison."""
 
 from dataclasses import dataclass
 from enum import StrEnum
