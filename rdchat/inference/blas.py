@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 _VARIABLE = "TMPDIR"
 _MLX = "mlx"
 _KERNELS = "*/cpu/lib*.so"
-# In a 64-bit header: offset, size and number of the last table in the file.
+# In the header of a 64-bit ELF file: offset, entry size and number of entries of the section table, which comes last.
 _ELF_END = struct.Struct("<40xQ10xHH2x")
 # Another process may still be writing a file younger than this.
 _BUSY_S = 60.0
@@ -89,6 +89,7 @@ def _cached_folder() -> Path | None:
 
 
 def _temporary_folder() -> Path:
+    """Return a new private folder that is removed when the process ends."""
     _made.append(tempfile.TemporaryDirectory(prefix="rdchat-kernels-", ignore_cleanup_errors=True))
     return Path(_made[-1].name)
 
@@ -110,6 +111,7 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def _is_intact(kernel: Path) -> bool:
+    """Return whether a file is a complete library: the table at its end is there."""
     with kernel.open("rb") as file:
         header = file.read(_ELF_END.size)
     if header[:4] != b"\x7fELF":

@@ -85,9 +85,9 @@ class Drafters:
         self._draft_models: dict[str, DraftModel] = {}
         # By folder; the last used one comes last.
         self._heads: dict[Path, HeadModel] = {}
-        # By folder: stamp of its files, message and hint.
+        # Drafters that could not be read, by folder: stamp of its files, message and hint of the error.
         self._failures: dict[Path, tuple[str, str, str]] = {}
-        # Draft models that have the target's tokenizer.
+        # Names of draft models whose vocabulary was found to fit the target's.
         self._pairs: set[str] = set()
         self.max_heads = 1
         self.auto = AutoState(model)

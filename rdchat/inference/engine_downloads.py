@@ -1,4 +1,7 @@
-"""The child process that downloads, with what makes drafters and towers from downloaded files."""
+"""The child process that downloads (`rdchat --child downloads`): `rdchat.hub` does it, and knows no drafters or towers.
+
+It is given the function that makes these from the files of an original model.
+"""
 
 from pathlib import Path
 

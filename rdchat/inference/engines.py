@@ -1,4 +1,7 @@
-"""The engine that runs the chosen model: on this machine, on a remote server, or over several hosts."""
+"""`ChosenEngine`, the engine of the app: passes calls to the engine that runs the chosen model.
+
+That is one on this machine, on a remote server, or over several Macs, by the model's address.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +29,7 @@ from rdchat.inference.vision.image_process import shared_images
 
 
 class ChosenEngine(Engine):
-    """Runs a model by its address; see `model_address`.
+    """Runs a model by its address; see `remote_model` and `ranked_model`.
 
     `load` chooses an engine, to which all other calls go; before the first load they go to this machine's engine. An
     engine is imported and made at its first use, on the thread of the calls, and kept without its model while another
@@ -97,6 +100,7 @@ class ChosenEngine(Engine):
         return self._used or self._engine_for(None)
 
     def _engine_for(self, model: str | None) -> Engine:
+        """Return the engine for an address, made at its first use."""
         if remote_model(model):
             from rdchat.inference.remote.remote_engine import RemoteEngine  # noqa: PLC0415  it loads an HTTP client
 
@@ -116,4 +120,5 @@ class ChosenEngine(Engine):
 
 
 def _draw(image: ChatImage, size: tuple[int, int]) -> bytes:
+    """Return an image scaled to a size, as the bytes that a remote server gets."""
     return shared_images().scale_image(image.path, size, name=image.name)

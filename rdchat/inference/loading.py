@@ -1,7 +1,8 @@
-"""Loads an mlx-lm model folder in the requested precision.
+"""Loads an mlx-lm model folder in the requested precision (`load_model`), after checking that it fits into memory.
 
-mlx-lm is given a view of the folder, since it reads every `model*.safetensors` and refuses a byte order mark. The
-header of MLX's CPU kernels is compiled once: each kernel takes g++ a fifth of the time then.
+mlx-lm is given a view of the folder, since it reads every `model*.safetensors` and refuses a byte order mark. On a CPU
+the header of MLX's kernels is precompiled beside it: each kernel takes g++ a fifth of the time then. Weights stay lazy
+until they are converted.
 """
 
 from rdchat.inference.blas import kernel_folder  # before MLX
@@ -69,7 +70,7 @@ from rdchat.inference.vision.image_rows import TowerInput, seeing
 from rdchat.wording import size_text
 
 _CONFIGURATIONS = ("config.json", "generation_config.json", "hf_quant_config.json")
-# As each kernel includes it.
+# The header, as each kernel includes it.
 _HEADER = "mlx/backend/cpu/compiled_preamble.h"
 # With MLX's own options: g++ ignores a header that was compiled with others. It gets its name when it is complete.
 _COMPILE = 'mkdir -p "${0%/*}"; g++ -std=c++17 -O3 -fPIC -x c++-header "-I$1" "$1/$2" -o "$0.$$" && mv "$0.$$" "$0"'
@@ -340,6 +341,7 @@ def _check_bytes(network: nn.Module, weights: dict[str, mx.array]) -> None:
 
 
 def _unfit(name: str, error: Exception) -> ModelError:
+    """Return the error for a model whose files do not make a network."""
     lacks = "its config.json lacks "
     reason = re.sub(r"^.* missing \d+ required positional arguments?: ", lacks, reason_of(error))
     return ModelError(

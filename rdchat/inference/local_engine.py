@@ -1,4 +1,8 @@
-"""The engine as the engine thread drives it: one model at a time, one reply at a time."""
+"""The engine of models on this machine: one model at a time, one reply at a time. It belongs to the engine thread.
+
+It loads and frees the model; `ChatSession` makes the replies. The chosen model is the one that `load` was asked for: a
+benchmark may load another precision meanwhile, and after `sleep` none is loaded.
+"""
 
 import rdchat.inference.blas  # noqa: F401  before MLX
 
@@ -206,4 +210,5 @@ class LocalEngine:
 
 
 def _held_bytes() -> int:
+    """Return the memory that MLX holds, kept buffers included."""
     return int(mx.get_active_memory()) + int(mx.get_cache_memory())

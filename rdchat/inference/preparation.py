@@ -1,7 +1,7 @@
-"""Prepares drafting after a command: `rdchat --child preparation`, in the background.
+"""Prepares drafting with a model in the background after a command: the child process `rdchat --child preparation`.
 
-It begins when the command has ended, so that the model is in memory once. Whoever ends it loses no more than the trial
-or the kernel in work: the next command goes on.
+It tries out what the model can verify, and compiles kernels. It begins when the command has ended, so that the model is
+not in memory twice. If it is killed, only the present trial or kernel is lost: the next command starts it again.
 """
 
 import json

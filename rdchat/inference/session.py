@@ -1,7 +1,7 @@
-"""A chat with one model: applies its chat template and keeps the KV cache between turns.
+"""`ChatSession` makes the replies of one loaded model, on the engine thread, and keeps KV caches between turns.
 
-`warm` compiles in advance what replies need, in short slices: a plain reply's kernels while the model loads, those of
-drafting after the first reply on a machine.
+`warm` compiles in advance the kernels that replies need, in short slices: a plain reply's kernels while the model
+loads, those of drafting after the first reply on a machine. A marker file says that a mode's kernels are compiled.
 """
 
 from rdchat.inference import blas  # before MLX
@@ -54,9 +54,10 @@ if TYPE_CHECKING:
 # isort: split
 
 _LOG = logging.getLogger(__name__)
-# The prompt repeats its tokens, for prompt lookup.
+# The prompt with which kernels are compiled: so many tokens, the same ones several times, for prompt lookup.
 _PROMPT_TOKENS = 24
 _REPEATED = 3
+# Tokens of such a reply.
 _TOKENS = 16
 # A reply ends once a kernel was compiled, and may end with its first token; then another seed is tried.
 _SEEDS = 40
@@ -124,6 +125,7 @@ def _compile(model: LoadedModel, drafters: Drafters, missing: Sequence[tuple[Dra
 
 
 def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[bool]:
+    """Write replies with one of these settings until one has drafted, and none stopped to compile; see `warm`."""
     few = np.random.default_rng(0).integers(0, model.info.vocabulary_size, _PROMPT_TOKENS // _REPEATED).tolist()
     sampling = SamplingParams(max_tokens=_TOKENS)
     for seed in range(_SEEDS):
@@ -392,5 +394,6 @@ def _release(
 
 
 def _go_on(stopped: Callable[[], bool]) -> None:
+    """Raise StoppedError if the reply was stopped."""
     if stopped():
         raise StoppedError
