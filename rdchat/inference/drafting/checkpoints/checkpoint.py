@@ -56,7 +56,6 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _LISTS = {
     "draft_vocabulary": _INTEGERS,
     "d2t": _INTEGERS,
-    "t2d": {"BOOL", "U8", *_INTEGERS},
     "masked_embedding.token_ordering": _INTEGERS,
 }
 

@@ -216,6 +216,16 @@ def test_convolutions_in_layers_of_gemma_4_are_refused(tmp_path: Path) -> None:
         check_drafter(folder, shared_llama())
 
 
+def test_a_list_that_only_training_reads_may_be_longer(tmp_path: Path) -> None:
+    """Such as by a table's padding: vLLM and SGLang leave it out."""
+    folder = written_block(tmp_path / "drafter", shared_llama(), **KINDS[2])
+    edit_tensors(folder, lambda tensors: tensors.update(t2d=mx.arange(40) >= 5))
+    with pytest.raises(ModelError, match="d2t and t2d do not name the same tokens"):
+        load_drafter(folder, shared_llama())
+    edit_tensors(folder, lambda tensors: tensors.update(t2d=(mx.arange(40) >= 5) & (mx.arange(40) < 31)))
+    assert load_drafter(folder, shared_llama()).vocabulary.tolist() == list(range(5, 31))
+
+
 def test_early_dominos_keep_their_parts_in_a_module_of_their_own(tmp_path: Path) -> None:
     folder = written_block(tmp_path / "drafter", shared_llama(), **DOMINO)
     parts = ("prefix_gru", "embed_proj")

@@ -92,7 +92,7 @@ UNFIT: list[tuple[str, dict[str, Any], str]] = [
     ("safeailab", {"head_dim": 16}, "has the shape"),
     ("safeailab", {"draft_vocab_size": 2**31 - 1}, "it proposes 2,147,483,647 tokens"),
     ("safeailab", {"draft_vocab_size": 19}, "has the shape"),
-    ("safeailab", {"vocab_size": 32}, "has the shape"),
+    ("safeailab", {"vocab_size": 32}, "needs a model with 32 tokens"),
     ("safeailab", {"norm_before_fc": True}, "the tensor input_norm.weight is missing"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}, "eagle_aux_hidden_state_layer_ids is"),
     ("safeailab", {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}, "reads the layers"),
