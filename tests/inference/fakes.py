@@ -31,11 +31,11 @@ from rdchat.inference.api import (
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
-from rdchat.inference.drafting.checkpoints.recurrent_layout import BoundRecurrentHead, published
+from rdchat.inference.drafting.checkpoints.recurrent_layout import published
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import BoundRecurrentHead, HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess

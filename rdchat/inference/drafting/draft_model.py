@@ -102,7 +102,6 @@ class DraftModel:
 def load_draft_model(
     model: str | Path,
     target: LoadedModel,
-    dtype: Dtype | str = Dtype.AUTO,
     on_progress: OnProgress = lambda _: None,
     *,
     anyway: bool = False,
@@ -112,7 +111,6 @@ def load_draft_model(
     Args:
         model: A model folder, or a hub id that is in the hub's cache.
         target: The model to draft for.
-        dtype: Precision of its weights.
         on_progress: Called with the progress.
         anyway: Load it even if it seems too large for the memory.
 
@@ -121,7 +119,7 @@ def load_draft_model(
         OutOfMemoryError: If it does not fit into memory with the target.
     """
     verdict = check_draft_model(model, target, on_progress)
-    loaded = load_model(model, dtype, on_progress, target.prompts.process, anyway=anyway)
+    loaded = load_model(model, Dtype.AUTO, on_progress, target.prompts.process, anyway=anyway)
     return DraftModel(target, loaded, verdict.shared_tokens, verdict.other_tokens)
 
 

@@ -2,9 +2,8 @@
 
 Saxena 2023, "Prompt Lookup Decoding", copies what followed one earlier match. Here all earlier matches vote, as in
 suffix decoding (Oliaro et al. 2024, arXiv 2411.04975): longer ones count more, and the tree of what
-followed them has a chance at each node. A table of phrases shares out the votes for none of the matches.
-
-The chance that a token copied from an earlier match is right, learnt from what was accepted. No MLX here.
+followed them has a chance at each node, learnt from what was accepted. A table of phrases shares out the votes for none
+of the matches.
 """
 
 import math

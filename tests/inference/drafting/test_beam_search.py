@@ -10,9 +10,8 @@ from hypothesis import given, settings, strategies as some
 from rdchat.inference.api import BeamShape, SamplingParams
 from rdchat.inference.decoding.sampling import gumbel_noise
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
-from rdchat.inference.drafting.checkpoints.recurrent_layout import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import Head, Root
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import BoundRecurrentHead, HeadConfig, RecurrentHead
 from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 

@@ -234,7 +234,7 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
             continue
         try:
             folder_of_drafter = resolve_drafter(drafter.model)
-            if (match := _match(drafter, folder_of_drafter, config, own_hash)) is not None:
+            if (match := _match(folder_of_drafter, config, own_hash)) is not None:
                 match = _SURE if pair is not None and pair[1] == folder_of_drafter else match
                 weights = sum(path.stat().st_size for path in folder_of_drafter.glob("*.safetensors"))
                 drafters.append(replace(drafter, match=match, weights_bytes=weights))
@@ -243,33 +243,25 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
     return tuple(sorted(drafters, key=lambda fitting: not fitting.fits_surely))
 
 
-def _match(drafter: ModelCard, folder_of_drafter: Path, config: Mapping[str, Any], own_hash: str) -> TargetMatch | None:
+def _match(folder_of_drafter: Path, config: Mapping[str, Any], own_hash: str) -> TargetMatch | None:
+    """Compare a drafter's hash, or else the sizes that it needs, with a model's; sizes that are missing pass."""
     bound = bound_hash(folder_of_drafter)
     if bound is not None:
         return _SURE if bound == own_hash else None
-    if drafter.kind is HeadKind.RECURRENT:
-        # Apple's, which gives neither model nor depth.
-        return _sizes_match(read_json(folder_of_drafter / CONFIG, max_size=MAX_CONFIG_BYTES), config)
-    _, needs = drafter_config(folder_of_drafter)
-    sizes = {
-        "hidden_size": needs.target_width,
-        "vocab_size": needs.vocabulary_size,
-        "layers": needs.target_depth,
-        "deepest": max(needs.target_layers, default=0),
-    }
-    return _sizes_match(sizes, config)
-
-
-def _sizes_match(sizes: Mapping[str, Any], config: Mapping[str, Any]) -> TargetMatch | None:
-    """Compare the sizes that a drafter needs with a model's configuration; missing ones pass."""
+    kind, needs = drafter_config(folder_of_drafter)
     depth = next((config[key] for key in LAYER_KEYS if isinstance(config.get(key), int)), None)
-    pairs = [
-        (sizes.get("hidden_size"), config.get("hidden_size")),
-        (sizes.get("vocab_size"), config.get("vocab_size")),
-        (sizes.get("layers"), depth),
-    ]
+    width = config.get("hidden_size")
+    if kind is HeadKind.RECURRENT:
+        # Apple's, which gives neither model nor depth.
+        pairs = [(needs.hidden_size, width), (needs.draft_vocabulary_size, config.get("vocab_size"))]
+    else:
+        pairs = [
+            (needs.target_width, width),
+            (needs.vocabulary_size, config.get("vocab_size")),
+            (needs.target_depth, depth),
+        ]
     if any(theirs is not None and ours is not None and theirs != ours for theirs, ours in pairs):
         return None
-    if pairs[0][0] is None or pairs[0][1] is None or (depth is not None and sizes.get("deepest", 0) >= depth):
+    if width is None or (depth is not None and max(needs.target_layers, default=0) >= depth):
         return None
     return TargetMatch(False, "Its sizes fit; rdchat checks the rest when the model is loaded.")

@@ -21,7 +21,6 @@ import mlx.nn as nn
 from mlx_lm.models.gemma4_text import DecoderLayer, ModelArgs
 
 from rdchat.errors import ModelError
-from rdchat.inference.api import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import BoundNetwork, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
@@ -161,7 +160,6 @@ class BoundAssistant(BoundNetwork):
     """
 
     kind = HeadKind.ASSISTANT
-    max_drafted = MAX_BEAM_ROWS
     network_of = AssistantNetwork
     remembers = False
     clusters: mx.array | None = None

@@ -4,10 +4,10 @@ A block is the root followed by mask tokens. One pass of a few decoder layers gi
 once. The text before the block is read through hidden states of several layers of the target: projected to one width
 (`fc`), they give each layer keys and values, which are kept. The block's own rows are not kept.
 
-The others correct these logits by the tokens before (`block_corrections`), so a path is searched with one cheap step
-per token: DSpark (deepseek-ai/DeepSpec), Domino (arXiv 2605.29707), XPress (arXiv 2608.02438) and DFlash 2
-(z-lab/dflash, 2026). In DFlash 2 each token of a block also sees its neighbour directly (`Convolution`). A published
-DSpark's confidence head is not used: cutting by scores serves as well.
+The others correct these logits by the tokens before, so a path is searched with one cheap step per token: DSpark
+(deepseek-ai/DeepSpec), Domino (arXiv 2605.29707), XPress (arXiv 2608.02438) and DFlash 2 (z-lab/dflash, 2026). In
+DFlash 2 each token of a block also sees its neighbour directly (`Convolution`). A published DSpark's confidence head is
+not used: cutting by scores serves as well.
 
 JetSpec (arXiv 2606.18394; hao-ai-lab/JetSpec at 2c7b3fa, `jetspec/draft_head_adapter.py`) is a DFlash whose tokens see
 only earlier ones of the block, so that each is drafted as the target would. The authors make a tree of the scores of
@@ -15,8 +15,6 @@ one pass, as beam search does here. A further pass for each path is a plan of th
 found no gain.
 
 Parameters have the names of the published tensors.
-
-How block drafters correct a token's logits by the tokens before it, one step at a time.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -23,7 +23,6 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
@@ -139,7 +138,6 @@ class BoundEagle3Head(BoundNetwork):
     """
 
     kind = HeadKind.EAGLE3
-    max_drafted = MAX_BEAM_ROWS
     network_of = Eagle3Network
 
     @override

@@ -2,8 +2,7 @@
 
 This is all that beam search (`drafting.beam_search`) knows of a head. A `Head` is one network, bound to one target. A
 `HeadMemory` is what it keeps of one conversation, such as a KV cache. A `HeadState` is the live beams of one draft.
-
-A published drafter's network, bound to a target, perhaps quantised.
+`BoundNetwork` is what the heads of published drafters share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.api import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
+from rdchat.inference.api import MAX_BEAM_ROWS, HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.models.model_settings import new_network
 from rdchat.inference.verification.device import on_gpu
@@ -143,9 +142,9 @@ class Head(Protocol):
     reads: HiddenReads
     vocabulary: mx.array
     candidates: int
-    inverse_temperature: float
-    max_drafted: int
-    remembers: bool
+    inverse_temperature: float = 1.0
+    max_drafted: int = MAX_BEAM_ROWS
+    remembers: bool = True
 
     def memory(self) -> HeadMemory:
         """Return the memory of a new conversation."""
@@ -168,8 +167,6 @@ class BoundNetwork(Head):
         ModelError: If the target's hidden states or tables do not suit it.
     """
 
-    remembers = True
-    inverse_temperature = 1.0
     network_of: ClassVar[Any]
 
     def __init__(

@@ -23,7 +23,7 @@ import mlx.nn as nn
 import numpy as np
 
 from rdchat.errors import ModelError, one_line
-from rdchat.inference.api import MAX_BEAM_ROWS, ImageSpan, shift_before
+from rdchat.inference.api import ImageSpan, shift_before
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, evaluate_weights
@@ -167,6 +167,7 @@ class BoundMtpHead(Head):
         model: The target.
 
     Attributes:
+        embed: Returns the embeddings of tokens, (n,) ids, (n, width).
         readings: The possible readings, the most likely first; `read_as` chooses one.
         facts: A sentence on how it reads; empty where there is no choice.
 
@@ -175,9 +176,6 @@ class BoundMtpHead(Head):
     """
 
     kind = HeadKind.MTP
-    max_drafted = MAX_BEAM_ROWS
-    remembers = True
-    inverse_temperature = 1.0
 
     def __init__(
         self,
@@ -194,7 +192,7 @@ class BoundMtpHead(Head):
         self.networks = networks
         for network, read in zip(networks, weights, strict=True):
             self._load(network, read, model)
-        self._embed = embeddings.embed
+        self.embed = embeddings.embed
         self._output = embeddings.output()
         self._reads = {reading: reading.reads(model) for reading in READINGS}
         self.readings = config.readings
@@ -219,10 +217,6 @@ class BoundMtpHead(Head):
     @override
     def memory(self) -> HeadMemory:
         return MtpMemory(self)
-
-    def embed(self, tokens: mx.array) -> mx.array:
-        """Return the embeddings of tokens, (n,) ids, (n, width)."""
-        return self._embed(tokens)
 
     def row_logits(self, output: mx.array, layer: int = 0) -> mx.array:
         """Return the logits, (n, candidates) float32, of the token after rows of a layer, from outputs (n, width)."""
