@@ -128,21 +128,19 @@ def _axes(sections: Sequence[int], dims: int, width: int, *, interleaved: bool) 
 
 
 class ImageRows:
-    """Computes the rows of images, and keeps those that were used last.
+    """Computes the rows of images, and keeps those that were used last, those of the latest image in any case.
 
     The tower is loaded at the first image, and freed with this object.
 
     Args:
         folder: The model's, for messages.
         vision: What it has to see with; it has a family.
-        limit_bytes: Memory of all rows that are kept; those of the latest image are in any case.
     """
 
-    def __init__(self, folder: Path, vision: Vision, limit_bytes: int = CACHED_ROWS_BYTES) -> None:
+    def __init__(self, folder: Path, vision: Vision) -> None:
         assert vision.family is not None
         self._name = folder.name
         self._vision = vision
-        self._limit = limit_bytes
         self._family = vision.family
         self._settings = dict[str, Any]()
         self._weights: TowerWeights | None = None
@@ -155,7 +153,7 @@ class ImageRows:
         return self._recent.get(key)
 
     def see(self, key: str, image: Prepared, waiting: Callable[[], None] = lambda: None) -> SeenImage:
-        """Return the rows of an image.
+        """Compute the rows of an image.
 
         Args:
             key: Hash of the very pixels.
@@ -166,17 +164,18 @@ class ImageRows:
             ModelError: If the tower's weights or settings are damaged.
             OutOfMemoryError: If there was not enough memory.
         """
-        if (stored := self.stored_rows(key)) is not None:
-            return stored
 
         def evaluate(state: mx.array) -> None:
             mx.eval(state)
             waiting()
 
         with memory_errors("to read an image"):
-            weights = self._weights or self._load()
+            if self._weights is None:
+                arrays, self._settings = self._stored()
+                mx.eval(arrays)
+                self._weights = TowerWeights(arrays)
             try:
-                seen = self._compute(weights, image, evaluate)
+                seen = self._compute(self._weights, image, evaluate)
                 mx.eval(seen)
             except _FOREIGN as error:
                 if is_device_error(error):
@@ -195,7 +194,10 @@ class ImageRows:
 
     def _remember(self, key: str, seen: SeenImage) -> SeenImage:
         self._recent[key] = seen
-        while len(self._recent) > 1 and _bytes(self._recent.values()) > self._limit:
+        while (
+            len(self._recent) > 1
+            and sum(each.nbytes for image in self._recent.values() for each in image.arrays) > CACHED_ROWS_BYTES
+        ):
             self._recent.popitem(last=False)
         return seen
 
@@ -265,12 +267,6 @@ class ImageRows:
         epsilon = {"text_norm_eps": text_config(config).get("rms_norm_eps", 1e-5)}
         return arrays, projector | epsilon | config["vision_config"]
 
-    def _load(self) -> TowerWeights:
-        arrays, self._settings = self._stored()
-        mx.eval(arrays)
-        self._weights = TowerWeights(arrays)
-        return self._weights
-
 
 def seeing(folder: Path, vision: Vision) -> Vision:
     """Return what a model of a folder sees with: without a tower whose shapes do not fit, but with the reason."""
@@ -280,10 +276,6 @@ def seeing(folder: Path, vision: Vision) -> Vision:
         except ModelError as error:
             return Vision(None, {}, reason=error.message)
     return vision
-
-
-def _bytes(images: Iterable[SeenImage]) -> int:
-    return sum(each.nbytes for image in images for each in image.arrays)
 
 
 def _joined(images: Iterable[SeenImage]) -> SeenImage:

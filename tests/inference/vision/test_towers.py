@@ -21,7 +21,7 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 from rdchat.errors import ModelError
 from rdchat.inference.library.model_library import read_facts
 from rdchat.inference.loading import load_model
-from rdchat.inference.vision import layer_functions, towers
+from rdchat.inference.vision import image_rows, layer_functions, towers
 from rdchat.inference.vision.families import ANY_TOWER, vision_of
 from rdchat.inference.vision.image_process import Layout, Prepared
 from rdchat.inference.vision.image_rows import ImageRows, seeing
@@ -184,18 +184,20 @@ def test_a_damaged_tower_is_an_error(tmp_path: Path) -> None:
         rows_of(folder, "smolvlm")
 
 
-def test_rows_are_kept_up_to_a_limit(tmp_path: Path) -> None:
-    """The latest are kept even if they alone are more."""
-    folder, (image, other) = golden_folder(tmp_path / "model", "smolvlm"), prepared("smolvlm")
+def test_rows_are_kept_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were used last, and the latest even if they alone are more."""
+    folder = golden_folder(tmp_path / "model", "smolvlm")
     rows = ImageRows(folder, vision_of(folder))
-    first = rows.see("a", image)
-    assert rows.see("a", image) is first
-    rows = ImageRows(folder, vision_of(folder), limit_bytes=first.rows.nbytes + 1)
-    seen = [rows.see(key, each) for key, each in (("a", image), ("b", other), ("a", image))]
-    assert rows.stored_rows("b") is None or rows.stored_rows("a") is seen[0]
-    assert rows.stored_rows("a") is not None
-    alone = ImageRows(folder, vision_of(folder), limit_bytes=1)
-    assert alone.see("a", image) is alone.stored_rows("a")
+    image, _ = prepared("smolvlm")
+    size = rows.see("a", image).rows.nbytes
+    for limit, stored in ((2 * size, "ac"), (1, "c")):
+        monkeypatch.setattr(image_rows, "CACHED_ROWS_BYTES", limit)
+        rows.drop_rows()
+        for key in "ab":
+            rows.see(key, image)
+        rows.stored_rows("a")
+        rows.see("c", image)
+        assert [key for key in "abc" if rows.stored_rows(key)] == [*stored]
 
 
 def test_a_tower_is_freed_with_its_rows(tmp_path: Path) -> None:
