@@ -1,6 +1,6 @@
 """The engine for models that a remote server runs, and the requests that it writes for OpenAI's chat completions.
 
-Estimates the tokens of a text for a model whose tokenizer is not here, by the kinds of its characters.
+The tokenizer of such a model is not here, so its tokens are estimated by the kinds of a text's characters.
 """
 
 import json

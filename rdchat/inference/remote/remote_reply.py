@@ -1,7 +1,4 @@
-"""A reply that a remote server writes.
-
-Reads the deltas of a remote server's reply: text, thoughts and calls, in the forms of all servers.
-"""
+"""A reply that a remote server writes: text, thoughts and calls of tools, in the forms of all servers."""
 
 import asyncio
 import time

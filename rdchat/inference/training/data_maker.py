@@ -1,11 +1,8 @@
 """Makes training data: the target writes questions and answers them, a batch of conversations at a time.
 
 Zhang et al. 2024 train on answers of the target itself. Without a corpus of questions, the chat template's user prefix
-makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXiv 2406.08464).
-
-Conversations on disk: the shards of a training, each written completely or not at all.
-
-Decodes many sequences at a time with mlx-lm's batch generator, and reads the hidden states of many.
+makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXiv 2406.08464). A batch is decoded with
+mlx-lm's batch generator, and becomes a shard on disk, which is written completely or not at all.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence, Set

@@ -7,11 +7,10 @@ The loss is a distillation of the target's top-k tokens. For features f and outp
 target's probabilities p is `log Z(f) - sum_i p_i E_i f`. The softmax denominator Z sums over all of the draft
 vocabulary.
 
-Whitening of a head's inputs and output rows while it trains.
-
-Hidden states and embeddings are standardised per dimension, and output rows are scaled to a unit second moment. Without
-that, training stops at the accuracy of word frequencies, because a few dimensions are a hundred times larger than the
-others. Both are linear, so `fold_weights` rewrites the trained head for plain inputs and rows.
+While a head trains, its inputs and output rows are whitened: hidden states and embeddings are standardised per
+dimension, and output rows are scaled to a unit second moment. Without that, training stops at the accuracy of word
+frequencies, because a few dimensions are a hundred times larger than the others. Both are linear, so `fold_weights`
+rewrites the trained head for plain inputs and rows.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

@@ -1,6 +1,7 @@
 """Runs a training in phases, each of which can be interrupted, and writes the drafter with its card.
 
-Measures a trained drafter by decoding: on held-out questions, and against the drafter used before.
+A trained drafter is measured by decoding: on held-out questions for the card, and against the drafter used before for
+the window.
 """
 
 import hashlib
@@ -215,11 +216,12 @@ class DrafterTraining:
     def _phases(self) -> Generator[TrainingProgress]:
         settings = self._plan.settings
         record = self._record
+        template = record.template(self._model)
         stored = ShardFolder(self._plan.folder / SHARDS, self._model.info.vocabulary_size)
         take_shipped(stored, self._plan)
         maker = DataMaker(
             self._model,
-            record.template(self._model),
+            template,
             partial(seed_prompt, settings.seed, extra=(*settings.prompts, *settings.chat_questions)),
             stored,
             seed=settings.seed,
@@ -238,7 +240,7 @@ class DrafterTraining:
             write_drafter(drafter, trained, "")
             record.trained[key] = steps
             record.write_record(self._plan.folder)
-        questions = held_out_questions(self._model, record.template(self._model), conversations)
+        questions = held_out_questions(self._model, template, conversations)
         evaluation = yield from evaluate(self._model, questions, drafter, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)
         written = read_own_drafter(drafter)
