@@ -78,8 +78,9 @@ def cancelling(events: Iterator[GenerationEvent], iterator: ReplyIterator, index
 
 
 def drafted_by_beams(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
-    """Return a new chat's reply, drafted by a head with beams of a shape."""
+    """Return a new chat's reply, drafted by a head with beams of a shape; its text must be that of plain decoding."""
     prompt = model.encode_chat(request.messages)
-    (*_, end), _ = drafted(model, request, drafters.drafter(prompt, with_beams(request, shape, False)))
-    assert isinstance(end, ReplyEnd)
+    end = reply_end(drafted(model, request, drafters.drafter(prompt, with_beams(request, shape, False)))[0])
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.drafted > 0
     return end

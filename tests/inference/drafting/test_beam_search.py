@@ -1,7 +1,5 @@
 """Beam search and node selection against plain Python written from their definitions."""
 
-from itertools import combinations
-
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -144,57 +142,19 @@ def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_si
     return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels)
 
 
-SMALL = pool_of(  # two levels of four nodes
-    scores=[0, -0.5, -1.0, -3.0, -4.0, -0.9, -1.2, -2.0, -2.5],
-    parents=[-1, 0, 0, 0, 0, 1, 2, 1, 2],
-    tokens=[5, 6, 7, 8, 9, 7, 6, 9, 9],
-    level_size=4,
-)
-
-
 def test_the_worked_example_of_best_nodes() -> None:
     root, a, b, c, d, e = range(6)
     pool = pool_of([0, -0.1, -2, -0.3, -1.5], [-1, 0, 0, 1, 1], [root, a, b, c, d], level_size=2)
-    tree, looked_up = best_nodes(pool, 3)
+    tree, _ = best_nodes(pool, 3)
     assert (tree.tokens.tolist(), tree.parents.tolist()) == ([root, a, c], [-1, 0, 1])
     tree, looked_up = best_nodes(pool, 5, [b, e])
     assert (tree.tokens.tolist(), tree.parents.tolist()) == ([root, b, e, a, c], [-1, 0, 1, 0, 3])
     assert looked_up.tolist() == [False, False, True, False, False]
 
 
-@pytest.mark.parametrize("count", range(1, 10))
-def test_the_selected_nodes_are_the_best_subtree(count: int) -> None:
-    scores = SMALL.scores.tolist()
-    parents = SMALL.parents.tolist()
-    subtrees = [
-        nodes
-        for nodes in combinations(range(9), count)
-        if 0 in nodes and all(parents[n] in (-1, *nodes) for n in nodes)
-    ]
-    best = max(subtrees, key=lambda nodes: sum(scores[n] for n in nodes))
-    tree, looked_up = best_nodes(SMALL, count)
-    paths = paths_of(SMALL.tokens.tolist(), parents)
-    found = paths_of(tree.tokens.tolist(), tree.parents.tolist())
-    assert sorted(found) == sorted(paths[node] for node in best)
-    assert tree.depths.tolist() == [len(path) - 1 for path in found]
-    assert not any(looked_up.tolist())
-
-
-def test_the_best_nodes_of_the_whole_draft_are_found() -> None:
-    """As many nodes as there are candidates: then no better one can hide outside the pool."""
-    head = random_head()
-    hidden = mx.random.normal((32,))
-    scorer = PathScorer(WARM, SEED, head.vocabulary)
-    size = len(VOCABULARY)
-    tree, _ = best_nodes(searched(head, scorer, Root(ROOT, POSITION, hidden), BeamShape(size, 3), size), 1 + size)
-    everything = pool_by_hand(head, hidden, WARM, 1.0, size, 3, size**2)
-    best = sorted(everything, key=lambda node: -node[0])[:size]
-    assert sorted(paths_of(tree.tokens.tolist(), tree.parents.tolist())[1:]) == sorted(path for _, path in best)
-
-
 @settings(max_examples=200, deadline=None)
 @given(some.data())
-def test_a_branch_of_any_length_is_offered_and_its_tree_is_sound(data: some.DataObject) -> None:
+def test_a_branch_of_any_length_is_offered_with_the_best_subtree(data: some.DataObject) -> None:
     levels = data.draw(some.integers(1, 4))
     level_size = data.draw(some.integers(1, 4))
     rng = np.random.default_rng(data.draw(some.integers(0, 2**32 - 1)))
@@ -206,7 +166,7 @@ def test_a_branch_of_any_length_is_offered_and_its_tree_is_sound(data: some.Data
         scores += [scores[parent] - rng.uniform(0.01, 3) for parent in parents[-level_size:]]
     tokens = [5, *(parent * 10 + 100 + place for place, parent in enumerate(parents[1:]))]
     known = [tokens[node] for node in path_to(parents, data.draw(some.integers(0, len(tokens) - 1)))]
-    branch = [*known, *data.draw(some.lists(some.integers(1, 9), min_size=not known, max_size=14))]
+    branch = [*known, *data.draw(some.lists(some.integers(1, 9), max_size=14))]
     count = data.draw(some.integers(1, len(tokens)))
     tree, looked_up = best_nodes(pool_of(scores, parents, tokens, level_size), count, branch)
     host = tree.fetch()

@@ -36,8 +36,9 @@ from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pai
 from tests.inference.fakes import ask, chains_only, loaded, positions, reply_end, shared_llama, tiny_llama
 from tests.inference.plain_replies import ENDING_SEEDS, plain
 
+pytestmark = pytest.mark.across_rows
 
-@pytest.mark.across_rows
+
 @pytest.mark.parametrize(("sampling", "temperature"), share(product(FILTERS, [0, 0.7, 1.3]), 21), ids=str)
 def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[str, float]) -> None:
     """Each shape meets each temperature, and most filters."""
@@ -55,7 +56,6 @@ def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[s
     pair.assert_in_step()
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "temperature"), share(product(FILTERS, [0, 1.0]), 15), ids=str)
 def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
@@ -73,7 +73,6 @@ def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
             assert statistics.rounds == -(-(statistics.generated_tokens - 1) // 5)
 
 
-@pytest.mark.across_rows
 @settings(max_examples=12)
 @given(
     others=some.sets(some.integers(0, SIZE - 1), min_size=1, max_size=SIZE - 3),
@@ -102,7 +101,6 @@ def test_tokens_that_are_others_to_the_draft_model_are_never_offered(
     assert not offered & others
 
 
-@pytest.mark.across_rows
 def test_a_target_s_tokens_that_the_draft_model_has_no_row_for_are_not_fed() -> None:
     target = shared_llama()
     draft = shared_near()
@@ -114,7 +112,6 @@ def test_a_target_s_tokens_that_the_draft_model_has_no_row_for_are_not_fed() -> 
     assert max(model.cache.tokens) < 9
 
 
-@pytest.mark.across_rows
 def test_one_model_in_both_parts_needs_no_second_copy() -> None:
     target = shared_llama()
     request = ask(temperature=1.0, top_p=1.0, max_tokens=21)
@@ -123,7 +120,6 @@ def test_one_model_in_both_parts_needs_no_second_copy() -> None:
     assert end.statistics.acceptance_rate == 1
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 def test_runner_ups_are_accepted_and_leave_the_cache_in_step() -> None:
     target = shared_llama()
@@ -136,7 +132,6 @@ def test_runner_ups_are_accepted_and_leave_the_cache_in_step() -> None:
     assert accepted[TREE] > accepted[CHAIN]
 
 
-@pytest.mark.across_rows
 def test_a_target_that_verifies_chains_only_gets_chains() -> None:
     target = chains_only(shared_llama())
     request = ask(temperature=1.0)
@@ -145,7 +140,6 @@ def test_a_target_that_verifies_chains_only_gets_chains() -> None:
     assert end.statistics.verified_nodes == end.statistics.drafted + end.statistics.rounds
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 def test_new_settings_count_from_the_next_round_on() -> None:
     target = shared_llama()
@@ -163,15 +157,12 @@ def test_new_settings_count_from_the_next_round_on() -> None:
     assert last.token_ids == plain(target, request).token_ids
 
 
-@pytest.mark.across_rows
 def test_a_draft_model_whose_rows_cannot_be_taken_back_is_refused() -> None:
-    target = shared_llama()
     draft = replace(tiny_llama(), try_out=lambda: Capability(DraftKind.NONE, "its cache type is not known"))
     with pytest.raises(ModelError, match="tiny cannot draft: its cache type is not known"):
-        DraftModel(target, draft, SIZE)
+        Pair.of(shared_llama(), draft)
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 def test_drafts_end_where_the_draft_models_own_context_does() -> None:
     target = shared_llama()
@@ -183,7 +174,6 @@ def test_drafts_end_where_the_draft_models_own_context_does() -> None:
         assert positions(pair.draft.cache) == len(pair.draft.cache.tokens) <= context
 
 
-@pytest.mark.across_rows
 def test_tokens_that_only_the_draft_models_padding_has_are_never_offered() -> None:
     target = shared_llama()
     args = replace(llama.ModelArgs(**vars(target.network.args)), vocab_size=SIZE + 9, tie_word_embeddings=False)
@@ -199,7 +189,6 @@ def test_tokens_that_only_the_draft_models_padding_has_are_never_offered() -> No
         assert sorted(ranked.tolist()) == list(range(SIZE))
 
 
-@pytest.mark.across_rows
 def test_weights_that_are_not_numbers_are_an_error_that_names_model_and_layer() -> None:
     target = tiny_llama()
     draft = tiny_llama(1)
@@ -209,7 +198,6 @@ def test_weights_that_are_not_numbers_are_an_error_that_names_model_and_layer() 
         Pair.of(target, draft)
 
 
-@pytest.mark.across_rows
 @pytest.mark.parametrize(
     ("max_tokens", "draft"), share(zip(range(1, 13), cycle([shared_llama, shared_near]), strict=False), 5)
 )
@@ -222,7 +210,6 @@ def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(
     pair.assert_in_step()
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> None:
     target = shared_llama()
@@ -239,7 +226,6 @@ def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> 
     assert ends >= {FinishReason.EOS, FinishReason.STOP_STRING}
 
 
-@pytest.mark.across_rows
 @pytest.mark.parametrize(("events", "by"), share(zip(range(20), cycle(["cancel", "close"]), strict=False), 20))
 def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: int) -> None:
     target = shared_llama()
@@ -258,7 +244,6 @@ def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: i
     assert pair.reply(request).token_ids == plain(target, request).token_ids
 
 
-@pytest.mark.across_rows
 def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_near())
@@ -272,7 +257,6 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
     assert positions(pair.draft.cache) == 16
 
 
-@pytest.mark.across_rows
 @pytest.mark.parametrize("failing_call", share([0, 3, 9, 14], 4))
 def test_the_draft_cache_is_empty_after_an_error(failing_call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target = shared_llama()
@@ -293,7 +277,6 @@ def test_the_draft_cache_is_empty_after_an_error(failing_call: int, monkeypatch:
     pair.assert_in_step()
 
 
-@pytest.mark.across_rows
 def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it(
     writes: list[tuple[RowBuffer, int]],
 ) -> None:
@@ -319,7 +302,6 @@ def test_a_further_turn_reads_only_what_is_new_and_an_edit_what_follows_it(
         pair.assert_in_step()
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 def test_a_wrapped_window_in_the_draft_model_is_taken_back_exactly() -> None:
     target = shared_llama()
@@ -330,7 +312,6 @@ def test_a_wrapped_window_in_the_draft_model_is_taken_back_exactly() -> None:
         pair.assert_in_step()
 
 
-@pytest.mark.across_rows
 def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
     """What a rejected draft pushed out of the window is wanted again, so growing must not drop it."""
     rows = mx.arange(300.0).reshape(1, 1, 300, 1)
@@ -345,7 +326,6 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
         assert np.array(keys)[0, 0, :, 0].tolist() == [*range(fed - 5, fed), 0, -1, fed]
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["mamba2", "lfm2"])
 def test_a_draft_model_with_recurrent_state_reads_no_accepted_token_again(

@@ -20,6 +20,7 @@ from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.fakes import StoredBlockHead, reply_end, tiny_llama, with_beams
+from tests.inference.plain_replies import plain
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -142,8 +143,9 @@ def published(name: str) -> str:
 
 
 def memoryless_llama() -> LoadedModel:
-    """Return a target whose layers do nothing: what it says next follows from the last token alone."""
+    """Return a target whose layers do nothing: its next token follows from the last alone, and several are likely."""
     model = tiny_llama()
+    model.network.model.embed_tokens.weight *= 0.2
     for layer in model.network.layers:
         layer.self_attn.o_proj.weight = mx.zeros_like(layer.self_attn.o_proj.weight)
         layer.mlp.down_proj.weight = mx.zeros_like(layer.mlp.down_proj.weight)
@@ -210,10 +212,8 @@ class HeadPair:
     def of(cls, target: LoadedModel, bits: int = 0, **changes: Any) -> "HeadPair":
         return cls(target, stored_block(target, **changes).bind(target, bits))
 
-    def start(
-        self, request: GenerationRequest, shape: BeamShape, branch: bool = False, prompt: list[int] | None = None
-    ) -> ReplyIterator:
-        prompt = prompt or self.target.encode_chat(request.messages)
+    def start(self, request: GenerationRequest, shape: BeamShape, branch: bool = False) -> ReplyIterator:
+        prompt = self.target.encode_chat(request.messages)
         self.target.hooks.record_states(self.head.reads)
         self.cache.keep_prefix_of(prompt)
         self.memory.begin_reply(prompt)
@@ -222,7 +222,11 @@ class HeadPair:
         return ReplyIterator(ReplyJob.fresh(self.target, prompt, request, self.cache), drafter)
 
     def reply(self, request: GenerationRequest, shape: BeamShape, branch: bool = False) -> ReplyEnd:
-        return reply_end(self.start(request, shape, branch))
+        """Return a reply, whose text must be that of plain decoding."""
+        end = reply_end(self.start(request, shape, branch))
+        assert end.token_ids == plain(self.target, request).token_ids
+        assert end.statistics.drafted > 0
+        return end
 
     def assert_in_step(self, text: list[int] | None = None) -> None:
         """The memory drafts what one drafts that saw just the cached tokens, or a text, in one call of the target."""

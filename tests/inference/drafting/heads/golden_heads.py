@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 
+CHECKS = ("assert_each_row", "assert_rows_one_by_one", "assert_chain", "assert_tree")
+
 
 class GoldenHead:
     """One case: a head that is bound to a target, and what the reference computes.

@@ -1,13 +1,9 @@
-import json
-from dataclasses import asdict
-
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import plain
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET
@@ -85,11 +81,6 @@ def test_the_head_computes_the_formulas(changes: dict) -> None:
     expected = reference(head, np.array(hidden), [np.array(e) for e in embeddings])
     assert found.shape == (HIDDEN if head.config.output is Output.TIED else CANDIDATES,)
     np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("changes", SHAPES, ids=str)
-def test_the_configuration_survives_json(changes: dict) -> None:
-    assert plain(HeadConfig, json.loads(json.dumps(asdict(config(**changes))))) == config(**changes)
 
 
 @pytest.mark.parametrize(
