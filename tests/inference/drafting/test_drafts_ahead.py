@@ -1,6 +1,8 @@
 """Heads that remember the text begin their next draft before the host knows the accepted path, as others do."""
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlx.core as mx
@@ -20,6 +22,7 @@ from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import pairs, share
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes, decoding, order, waits
+from tests.inference.drafting.heads.assistant_targets import assistant_folder, shared_gemma
 from tests.inference.drafting.heads.block_drafters import KINDS, stored_block
 from tests.inference.drafting.heads.eagle3_drafters import bound
 from tests.inference.drafting.heads.mtp_targets import GOLDEN, golden_folder, golden_target
@@ -46,6 +49,11 @@ def mtp(case: str) -> Callable[[], Made]:
     )
 
 
+def assistant() -> Made:
+    with TemporaryDirectory() as folder:
+        return shared_gemma(), load_drafter(assistant_folder(Path(folder)), shared_gemma())
+
+
 HEADS: dict[str, Callable[[], Made]] = {
     "eagle3": eagle3(),
     "eagle3, two layers": eagle3(windows=(None, None), takes_embedding=(True, False)),
@@ -65,7 +73,9 @@ HEADS: dict[str, Callable[[], Made]] = {
         golden_target("glm4_moe"),
         load_drafter(GOLDEN / "several_mtp", golden_target("glm4_moe")),
     ),
+    "assistant": assistant,
 }
+REMEMBERING = [name for name in HEADS if name != "assistant"]
 SHAPES = [BeamShape(3, 4), BeamShape(1, 4)]
 
 
@@ -124,7 +134,7 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
         np.testing.assert_allclose(np.array(mine[2]), np.array(wanted[2]), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", share(HEADS, 6))
+@pytest.mark.parametrize("name", share(REMEMBERING, 6))
 def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> None:
     """Rows that were computed for a longer path are not seen, and those of the path are kept."""
     model, head = HEADS[name]()

@@ -18,6 +18,7 @@ from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Out
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
+from tests.inference.drafting.heads.block_drafters import memoryless_llama
 from tests.inference.fakes import StoredDrafter, reply_end
 from tests.inference.plain_replies import plain
 
@@ -90,20 +91,13 @@ def test_a_branch_is_longer_than_the_beams_within_the_limit(limit: int) -> None:
     assert len(tree) <= 16
 
 
-@pytest.mark.parametrize("name", ["qwen3_5", "kimi_linear"])
-def test_where_deeper_trees_cost_states_a_branch_is_as_long_as_the_beams(name: str) -> None:
-    model = fakes.shared_family(name)
-    assert model.capability.kind is DraftKind.TREE
+@pytest.mark.parametrize("name", ["qwen3_5", "kimi_linear", "chains"])
+def test_where_deeper_trees_cost_states_or_chains_are_verified_a_branch_is_as_long_as_the_beams(name: str) -> None:
+    model = fakes.chains_only(fakes.shared_llama()) if name == "chains" else fakes.shared_family(name)
     root = model.tokenizer.encode("a")[0]
     tree = drafter_of(model, "abcdef" * 9, BeamShape(4, 5)).propose(root, 30).tree
     assert tree.deepest == 4
-
-
-def test_where_chains_are_verified_a_branch_is_as_long_as_the_beams() -> None:
-    model = fakes.chains_only(fakes.shared_llama())
-    root = model.tokenizer.encode("a")[0]
-    tree = drafter_of(model, "abcdef" * 9, BeamShape(4, 5)).propose(root, 30).tree
-    assert (tree.ancestors, len(tree)) == (None, 5)
+    assert (model.capability.kind is DraftKind.TREE) == (tree.ancestors is not None)
 
 
 @pytest.mark.slow
@@ -161,12 +155,9 @@ def test_new_settings_hold_from_the_next_round_and_change_no_text() -> None:
     assert tuple(ids) == plain(model, request).token_ids
 
 
-def memoryless_llama() -> LoadedModel:
+def cyclic_llama() -> LoadedModel:
     """A target whose layers do nothing: what it says next follows from the last token alone, along a cycle."""
-    model = fakes.tiny_llama()
-    for layer in model.network.model.layers:
-        layer.self_attn.o_proj.weight = mx.zeros_like(layer.self_attn.o_proj.weight)
-        layer.mlp.down_proj.weight = mx.zeros_like(layer.mlp.down_proj.weight)
+    model = memoryless_llama()
     table = 0.15 * mx.random.normal((SIZE, 32), key=mx.random.key(8))  # so small that several tokens are likely
     letters = np.arange(1, SIZE)
     successors = np.arange(SIZE)
@@ -223,7 +214,7 @@ def hidden_of_every_token(model: LoadedModel) -> mx.array:
 )
 def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
     """With the target's own logits, a draft is wrong only if its noise, position or filter differs from acceptance."""
-    model = memoryless_llama()
+    model = cyclic_llama()
     drafter = all_knowing(model)
     request = fakes.ask(max_tokens=40, **sampling)
     end = reply(model, request, drafter, BeamShape(width, 5), False)
@@ -234,7 +225,7 @@ def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: 
 
 def test_the_first_draft_of_each_round_reads_the_last_accepted_node() -> None:
     """A head that looks at the hidden state alone: right only if it is that of the token before the root."""
-    model = memoryless_llama()
+    model = cyclic_llama()
     mx.random.seed(6)
     head = RecurrentHead(HeadConfig(32, SIZE, exit_size=128, state_size=8))
     head.from_state.weight = mx.zeros((128, 8))
@@ -285,11 +276,9 @@ def test_heads_of_every_kind_draft(changes: dict) -> None:
     assert end.statistics.drafted > 0
 
 
-def test_a_layer_that_the_target_lacks_is_refused() -> None:
-    with pytest.raises(ModelError, match="layer 7"):
-        fakes.random_drafter(fakes.shared_llama(), target_layers=(7,))
-
-
-def test_a_head_of_another_width_is_refused() -> None:
-    with pytest.raises(ModelError, match="width 16"):
-        fakes.random_drafter(fakes.shared_llama(), hidden_size=16)
+@pytest.mark.parametrize(
+    ("changes", "words"), [({"target_layers": (7,)}, "layer 7"), ({"hidden_size": 16}, "width 16")]
+)
+def test_a_head_of_another_target_is_refused(changes: dict, words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        fakes.random_drafter(fakes.shared_llama(), **changes)

@@ -17,7 +17,6 @@ from rdchat.inference.api import (
     LookupMatch,
     Mode,
     NodeSource,
-    ReplyEnd,
     TokenEvent,
 )
 from rdchat.inference.auto.auto_drafter import AutoDrafter, AvailableDrafters
@@ -73,11 +72,6 @@ def test_places_are_those_that_a_plain_search_finds_whenever_it_is_asked(seed: i
             assert len(few) == min(4, len(everything))
             if long := [place for place, match in everything.items() if match >= 6]:
                 assert set(few) >= set(sorted(long)[-4:]), "the longest and newest"
-
-
-def test_an_ending_of_another_text_is_found() -> None:
-    assert Occurrences([1, 2, 3, 4]).positions([9, 2, 3]) == [(3, 2)]
-    assert Occurrences([1, 2, 3]).positions([9, 2, 3]) == [], "nothing follows it yet"
 
 
 def test_a_text_without_repeats_has_no_draft() -> None:
@@ -270,13 +264,8 @@ def found(index: ReplyIndex, ending: list[int]) -> list[tuple[int, list[int]]]:
 
 def all_places(replies: list[list[int]], ending: list[int]) -> list[tuple[int, list[int]]]:
     """Return what `matches` may return, by comparing every position of every reply."""
-    every = []
-    for reply in replies:
-        for end in range(1, len(reply)):
-            agree = [reply[end - 1 - n] == ending[-1 - n] for n in range(min(end, len(ending), 32))]
-            if match := [*agree, False].index(False):
-                every.append((match, reply[end : end + DEEPEST]))
-    return every
+    places = ((reply, places_of(reply, ending)) for reply in replies)
+    return [(match, reply[end : end + DEEPEST]) for reply, found in places for end, match in found.items()]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -334,7 +323,7 @@ WAYS = ("lookup", "head", "auto", "auto with a draft model")
 SEED = 5
 
 
-def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> ReplyIterator:
+def events_of(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> list[GenerationEvent]:
     job = ReplyJob.fresh(model, model.encode_chat(request.messages), replace(request, earlier=index))
     trees = way != "chains"
     drafter: Drafter
@@ -347,12 +336,8 @@ def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: Re
         state = state_of(model, AvailableDrafters(None if small else random_drafter(model), None, small))
         modes = (Mode.LOOKUP, Mode.SPECULATIVE if small else Mode.DRAFTER)
         state.planner = RandomPlanner(state.costs, modes, SEED)
-        return ReplyIterator(job, AutoDrafter(state, job))
-    return ReplyIterator(job, drafter)
-
-
-def events_of(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> list[GenerationEvent]:
-    return list(iterator(way, model, request, index))
+        drafter = AutoDrafter(state, job)
+    return list(ReplyIterator(job, drafter))
 
 
 def index_with(*replies: Sequence[int]) -> ReplyIndex:
@@ -368,8 +353,8 @@ def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> Non
     request = replace(ask("what is it", seed=SEED, max_tokens=60, temperature=temperature), draft=draft)
     expected = plain(model, request)
     index = index_with(expected.token_ids)  # the same reply: it is drafted whole
-    *events, end = events_of(way, model, request, index)
-    assert isinstance(end, ReplyEnd)
+    events = events_of(way, model, request, index)
+    end = reply_end(events)
     assert (end.token_ids, end.text) == (expected.token_ids, expected.text)
     drafters = {event.drafter for event in events if isinstance(event, TokenEvent)}
     assert EARLIER_REPLIES in drafters
@@ -393,10 +378,8 @@ def test_a_reply_in_the_index_is_drafted_whole() -> None:
     model = shared_llama()
     request = ask("what is it", seed=SEED, max_tokens=60, temperature=0.9)
     index = index_with()
-    first = events_of("lookup", model, request, index)[-1]
-    assert isinstance(first, ReplyEnd)
+    first = reply_end(events_of("lookup", model, request, index))
     index.add_reply(9, first.token_ids)
-    second = events_of("lookup", model, request, index)[-1]
-    assert isinstance(second, ReplyEnd)
+    second = reply_end(events_of("lookup", model, request, index))
     assert first.token_ids == second.token_ids
     assert second.statistics.target_calls < first.statistics.target_calls / 2

@@ -34,7 +34,7 @@ from tests.inference.drafting.heads.assistant_targets import (
     shared_gemma,
     stored,
 )
-from tests.inference.fakes import CharacterTokenizer, ask, reply_end, with_beams
+from tests.inference.fakes import CharacterTokenizer, ask, with_beams
 from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
@@ -139,33 +139,6 @@ def test_a_branch_gives_the_rows_that_a_plain_text_gives(path: list[int], tmp_pa
         ]
         for each in states[1:]:
             np.testing.assert_allclose(np.array(each.logits()), np.array(reference.logits()), atol=1e-4)
-
-
-@pytest.mark.parametrize("temperature", share([0.9, 0.0], 2))
-def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
-    temperature: float, tmp_path: Path
-) -> None:
-    model = shared_gemma()
-    head = stored(assistant_folder(tmp_path), model)
-    request = ask("abcabcabc", seed=4, max_tokens=14, temperature=temperature)
-    shaped = with_beams(request, BeamShape(3, 4), False)
-    prompt = model.encode_chat(request.messages)
-    replies: list[list[Any]] = []
-    for ahead in (True, False):
-        model.hooks.record_states(head.reads)
-        drafter = HeadDrafter(model, head, head.memory(), prompt, request=shaped, ledger=Ledger())
-        monkey: Any = drafter
-        if not ahead:
-            monkey.drafts_ahead = lambda limit: False
-        search = drafter.search_draft
-        pools = list[Any]()
-        monkey.search_draft = lambda *what, search=search, pools=pools: pools.append(search(*what)) or pools[-1]
-        end = reply_end(ReplyIterator(ReplyJob.fresh(model, prompt, request), drafter))
-        assert end.token_ids == plain(model, request).token_ids
-        replies.append(pools)
-    for mine, reference in zip(*replies, strict=True):
-        np.testing.assert_array_equal(np.array(mine.tokens), np.array(reference.tokens)[: mine.tokens.shape[0]])
-        np.testing.assert_allclose(np.array(mine.scores), np.array(reference.scores), atol=1e-3)
 
 
 @pytest.mark.parametrize("temperature", share([0.9, 0.0], 2))
