@@ -33,6 +33,8 @@ from scripts.drafter.pack_answers import write_answers
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
+pytestmark = pytest.mark.across_rows
+
 SEQUENCES = 6
 EMPTY = 3  # the opening that leaves all to the target
 
@@ -83,21 +85,18 @@ def read(folder: Path, batches: int) -> list[list[TrainingConversation]]:
     return [shards.read_shard(number) for number in range(batches)]
 
 
-@pytest.mark.across_rows
 def test_the_template_is_found_around_the_question(model: LoadedModel) -> None:
     template = chat_template(model)
     assert model.decode(list(template.before)) == "user: "
     assert model.decode(list(template.after)) == "\nassistant: "
 
 
-@pytest.mark.across_rows
 def test_a_model_without_a_chat_template_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CharacterTokenizer, "has_chat_template", False)
     with pytest.raises(ModelError, match="no chat template"):
         chat_template(tiny_llama(2))
 
 
-@pytest.mark.across_rows
 def test_conversations_begin_with_the_template_and_their_opening(model: LoadedModel, whole: Path) -> None:
     template = chat_template(model)
     for item in read(whole, 1)[0]:
@@ -110,7 +109,6 @@ def test_conversations_begin_with_the_template_and_their_opening(model: LoadedMo
         assert 0 <= len(question) - len(begun) <= (5 if item.number % 2 else 0)
 
 
-@pytest.mark.across_rows
 def test_what_ends_a_question_is_replaced_by_the_template(model: LoadedModel, whole: Path) -> None:
     template = chat_template(model)
     ends = {*template.ends, template.after[0]}
@@ -122,7 +120,6 @@ def test_what_ends_a_question_is_replaced_by_the_template(model: LoadedModel, wh
     assert {(1, 5), (0, 0)} < lengths, "some are finished early, others reach their limit"
 
 
-@pytest.mark.across_rows
 def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedModel, whole: Path) -> None:
     """A context of 512 characters is far too short for an article."""
     for batch in read(whole, 4):
@@ -130,14 +127,12 @@ def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedMode
             assert item.answer_start + MAX_ANSWER_TOKENS <= model.info.context_length
 
 
-@pytest.mark.across_rows
 def test_every_fourth_batch_asks_about_long_texts(model: LoadedModel, whole: Path) -> None:
     batches = read(whole, 8)
     long = [any("long" in model.decode(item.tokens[: item.answer_start]) for item in batch) for batch in batches]
     assert long == ([False] * 3 + [True]) * 2
 
 
-@pytest.mark.across_rows
 def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> None:
     greedy = [item for item in read(whole, 1)[0] if item.temperature == 0]
     assert greedy
@@ -147,7 +142,6 @@ def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> 
         assert item.answer == chosen[item.answer_start - 1 : -1].tolist()
 
 
-@pytest.mark.across_rows
 def test_hidden_states_are_those_of_each_conversation_alone(model: LoadedModel, whole: Path) -> None:
     made = read(whole, 1)[0]
     states = dict(hidden_states(model, made, HiddenReads()))
@@ -158,7 +152,6 @@ def test_hidden_states_are_those_of_each_conversation_alone(model: LoadedModel, 
         np.testing.assert_allclose(states[index], np.array(model.hooks.hidden[0]), atol=5e-3)
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     model: LoadedModel, tmp_path: Path, whole: Path
@@ -169,7 +162,6 @@ def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     assert read(tmp_path / "parts", 3) == read(whole, 3)
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", share([40, 1, 70]))
 def test_a_batch_that_was_interrupted_is_made_again(
@@ -203,7 +195,6 @@ def written(texts: list[list[int]], limits: list[int], temperature: float = 0.0,
     return [new[len(text) :] for new, text in zip(longer, texts, strict=True)]
 
 
-@pytest.mark.across_rows
 @pytest.mark.parametrize("window", [None, 4])
 @pytest.mark.parametrize("call_tokens", [5, 256])
 def test_each_text_sees_its_own_tokens_only(
@@ -221,7 +212,6 @@ def test_each_text_sees_its_own_tokens_only(
         assert added == mx.argmax(logits, axis=-1)[len(text) - 1 : -1].tolist()
 
 
-@pytest.mark.across_rows
 def test_a_text_ends_with_its_end_token_or_at_its_limit_or_when_it_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     free = written(SHORT, [60] * 4)
     end = free[1][2]
@@ -234,7 +224,6 @@ def test_a_text_ends_with_its_end_token_or_at_its_limit_or_when_it_loops(monkeyp
         assert looping == alone[: next(length for length in range(61) if loops(alone[:length]))]
 
 
-@pytest.mark.across_rows
 @pytest.mark.parametrize("period", [1, 3, 20])
 def test_a_text_loops_after_eight_runs_of_eight_tokens_that_were_all_seen_before(period: int) -> None:
     tokens = [30, 31, *(number % period for number in range(100))]
@@ -244,13 +233,11 @@ def test_a_text_loops_after_eight_runs_of_eight_tokens_that_were_all_seen_before
     assert not loops(list(range(100)))
 
 
-@pytest.mark.across_rows
 def test_what_is_drawn_depends_on_the_seed() -> None:
     first, again, other = (written(SHORT, [12] * 4, 0.7, seed=seed) for seed in (4, 4, 5))
     assert first == again != other
 
 
-@pytest.mark.across_rows
 @pytest.mark.slow
 def test_tokens_are_drawn_with_their_probabilities_among_those_that_top_p_keeps() -> None:
     """Probabilities 0.5, 0.3, 0.16, 0.04 at temperature 0.5: the last is beyond the 0.95 that are kept."""

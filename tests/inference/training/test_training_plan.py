@@ -51,6 +51,13 @@ def settings(tmp_path: Path) -> TrainingSettings:
     return TrainingSettings(tmp_path / "out", tokens=5000)
 
 
+def refuses(
+    kind: type[RdchatError], words: str, model: LoadedModel, settings: TrainingSettings, resume: bool = False
+) -> None:
+    with pytest.raises(kind, match=words):
+        make_plan(model, settings, resume)
+
+
 def test_layers_of_three_depths_are_read(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = make_plan(model, settings, resume=False)
     assert plan.reads.layers == (0, 1)  # of two; there is none after three quarters
@@ -79,8 +86,7 @@ def disk_with(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     disk_with(500_020_000, monkeypatch)
-    with pytest.raises(StorageFullError, match=r"needs 50 KB .* room for 20 KB"):
-        make_plan(model, settings, resume=False)
+    refuses(StorageFullError, r"needs 50 KB .* room for 20 KB", model, settings)
 
 
 @pytest.mark.slow
@@ -134,16 +140,14 @@ def test_what_was_settled_holds_for_every_run(
 def test_a_training_is_not_continued_in_another_precision(model: LoadedModel, settings: TrainingSettings) -> None:
     begin(model, replace(settings, sequences=4))
     other = replace(model, info=replace(model.info, dtype="4bit"))
-    with pytest.raises(RdchatError, match=r"began with the model in float32"):
-        make_plan(other, replace(settings, sequences=4), resume=True)
+    refuses(RdchatError, r"began with the model in float32", other, replace(settings, sequences=4), resume=True)
 
 
 @pytest.mark.slow
 def test_a_note_that_is_damaged_is_named(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = begin(model, replace(settings, sequences=4))
     (plan.folder / "begun.json").write_text("{")
-    with pytest.raises(RdchatError, match=r"begun\.json is damaged"):
-        make_plan(model, replace(settings, sequences=4), resume=True)
+    refuses(RdchatError, r"begun\.json is damaged", model, replace(settings, sequences=4), resume=True)
 
 
 @pytest.mark.slow
@@ -167,8 +171,7 @@ def test_sequences_are_fewer_where_memory_is_small(
 def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     room = MemoryRoom(limit_bytes=10**6, free_bytes=10**12)
     monkeypatch.setattr("rdchat.inference.training.training_plan.memory_room", lambda: room)
-    with pytest.raises(DoesNotFitError, match=r"needs .* of memory .* 1 MB are free"):
-        make_plan(model, settings, resume=False)
+    refuses(DoesNotFitError, r"needs .* of memory .* 1 MB are free", model, settings)
     assert make_plan(model, replace(settings, anyway=True), resume=False).budget.memory_bytes > 10**6
 
 
@@ -177,29 +180,25 @@ def test_questions_that_are_too_long_are_left_out(model: LoadedModel, settings: 
     long = "a" * 401
     plan = make_plan(model, replace(settings, prompts=(short, long), chat_questions=(long,)), resume=False)
     assert (plan.settings.prompts, plan.settings.chat_questions, plan.left_out) == ((short,), (), 2)
-    with pytest.raises(RdchatError, match="All questions are longer than 400 tokens"):
-        make_plan(model, replace(settings, prompts=(long,)), resume=False)
+    refuses(RdchatError, "All questions are longer than 400 tokens", model, replace(settings, prompts=(long,)))
 
 
 def test_an_output_folder_that_holds_something_else(model: LoadedModel, settings: TrainingSettings) -> None:
     settings.out.mkdir()
     make_plan(model, settings, resume=False)  # empty
     (settings.out / "thesis.txt").write_text("years of work")
-    with pytest.raises(RdchatError, match="something other than a drafter"):
-        make_plan(model, settings, resume=False)
+    refuses(RdchatError, "something other than a drafter", model, settings)
 
 
 def test_an_output_that_is_a_file(model: LoadedModel, settings: TrainingSettings) -> None:
     settings.out.write_text("x")
-    with pytest.raises(RdchatError, match="is a file"):
-        make_plan(model, settings, resume=False)
+    refuses(RdchatError, "is a file", model, settings)
 
 
 def test_an_output_whose_path_is_no_text(model: LoadedModel, settings: TrainingSettings) -> None:
     """MLX raised `std::bad_cast` at the end of the training, when the drafter was written."""
     odd = settings.out.with_name("odd\udcff")
-    with pytest.raises(RdchatError, match="is not UTF-8 text, which MLX needs"):
-        make_plan(model, replace(settings, out=odd), resume=False)
+    refuses(RdchatError, "is not UTF-8 text, which MLX needs", model, replace(settings, out=odd))
 
 
 def test_a_folder_in_which_a_drafter_was_half_written_is_taken(model: LoadedModel, settings: TrainingSettings) -> None:
@@ -208,8 +207,7 @@ def test_a_folder_in_which_a_drafter_was_half_written_is_taken(model: LoadedMode
     (settings.out / "part-model.safetensors").write_bytes(b"half")
     make_plan(model, settings, resume=False)
     (settings.out / "model.safetensors").write_bytes(b"weights")
-    with pytest.raises(RdchatError, match="something other than a drafter"):
-        make_plan(model, settings, resume=False)  # anybody's weights
+    refuses(RdchatError, "something other than a drafter", model, settings)  # anybody's weights
     (settings.out / "part-config.json").write_text("{")
     make_plan(model, settings, resume=False)
 
@@ -218,8 +216,7 @@ def test_an_output_folder_that_cannot_be_written_to(model: LoadedModel, settings
     settings.out.mkdir()
     with small_disk(settings.out) as disk:
         disk.make_read_only()
-        with pytest.raises(StorageError, match="cannot be written to"):
-            make_plan(model, replace(settings, out=settings.out / "deeper" / "drafter"), resume=False)
+        refuses(StorageError, "cannot be written to", model, replace(settings, out=settings.out / "deeper" / "drafter"))
 
 
 def test_an_older_drafter_of_the_same_model_may_be_replaced(model: LoadedModel, settings: TrainingSettings) -> None:
@@ -231,22 +228,19 @@ def test_an_older_drafter_of_the_same_model_may_be_replaced(model: LoadedModel, 
     config = json.loads((settings.out / "config.json").read_text())
     config["target"]["hash"] = "0" * 64
     (settings.out / "config.json").write_text(json.dumps(config))
-    with pytest.raises(RdchatError, match="something other than a drafter for tiny"):
-        make_plan(model, settings, resume=False)
+    refuses(RdchatError, "something other than a drafter for tiny", model, settings)
 
 
 def test_a_training_that_has_begun_is_only_continued_when_asked(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = make_plan(model, settings, resume=False)
     (plan.folder / "shards").mkdir(parents=True)
-    with pytest.raises(RdchatError, match="--resume"):
-        make_plan(model, settings, resume=False)
+    refuses(RdchatError, "--resume", model, settings)
     make_plan(model, settings, resume=True)
 
 
 def test_a_template_without_a_user_role(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CharacterTokenizer, "apply_chat_template", lambda *_args, **_options: "hello")
-    with pytest.raises(ModelError, match="chat template changes the user's text"):
-        make_plan(tiny_llama(0), settings, resume=False)
+    refuses(ModelError, "chat template changes the user's text", tiny_llama(0), settings)
 
 
 def test_a_model_that_does_not_give_its_hidden_states(settings: TrainingSettings) -> None:
@@ -254,8 +248,7 @@ def test_a_model_that_does_not_give_its_hidden_states(settings: TrainingSettings
     trunk = silent.network.model
     trunk.__class__ = trunk.__class__.__mro__[1]  # without the hook
     silent.hooks.hidden = None
-    with pytest.raises(ModelError, match="does not provide the hidden states"):
-        make_plan(silent, settings, resume=False)
+    refuses(ModelError, "does not provide the hidden states", silent, settings)
 
 
 def of_family(name: str) -> LoadedModel:
@@ -284,8 +277,7 @@ def test_drafters_can_be_trained_for_many_families(name: str, settings: Training
     ],
 )
 def test_families_that_cannot_be_trained_for_are_refused(name: str, words: str, settings: TrainingSettings) -> None:
-    with pytest.raises(ModelError, match=words):
-        make_plan(of_family(name), settings, resume=False)
+    refuses(ModelError, words, of_family(name), settings)
 
 
 def test_sequences_that_say_something_else_than_alone_are_refused(
@@ -297,11 +289,9 @@ def test_sequences_that_say_something_else_than_alone_are_refused(
         "make_mask",
         lambda self, count, **_o: mx.ones((self.offset.shape[0], 1, count, self.size() + count), mx.bool_),
     )
-    with pytest.raises(ModelError, match="its logits in a batch were different"):
-        make_plan(tiny_llama(0), settings, resume=False)
+    refuses(ModelError, "its logits in a batch were different", tiny_llama(0), settings)
 
 
 def test_a_model_that_cannot_verify_drafts_is_refused(model: LoadedModel, settings: TrainingSettings) -> None:
     lame = replace(model, try_out=lambda: Capability(DraftKind.NONE, "it is lame"))
-    with pytest.raises(ModelError, match="cannot check drafts: it is lame"):
-        make_plan(lame, settings, resume=False)
+    refuses(ModelError, "cannot check drafts: it is lame", lame, settings)
