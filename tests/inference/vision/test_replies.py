@@ -34,6 +34,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.vision import image_rows
 from scripts.seeing.drawings import drawing
 from scripts.seeing.make_folder import make_folder
+from tests.grids import grid, share
 from tests.inference.drafting.heads.assistant_targets import assistant_folder
 from tests.inference.ready_drafters import ready_session, settings_of
 from tests.inference.vision.seeing_models import KINDS, picture, seeing_folder
@@ -68,8 +69,7 @@ def answer(session: ChatSession, request: GenerationRequest) -> ReplyEnd:
     return end
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, [0.0, 0.9], one_in=5))
 def test_no_mode_changes_a_token(
     kind: str, temperature: float, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
@@ -101,12 +101,11 @@ def test_an_assistant_changes_no_token(
         assert answer(ChatSession(models[kind]), request).token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS))
 def test_a_further_turn_reads_only_what_is_new(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
-    model = models[kind]
-    check_further_turn(model, images, HEADER)
+    check_further_turn(models[kind], images, HEADER)
 
 
 @pytest.mark.parametrize("kind", ["qwen3_5", "lfm2_vl"])
@@ -141,7 +140,7 @@ def check_further_turn(model: LoadedModel, images: list[ChatImage], header: str)
     assert second.token_ids == answer(ChatSession(model), asked(*turns)).token_ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS))
 def test_another_image_of_the_same_size_is_no_hit(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path
 ) -> None:
@@ -166,7 +165,7 @@ def test_a_model_that_does_not_see_gets_a_line(small_model: Path, images: list[C
     assert text.index("(an image") < text.index("What is it?")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS))
 def test_edits_and_another_reply_are_those_of_a_new_chat(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage]
 ) -> None:
@@ -188,7 +187,7 @@ def test_edits_and_another_reply_are_those_of_a_new_chat(
     assert answer(session, asked(first)).token_ids == answer(ChatSession(model), asked(first)).token_ids
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS))
 def test_a_cache_on_disk_has_the_images(
     kind: str, models: dict[str, LoadedModel], images: list[ChatImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
