@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import pytest
 from mlx.utils import tree_flatten
 
+from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import StoredDrafter
+from tests.time_limits import at_most
 
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
@@ -65,10 +69,20 @@ def apple_checkpoint(
     return tensors
 
 
-def change(folder: Path, **changes: Any) -> None:
-    """Change settings of a drafter's configuration."""
+def change(folder: Path, part: str | None = None, /, **changes: Any) -> None:
+    """Change settings of a drafter's configuration, or of a part of it."""
     path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    config = json.loads(path.read_text())
+    (config[part] if part else config).update(changes)
+    path.write_text(json.dumps(config))
+
+
+def refused(folder: Path, model: LoadedModel, words: str, load: Callable[..., object] = load_drafter) -> ModelError:
+    """Check that a drafter is refused, soon and in few words; return the error."""
+    with at_most(60), pytest.raises(ModelError, match=words) as caught:
+        load(folder, model)
+    assert len(str(caught.value)) < 500
+    return caught.value
 
 
 def edit_tensors(folder: Path, edit: Callable[[dict[str, mx.array]], object]) -> None:

@@ -1,6 +1,5 @@
 """A drafter folder survives the round trip, and every kind of damage is named."""
 
-import json
 import os
 import struct
 from collections.abc import Callable
@@ -35,7 +34,10 @@ from tests.grids import share
 from tests.inference.drafting.checkpoints.drafter_folders import (
     CONFIG,
     apple_checkpoint,
+    change,
+    change_tensors,
     edit_tensors,
+    refused,
     stored,
     with_files,
 )
@@ -49,19 +51,8 @@ def folder(tmp_path: Path, target: LoadedModel) -> Path:
     return tmp_path / "drafter"
 
 
-def edit_config(folder: Path, edit: object) -> None:
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    edit(config)  # type: ignore[operator]
-    path.write_text(json.dumps(config))
-
-
-def refuses(folder: Path, target: LoadedModel, *words: str) -> None:
-    with pytest.raises(ModelError) as caught:
-        load_drafter(folder, target)
-    for word in words:
-        assert word in str(caught.value)
-    assert caught.value.hint
+def refuses(folder: Path, target: LoadedModel, words: str) -> None:
+    assert refused(folder, target, words).hint
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path, target: LoadedModel) -> None:
@@ -92,12 +83,12 @@ def test_the_hash_is_of_the_files_and_sees_weights_shapes_and_tokenizer(tmp_path
 def test_a_drafter_for_another_model_is_refused(folder: Path, tmp_path: Path, target: LoadedModel) -> None:
     other = with_files(tiny_llama(seed=1), tmp_path / "other", "tokenizer")
     refuses(folder, other, "other weights of that name")
-    edit_config(folder, lambda config: config["target"].update(name="somebody"))
-    refuses(folder, other, "trained for the model somebody", "not for the loaded tiny")
+    change(folder, "target", name="somebody")
+    refuses(folder, other, "trained for the model somebody.* not for the loaded tiny")
 
 
 def test_a_missing_drafter_is_named(tmp_path: Path, target: LoadedModel) -> None:
-    refuses(tmp_path / "nowhere", target, "no drafter at", "nowhere")
+    refuses(tmp_path / "nowhere", target, "no drafter at .*nowhere")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": 2}'])
@@ -112,33 +103,27 @@ def test_missing_weights_are_refused(folder: Path, target: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "words"),
+    ("changes", "words"),
     [
-        (lambda tensors: tensors.pop("recurrence.weight"), ["the tensor recurrence.weight is missing"]),
-        (lambda tensors: tensors.pop("draft_vocabulary"), ["the tensor draft_vocabulary is missing"]),
-        (lambda tensors: tensors.update({"blocks.7.weight": mx.zeros((2, 2))}), ["blocks.7.weight"]),
-        (
-            lambda tensors: tensors.update({"output.weight": mx.zeros((3, 32))}),
-            ["output.weight has the shape (3, 32) instead of (32, 32)"],
+        ({"recurrence__weight": None}, "the tensor recurrence.weight is missing"),
+        ({"draft_vocabulary": None}, "the tensor draft_vocabulary is missing"),
+        ({"blocks__7__weight": mx.zeros((2, 2))}, "blocks.7.weight"),
+        ({"output__weight": mx.zeros((3, 32))}, r"output.weight has the shape \(3, 32\) instead of \(32, 32\)"),
+        *(
+            ({"from_state__weight": mx.full((32, 32), value)}, "from_state.weight .*not finite")
+            for value in (mx.nan, mx.inf)
         ),
         *(
-            (
-                lambda tensors, value=value: tensors.update({"from_state.weight": mx.full((32, 32), value)}),
-                ["from_state.weight", "not finite"],
-            )
-            for value in (float("nan"), float("inf"))
-        ),
-        *(
-            (lambda tensors, ids=ids: tensors.update(draft_vocabulary=mx.array(ids, mx.int32)), ["draft_vocabulary"])
+            ({"draft_vocabulary": mx.array(ids, mx.int32)}, "draft_vocabulary")
             for ids in ([1, 2, 3, 4], [1, 2, 3, 4, len(ALPHABET)], [-1, 2, 3, 4, 5], [1, 2, 2, 4, 5])
         ),
     ],
 )
 def test_tensors_that_are_wrong_are_named(
-    edit: Callable[[dict[str, mx.array]], object], words: list[str], folder: Path, target: LoadedModel
+    changes: dict[str, mx.array | None], words: str, folder: Path, target: LoadedModel
 ) -> None:
-    edit_tensors(folder, edit)
-    refuses(folder, target, *words)
+    change_tensors(folder, **changes)
+    refuses(folder, target, words)
 
 
 def test_drafters_are_found_by_the_targets_hash(
@@ -210,9 +195,9 @@ def test_apples_checkpoint_computes_apples_head(
 def test_an_apple_checkpoint_with_unknown_names_or_sizes_is_refused(tmp_path: Path, target: LoadedModel) -> None:
     folder = tmp_path / "apple"
     apple_checkpoint(folder, 32, 48, 1, True, len(ALPHABET))
-    edit_tensors(folder, lambda tensors: tensors.update(surprise=mx.zeros(1)))
+    change_tensors(folder, surprise=mx.zeros(1))
     refuses(folder, target, "surprise")
-    edit_config(folder, lambda config: config.pop("exit_dim"))
+    change(folder, exit_dim=None)
     refuses(folder, target, "exit_dim")
 
 
@@ -250,13 +235,6 @@ def drafter(target: LoadedModel) -> Path:
     folder = paths.drafters_dir() / "good"
     write_drafter(folder, stored(target).written(), "")
     return folder
-
-
-def change(folder: Path, part: str | None, **changes: Any) -> None:
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    (config[part] if part else config).update(changes)
-    path.write_text(json.dumps(config))
 
 
 def make_pipe(path: Path) -> None:
@@ -334,16 +312,13 @@ def test_architectures_that_the_weights_do_not_account_for(
     changes: dict[str, Any], words: str, target: LoadedModel, drafter: Path
 ) -> None:
     change(drafter, "architecture", **changes)
-    with at_most(60), pytest.raises(ModelError, match=words) as caught:
-        load_drafter(drafter, target)
-    assert len(str(caught.value)) < 500
+    refused(drafter, target, words)
 
 
 @pytest.mark.parametrize("binding", [3, None, [], {"hash": 3}, {"name": 3, "architecture": "a", "hash": "b"}])
 def test_a_drafter_that_does_not_say_whose_it_is(binding: object, target: LoadedModel, drafter: Path) -> None:
-    change(drafter, None, target=binding)
-    with pytest.raises(ModelError, match="does not say which model"):
-        check_drafter(drafter, target)
+    change(drafter, target=binding)
+    refused(drafter, target, "does not say which model", check_drafter)
 
 
 @pytest.mark.parametrize(
@@ -352,9 +327,8 @@ def test_a_drafter_that_does_not_say_whose_it_is(binding: object, target: Loaded
 )
 def test_apples_checkpoints_with_absurd_sizes(changes: dict[str, Any], tmp_path: Path, target: LoadedModel) -> None:
     apple_checkpoint(tmp_path / "apple", 32, 48, 1, False, target.info.vocabulary_size)
-    change(tmp_path / "apple", None, **changes)
-    with at_most(60), pytest.raises(ModelError):
-        load_drafter(tmp_path / "apple", target)
+    change(tmp_path / "apple", **changes)
+    refused(tmp_path / "apple", target, ".")
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "3", '{"costs": [[1, 2]]}', '{"costs": [[1e999, 1, 1]]}', "{}"])
