@@ -27,7 +27,6 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.listed_chats import listed
 from tests.services.fakes import Reply
-from tests.services.window import pause_in_prefill
 from tests.ui.conftest import Chat
 
 _STATISTICS = Statistics(
@@ -122,7 +121,7 @@ def test_figures_of_a_reply(panel: SpeedPanel, show: Show) -> None:
 
 def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    chat.qtbot.waitUntil(lambda: panel.throttle.resting)
+    chat.qtbot.waitUntil(lambda: not panel.throttle._timer.isActive())
     for tokens in range(1, 200):
         chat.controller.replies.statistics_changed.emit(Statistics(generated_tokens=tokens))
     assert _value(panel, "Tokens written") == "1"
@@ -283,7 +282,10 @@ def test_a_reply_that_was_stopped_in_its_prompt_says_nothing_of_auto(panel: Spee
 def test_a_reply_that_was_stopped_in_its_prompt_owns_its_reading_time(chat: Chat, panel: SpeedPanel) -> None:
     """Its 3.5 s of reading stood below "No reply yet"."""
     chat.start()
-    pause_in_prefill(chat, chat.engine)
+    chat.engine.gate.shut()
+    chat.controller.send("Hi")
+    chat.wait_for(EngineState.PREFILL)
+    chat.qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     chat.controller.stop_reply()
     chat.engine.gate.open()
     chat.wait_for(EngineState.IDLE)
