@@ -1,1 +1,1 @@
-"""Tools: servers that run in a child process, and two that come with rdchat. No Qt, no MLX, no chats."""
+"""Servers of tools (MCP) for models: they run in a child process; two come with rdchat. No Qt, no MLX, no chats."""

@@ -1,4 +1,8 @@
-"""The two servers that come with rdchat: one reads a folder that the person chose, one knows the time."""
+"""The two servers of tools that come with rdchat: one reads a folder that the person chose, one tells the time.
+
+They run in the tools' child process, without the MCP SDK. Each tool is a function here: its docstring is the
+description that models read, and its annotations are the schema of its arguments.
+"""
 
 import asyncio
 import inspect
@@ -20,15 +24,16 @@ from rdchat.wording import size_text
 
 FOLDER = f"{BUILT_IN}folder"
 TIME = f"{BUILT_IN}time"
-# Names that nobody gives a server of their own.
+# By the command: names that no person is likely to give a server of their own.
 _NAMES = {FOLDER: "rdchat-folder", TIME: "rdchat-clock"}
 _TITLES = {"rdchat-folder": "Folder", "rdchat-clock": "Clock"}
 BUILT_IN_SERVERS = tuple(ToolServer(name, (command,), confirmed=True) for command, name in _NAMES.items())
 """Off at first. The folder's command has the chosen folder as its argument."""
+# Limits of a listed folder, of a search (its lines, its time), and of a file that is read.
 _MAX_ENTRIES = 1_000
 _MAX_MATCHES = 100
-_MAX_BYTES = 4_000_000
 _SEARCH_S = 20.0
+_MAX_BYTES = 4_000_000
 
 
 def server_title(name: str) -> str:
@@ -37,7 +42,7 @@ def server_title(name: str) -> str:
 
 
 def with_own_name(server: ToolServer) -> ToolServer:
-    """Return a server of the settings. The two that come with rdchat had other names there before."""
+    """Return a server of the settings under its present name: settings may have old names of the two built-in ones."""
     return replace(server, name=_NAMES.get("".join(server.command[:1]), server.name))
 
 
@@ -74,10 +79,10 @@ class BuiltInServer:
 
 def _tool(function: Callable[..., str]) -> dict[str, Any]:
     """Return the fields of `ToolDefinition` for a function, whose docstring is the description for models."""
-    given = inspect.signature(function).parameters.values()
-    kinds = {each.name: {"type": "integer" if each.annotation is int else "string"} for each in given}
-    required = [each.name for each in given if each.default is each.empty]
-    parameters = {"type": "object", "properties": kinds, "required": required}
+    arguments = inspect.signature(function).parameters.values()
+    properties = {each.name: {"type": "integer" if each.annotation is int else "string"} for each in arguments}
+    required = [each.name for each in arguments if each.default is each.empty]
+    parameters = {"type": "object", "properties": properties, "required": required}
     text = inspect.getdoc(function) or ""
     return {"name": function.__name__, "description": text, "parameters": parameters, "read_only": True}
 
@@ -102,8 +107,9 @@ class FolderReader:
         """List the files and folders in a folder, such as notes/old; without a path, in the main folder."""
         with self._opened(path) as descriptor, os.scandir(descriptor) as entries:
             lines = sorted(map(_entry_line, islice(entries, _MAX_ENTRIES)))
-        more = [f"[Only {_MAX_ENTRIES:,} entries are listed.]"] if len(lines) == _MAX_ENTRIES else []
-        return "\n".join(lines + more) or "[This folder is empty.]"
+        if len(lines) == _MAX_ENTRIES:
+            lines.append(f"[Only {_MAX_ENTRIES:,} entries are listed.]")
+        return "\n".join(lines) or "[This folder is empty.]"
 
     def read_file(self, path: str, first_line: int = 1) -> str:
         """Read a text file, such as notes/plan.md, from a line on."""
@@ -119,15 +125,15 @@ class FolderReader:
             for inner, folders, names, descriptor in os.fwalk(".", dir_fd=folder):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
                 for name in sorted(names):
-                    position = PurePosixPath(path, inner, name)
-                    matches += (f"{position}{match}" for match in _matches(descriptor, name, text.lower()))
+                    file_path = PurePosixPath(path, inner, name)
+                    matches += (f"{file_path}{match}" for match in _matches(descriptor, name, text.lower()))
                     if len(matches) > _MAX_MATCHES or time.monotonic() > end:
                         return "\n".join([*matches[:_MAX_MATCHES], "[There may be more.]"])
         return "\n".join(matches) or "[Nothing was found.]"
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
-        """Open a file or folder inside the folder, and nothing outside it.
+        """Open a file or folder inside the chosen folder, and nothing outside it; yield its descriptor.
 
         Each part of the path is opened inside the part before it, never through a link, so replacing a part meanwhile
         changes nothing.
@@ -172,7 +178,13 @@ def _text_of(file: BinaryIO) -> str:
 
 
 def _matches(folder: int, name: str, text: str) -> Iterator[str]:
-    """Yield an empty text if a file's name has a text, and `:line: text` for its first lines that have it."""
+    """Yield what follows the file's path in each match: nothing for its name, `:number: line` for a line.
+
+    Args:
+        folder: Descriptor of the file's folder.
+        name: Name of the file.
+        text: The text to find, in lower case.
+    """
     if text in name.lower():
         yield ""
     with suppress(OSError, RdchatError), os.fdopen(_open_in(folder, name), "rb") as file:
@@ -181,7 +193,7 @@ def _matches(folder: int, name: str, text: str) -> Iterator[str]:
 
 
 def _entry_line(entry: "os.DirEntry[str]") -> str:
-    """Return a folder with `/`, a link with `@`, and a file with its size."""
+    """Return an entry's line in the list: a folder's name with `/`, a link's with `@`, and a file's with its size."""
     status = entry.stat(follow_symlinks=False)
     size = "@ (a link, which is not followed)" if entry.is_symlink() else f" ({status.st_size:,} bytes)"
     return f"{entry.name}/" if stat.S_ISDIR(status.st_mode) else f"{entry.name}{size}"

@@ -1,6 +1,7 @@
-"""The connection to one server of tools: its session, its list of tools, and calls. The SDK carries messages.
+"""The connection to one server of tools: it begins a session (MCP), lists the tools, and calls them.
 
-What a server sends is limited before it is parsed.
+It lives on the event loop of the tools' child process. The MCP SDK only carries the messages: lists and results are
+parsed here piece by piece, and `streams` limits what a server sends before anything is parsed.
 """
 
 import asyncio
@@ -29,16 +30,18 @@ from rdchat.tools.streams import LOG_LINES, Program, error_text, http_streams, p
 from rdchat.tools.tool_results import result_fields
 from rdchat.wording import size_text
 
-# Looking at the memory of a program's processes takes some milliseconds.
+# From one look at the server to the next: its processes' memory takes some milliseconds to find.
 _TICK_S = 1.0
+# How long a request that lost its connection waits for the reason.
 _END_S = 3.0
+# Longest line of standard error that is kept, in characters.
 _LOG_LINE = 500
-# A server may send so many bytes at once, and then so many each tick.
+# A server's allowance: it may send so many bytes at once, and then so many more each tick.
 _BURST = 80_000_000
 _PER_TICK = 200_000
-# What the SDK says in place of a refusal's body.
-_STAND_INS = {"Server returned an error response", "Not Found"}
-# Shorter values, such as `true`, are in ordinary texts, and these are fields of tools.
+# What the SDK says in place of an HTTP error's body.
+_SDK_ERRORS = {"Server returned an error response", "Not Found"}
+# Not masked: shorter values, such as `true`, which stand in ordinary texts, and names of fields of a tool.
 _SHORTEST_SECRET = 8
 _NO_SECRETS = {"description", "inputSchema", "annotations", "properties", "required"}
 
@@ -56,7 +59,8 @@ class Connection:
     Attributes:
         tools: Its tools by name, as `listed_tools` returns them; None until it has started.
         failure: Why it ended; None while it runs.
-        refusals: What the HTTP status of a request's answer says, by its number; empty if its session has ended.
+        refusals: By the number of a request that was answered with an HTTP error: what its status says, as the end of a
+            sentence; an empty text says that the session has ended.
         program: Its program while that runs; None for an address.
         is_ending: Whether the program is ended here, so that its end is no failure.
     """
@@ -72,22 +76,24 @@ class Connection:
         self._guard = guard
         parts: set[str] = set()
         for text in values.values():
-            # A server may quote it in JSON, or a line or word of it, such as that behind `Bearer`.
+            # A server may quote a secret in JSON, or a line or word of it, such as that behind `Bearer`.
             parts |= {text, *text.splitlines(), *text.split(), json.dumps(text, ensure_ascii=False)[1:-1]}
         self._secrets = sorted(filter(_is_secret, parts), key=len, reverse=True)
         self.tools: dict[str, dict[str, Any]] | None = None
         self.failure: RdchatError | None = None
         self.refusals: dict[int | None, str] = {}
-        # `serve` sets these before they are used.
+        # `serve` sets these before they are used; the task is its own, which is cancelled to end the connection.
         self._task: asyncio.Task[Any]
         self._dispatcher: JSONRPCDispatcher
         self._report: Callable[[dict[str, Any]], object]
         self._numbers = count()
+        # How many sessions have begun; a server over HTTP may end one, and another follows.
         self._session = 0
         self._renewing = asyncio.Lock()
         self.program: Program | None = None
         self._log: deque[str] = deque(maxlen=LOG_LINES)
         self.is_ending = False
+        # What `_tick` reports next.
         self._list_changed = False
         self._log_changed = False
         self._allowance = _BURST
@@ -115,24 +121,27 @@ class Connection:
                 await tasks.start(self._dispatch)
                 async with asyncio.timeout(self.limits.start_s):
                     await self._begin_session()
+                # The end of this block waits for `_dispatch`, so until the server ends.
         except BaseException as error:
-            self.failure = self.failure or self._explained(error)
+            self.failure = self.failure or self._failure_of(error)
             raise (self.failure or error) from error
         finally:
             ticker.cancel()
             self._report_log()
 
     async def _dispatch(self, *, task_status: TaskStatus[None]) -> None:
+        """Read the server's messages until it closes the connection."""
+
         async def answer(_context: object, method: str, _params: object) -> dict[str, Any]:
             # A server is offered nothing: no sampling, no elicitation, no roots.
             if method == "ping":
                 return {}
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
 
-        async def take(_context: object, method: str, _params: object) -> None:
+        async def notice(_context: object, method: str, _params: object) -> None:
             self._list_changed |= method == "notifications/tools/list_changed"
 
-        await self._dispatcher.run(answer, take, task_status=task_status)
+        await self._dispatcher.run(answer, notice, task_status=task_status)
         self.end_with("closed the connection.")
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +183,7 @@ class Connection:
                     self.end_with("was stopped.")
                     raise
                 except Exception as error:
-                    self._end(self._explained(error))
+                    self._end(self._failure_of(error))
 
     async def _begin_session(self) -> None:
         client = {"name": "rdchat", "version": __version__}
@@ -182,10 +191,10 @@ class Connection:
         version = (await self._request("initialize", offer)).get("protocolVersion")
         if version not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise ValueError("an unknown version")
-        # The SDK keeps this header for what follows.
+        # The SDK sends this header with all later requests.
         headers = {MCP_PROTOCOL_VERSION_HEADER: version}
         await self._dispatcher.notify("notifications/initialized", None, {"headers": headers})
-        await self._list()
+        await self._read_tools()
         self._session += 1
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +219,8 @@ class Connection:
                 raise SessionEndedError(self._server.name, session) from error
             details = error.error
         text = error_text(details.message, details.data)
-        # Servers may use the SDK's codes for errors of their own, so its words count. It quotes what it cannot parse.
+        # Errors of the SDK itself come this way too. They are told by their words, as servers may use the same
+        # codes for errors of their own. Where the SDK cannot parse an answer, its text quotes it, so that is not shown.
         is_quoted = details.code == types.PARSE_ERROR and text.startswith("Failed to parse ")
         if not text or (is_quoted and self.too_long not in text):
             raise ValueError("not valid")
@@ -221,7 +231,7 @@ class Connection:
             await asyncio.wait([self._task], timeout=_END_S)
             if self._task.done() or self.failure is not None:
                 raise self.failure or RdchatError(f"The server {self._server.name} was stopped.")
-        if refusal and text in _STAND_INS:
+        if refusal and text in _SDK_ERRORS:
             raise _AnsweredError(refusal)
         raise _AnsweredError(self.short(error_text(refusal, text)))
 
@@ -234,8 +244,8 @@ class Connection:
             self.failure = failure
             self._task.cancel()
 
-    def _explained(self, error: BaseException) -> RdchatError | None:
-        """Return the error for people, with no text of strangers but a short one; None if this was cancelled."""
+    def _failure_of(self, error: BaseException) -> RdchatError | None:
+        """Return why the connection failed, for people; a server's own text is short. None if it was cancelled."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         what = "gave an answer that is not valid"
@@ -256,10 +266,10 @@ class Connection:
                 what = f"could not be started: {self.short(error)}"
         return RdchatError(f"The server {self._server.name} {what}.")
 
-    async def _list(self) -> None:
-        """Read the list of tools, by pages, and report it."""
+    async def _read_tools(self) -> None:
+        """Read the server's list of tools, page by page, and report it."""
         listed: list[Any] = []
-        rest: list[str] = []
+        unread: list[str] = []
         params: dict[str, Any] = {}
         while len(listed) <= MAX_LISTED:
             try:
@@ -268,7 +278,7 @@ class Connection:
                 if not listed:
                     raise
                 reason = str(error) if isinstance(error, _AnsweredError) else "its answer is not valid"
-                rest.append(f"The server did not list the rest of its tools: {reason}.")
+                unread.append(f"The server did not list the rest of its tools: {reason}.")
                 break
             # An empty list is null in some languages.
             page = result.get("tools") or []
@@ -282,7 +292,7 @@ class Connection:
         if len(listed) > MAX_LISTED:
             problems.append(f"The server lists more than {MAX_LISTED:,} tools; the others were not read.")
         self.tools = {tool["name"]: tool for tool in tools}
-        self._report({"tools": tools, "problems": problems + rest})
+        self._report({"tools": tools, "problems": problems + unread})
 
     async def _tick(self) -> None:
         """Notice the end of the program, its memory, changed tools, and what it logged; renew its allowance."""
@@ -296,7 +306,7 @@ class Connection:
                 self._list_changed = False
                 try:
                     async with asyncio.timeout(self.limits.start_s):
-                        await self._list()
+                        await self._read_tools()
                 # A timeout and a broken connection are OSErrors.
                 except (RdchatError, _AnsweredError, OSError, ValueError):
                     self.end_with("did not list its tools again.")
@@ -307,6 +317,7 @@ class Connection:
             self._report({"log": self._masked("\n".join(self._log)).split("\n")})
 
     def note(self, line: bytes) -> None:
+        """Keep a line of the server's standard error, to be reported at the next tick."""
         self._log.append(self._masked(line.decode(errors="replace").rstrip())[:_LOG_LINE])
         self._log_changed = True
 
@@ -328,7 +339,7 @@ class Connection:
         return one_line(self._masked(str(text))).rstrip(".")
 
     def spend(self, size: int) -> None:
-        """Count what the server sends; end it if that never stops."""
+        """Take so many bytes that the server has sent off its allowance; end it if that is used up."""
         self._allowance -= size
         if self._allowance < 0:
             self.end_with("sent too much, so it was ended.")
@@ -340,10 +351,13 @@ class Connection:
 
 
 class _AnsweredError(Exception):
-    """An error that a server answered with, in a short text."""
+    """A server answered a request with an error; the text is short and masked."""
 
 
 def _is_secret(value: str) -> bool:
-    """Return whether a value is masked: imports keep all variables as secrets, and tools need paths that exist."""
+    """Return whether a value is masked.
+
+    Imported servers have all their variables as secrets, so some values are none: paths that exist are needed in texts.
+    """
     is_path = value.startswith("/") and os.path.exists(value)  # noqa: PTH110  `Path` raises an error for a long one
     return len(value) >= _SHORTEST_SECRET and value not in _NO_SECRETS and not is_path

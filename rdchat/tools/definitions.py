@@ -1,4 +1,7 @@
-"""Servers of tools, their tools, and the results of calls, as plain data; a server's list of tools is cleaned here."""
+"""Servers of tools, their tools, and the results of calls, as plain data for the app and the child that runs servers.
+
+`listed_tools` checks a server's list of tools, which is a stranger's: tools that cannot be used are left out.
+"""
 
 import hashlib
 import json
@@ -13,21 +16,25 @@ from rdchat.files.foreign_files import as_text, is_nested_deeper
 BUILT_IN = "rdchat:"
 """Beginning of the command of a server that comes with rdchat; no program has this name."""
 MAX_TOOLS = 128
-"""Limit of a server's tools."""
+"""How many tools of one server can be used."""
 MAX_LISTED = 1_000
-"""Limit of what is read of a server's list of tools."""
+"""How many entries of a server's list are read; they are reported as problems beyond `MAX_TOOLS`."""
+MAX_TEXT = 100_000
+"""Longest text of a result, in characters."""
+# No `__` in it: that separates the server's name from the tool's in `full_name`.
 _SERVER_NAME = re.compile(r"(?=.{1,24}$)[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*")
-_REST = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
-_HERE = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_REST}", re.ASCII)
-_ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_REST}|{_HERE.pattern}", re.ASCII)
+_PORT_AND_PATH = r"(:[1-6]?\d{1,4})?([/?][!-~]*)?"
+_LOCAL_ADDRESS = re.compile(rf"https?://(localhost|127\.0\.0\.1|\[::1\]){_PORT_AND_PATH}", re.ASCII)
+_ADDRESS = re.compile(rf"https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]){_PORT_AND_PATH}|{_LOCAL_ADDRESS.pattern}", re.ASCII)
+# Limits of a tool's texts, in characters: its own name, that with the server's, its description, its schema as JSON,
+# and its name in a sentence about it.
 _MAX_TOOL_NAME = 128
 _MAX_FULL_NAME = 64
 _MAX_DESCRIPTION = 4_000
 _MAX_PARAMETERS = 32_000
-_LABEL = 60
-# Requests have the schemas of tools in further objects, and may be 100 deep in all.
+_MAX_LABEL = 60
+# How deep a schema may be nested. Requests have the schemas of tools in further objects, and may be 100 deep in all.
 _MAX_NESTED = 64
-MAX_TEXT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class ToolServer:
     @property
     def is_remote(self) -> bool:
         """Whether data leaves this computer."""
-        return bool(self.url) and not _HERE.fullmatch(self.url)
+        return bool(self.url) and not _LOCAL_ADDRESS.fullmatch(self.url)
 
     @property
     def origin(self) -> str:
@@ -112,7 +119,7 @@ class ToolDefinition:
         full = f"{self.server}__{re.sub(r'[^A-Za-z0-9_-]', '_', self.name)}"
         if full.endswith(f"__{self.name}") and len(full) <= _MAX_FULL_NAME:
             return full
-        # Two names may be alike without their other characters.
+        # The hash keeps names apart that are alike once other characters are replaced, or the end is cut.
         return f"{full[: _MAX_FULL_NAME - 9]}_{_hash(self.name)[:8]}"
 
     @property
@@ -169,7 +176,7 @@ def listed_tools(listed: Sequence[Any]) -> tuple[list[dict[str, Any]], list[str]
     """Return the tools of a server's list that can be used, and why others cannot.
 
     Args:
-        listed: The list as the server sent it. What rdchat does not read of a tool is not judged.
+        listed: The list as the server sent it. Fields of a tool that rdchat does not use are ignored.
 
     Returns:
         The fields of `ToolDefinition` that the server decides, and a sentence for each tool that is left out: without a
@@ -189,7 +196,7 @@ def listed_tools(listed: Sequence[Any]) -> tuple[list[dict[str, Any]], list[str]
         except ValueError as error:
             name = entry.get("name") if isinstance(entry, dict) else None
             label = one_line(name or f"number {number}")
-            problems.append(f"The tool {label[:_LABEL]} cannot be used: {error}.")
+            problems.append(f"The tool {label[:_MAX_LABEL]} cannot be used: {error}.")
     return list(tools.values()), problems
 
 
@@ -200,7 +207,7 @@ def _parse_tool(entry: Any) -> dict[str, Any]:
     name = entry.get("name")
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_TOOL_NAME or not name.isprintable():
         raise ValueError("its name is not valid")
-    # A stranger's text may be of any length.
+    # A stranger's text may be of any length, so only its beginning is looked at.
     begin = as_text(entry.get("description") or "")[: 10 * _MAX_DESCRIPTION]
     text = "".join(letter for letter in begin if letter.isprintable() or letter == "\n")
     if len(text) > _MAX_DESCRIPTION:
@@ -214,17 +221,17 @@ def _parse_tool(entry: Any) -> dict[str, Any]:
 
 def _parse_parameters(schema: Any) -> dict[str, Any]:
     """Return the schema of a tool's arguments; raise ValueError with the reason why it cannot be used."""
-    # Some languages write what is empty as null or as a list.
-    given = schema or {}
-    if not isinstance(given, dict):
+    # Some languages write what is empty as null or as a list, here and in its fields.
+    schema = schema or {}
+    if not isinstance(schema, dict):
         raise ValueError("its parameters are no JSON schema")
-    if is_nested_deeper(given, _MAX_NESTED):
+    if is_nested_deeper(schema, _MAX_NESTED):
         raise ValueError("its parameters are nested too deeply")
-    # JSON has no infinite numbers, but servers write them.
-    if len(json.dumps(given, allow_nan=False)) > _MAX_PARAMETERS:
+    # JSON has no infinite numbers, but servers write them; `dumps` raises ValueError then.
+    if len(json.dumps(schema, allow_nan=False)) > _MAX_PARAMETERS:
         raise ValueError("its parameters are too long")
-    usual: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
-    parameters = {"type": "object"} | {name: value or usual.get(name, value) for name, value in given.items()}
+    empty: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+    parameters = {"type": "object"} | {name: value or empty.get(name, value) for name, value in schema.items()}
     properties = parameters.get("properties", {})
     required = parameters.get("required", [])
     if parameters["type"] != "object":

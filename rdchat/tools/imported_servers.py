@@ -1,4 +1,7 @@
-"""Reads lists of servers as Claude Desktop, LM Studio and VS Code keep them: in `mcpServers`, in `servers`, or bare."""
+"""Reads the lists of servers that other programs keep, such as Claude Desktop, LM Studio and VS Code.
+
+The list is in `mcpServers`, in `servers`, or is the whole file. Nothing in it is trusted: the servers come in disabled.
+"""
 
 import json
 import re
@@ -13,12 +16,14 @@ from rdchat.tools.definitions import ToolServer
 
 _MAX_LENGTH = 1_000_000
 _MAX_SERVERS = 1_000
+# Fields of an entry that say what runs or who answers; and all fields that are read.
 _TARGETS = {"command", "url", "httpUrl", "serverUrl"}
 _FIELDS = {*_TARGETS, "args", "env", "headers", "type"}
 _HINT = "Choose the file of Claude Desktop (claude_desktop_config.json), LM Studio or VS Code (mcp.json)."
-# What another program puts in when it starts a server.
+# A variable, such as `${input:key}`, which the other program replaces when it starts the server.
 _PLACEHOLDER = re.compile(r"\$\{[^{}]*\}")
-# Comments, and commas behind the last entry, as VS Code's files have them; strings stay as they are.
+# Comments, and commas behind the last entry, as VS Code's files have them. Both patterns match strings too, as group 1,
+# so that nothing inside a string is removed.
 _STRING = r'("(?:\\.|[^"\\])*(?:"|\Z))'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
@@ -61,7 +66,7 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
     for label, entry in entries.items():
         name = _free_name(label, {*taken, *servers})
         try:
-            servers[name], values = _server(name, entry)
+            servers[name], values = _parse_server(name, entry)
         except InvalidSettingError as error:
             problems.append(f"{label[:60]} was left out. {error}")
         else:
@@ -75,7 +80,7 @@ def read_servers(text: str, taken: Collection[str] = ()) -> ImportedServers:
 
 def _entries(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entries of a list by name; raise RdchatError if there are none."""
-    # A list may be nothing but its entries.
+    # The file may have the entries at its top level.
     is_bare = any(isinstance(entry, dict) and not _TARGETS.isdisjoint(entry) for entry in data.values())
     entries = data.get("mcpServers", data.get("servers", data if is_bare else None))
     if not isinstance(entries, dict):
@@ -85,17 +90,18 @@ def _entries(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return entries
 
 
-def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
-    """Return a server, and the values of its secrets; raise InvalidSettingError if it is not valid."""
-    given: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    command = given.get("command") or ""
-    arguments = given.get("args") or []
-    env = given.get("env") or {}
-    headers = given.get("headers") or {}
-    # Gemini's and Windsurf's names are first; the first of them is never SSE.
-    url = given.get("httpUrl") or given.get("serverUrl") or given.get("url") or ""
-    if given.get("type") == "sse":
+def _parse_server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
+    """Return the server of an entry, and the values of its secrets; raise InvalidSettingError if it is not valid."""
+    fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    command = fields.get("command") or ""
+    arguments = fields.get("args") or []
+    env = fields.get("env") or {}
+    headers = fields.get("headers") or {}
+    # Gemini's name for an address comes first, then Windsurf's: Gemini's `url` may be one of SSE, `httpUrl` never is.
+    url = fields.get("httpUrl") or fields.get("serverUrl") or fields.get("url") or ""
+    if fields.get("type") == "sse":
         raise InvalidSettingError("It speaks SSE, which streamable HTTP has replaced.", "Ask its maker for an address.")
+    # What is not of the right shape becomes None, which the check of the texts below refuses.
     secrets: dict[str, Any] = {**env, **headers} if isinstance(env, dict) and isinstance(headers, dict) else {"": None}
     secrets = {name: _as_text(value) for name, value in secrets.items()}
     arguments = [_as_text(each) for each in arguments] if isinstance(arguments, list) else [None]
@@ -116,12 +122,12 @@ def _server(name: str, entry: Any) -> tuple[ToolServer, dict[str, str]]:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a number, or true or false, as programs get it in a variable or an argument."""
+    """Return a number, or true or false, as the text that a program gets; other values as they are."""
     return json.dumps(value) if isinstance(value, int | float) else value
 
 
 def _free_name(label: str, taken: Collection[str]) -> str:
-    """Return a name like a label that no other server has."""
+    """Return a valid name made of an entry's label that no other server has."""
     base = "_".join(re.findall(r"[A-Za-z0-9-]+", label))[:20].rstrip("_") or "server"
     name = base
     number = 1

@@ -21,8 +21,9 @@ class ProcessGuard:
         os.close(pipe)
 
     def watch(self, pid: int, *, on: bool = True) -> None:
-        """Kill this process and its group at the end; or no more, as it has ended."""
+        """Kill this process and its group at the end; with `on` false no longer, because it has ended."""
         with suppress(BrokenPipeError):
+            # A negative number ends the watching.
             os.write(self._pipe, b"%d\n" % (pid if on else -pid))
 
 
@@ -31,13 +32,16 @@ def _wait_and_kill(pipe: int, other_end: int) -> None:
     try:
         os.setsid()
         os.close(other_end)
-        # The app waits for the end of this process's pipes.
+        # A fork has its parent's pipes to the app, which waits until all copies of them are closed.
         for descriptor in range(3):
             os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
         watched: set[int] = set()
         with os.fdopen(pipe) as numbers:
             for number in map(int, numbers):
-                (watched.add if number > 0 else watched.discard)(abs(number))
+                if number > 0:
+                    watched.add(number)
+                else:
+                    watched.discard(-number)
         for pid in watched:
             kill_tree(pid)
     finally:
@@ -57,7 +61,8 @@ def kill_tree(pid: int, earlier: Iterable[psutil.Process] = ()) -> None:
 
     Args:
         pid: The process, which led a group.
-        earlier: Descendants that were seen before; some may have left the group, and lost their parent.
+        earlier: Descendants that were seen before; some may have left the group and lost their parent, so that neither
+            the group nor the tree has them now.
     """
     processes = {*tree_of(pid), *earlier}
     with suppress(ProcessLookupError, PermissionError):

@@ -1,6 +1,7 @@
-"""The streams of messages from and to a server of tools: over HTTP with the MCP SDK, or the pipes of a program.
+"""The streams of messages between rdchat and a server of tools: over HTTP with the MCP SDK, or a program's pipes.
 
-What a server sends is limited before it is parsed. Only what rdchat reads of a JSON-RPC message is judged.
+What a server sends is counted and limited before it is parsed. A program's lines are parsed here, not by the SDK:
+fields of a JSON-RPC message that rdchat does not read may be wrong. `Connection` opens one pair of streams.
 """
 
 import asyncio
@@ -37,21 +38,24 @@ _REFUSALS = {
     403: "it does not allow this (HTTP 403)",
     429: "it gets too many requests, so try again later (HTTP 429)",
 }
-# A short message costs as much as a longer one, and so does each event of a stream.
+# Bytes that are taken off the allowance for each message or event besides its own: a short one is as much work.
 _MESSAGE_COST = 4_000
 # Of the app's environment, programs get these, what begins with LC_, and PATH of the login shell.
 _VARIABLES = ("HOME", "USER", "LANG", "TMPDIR")
+# For a program to end after its input was closed, and again after SIGTERM.
 _POLITE_S = 0.5
+# Bytes that are read at a time, and kept of each end of a line over the limit.
 _PIECE = 2**16
 LOG_LINES = 200
 """Lines of standard error that are kept."""
+# Lines of output that are no message, after which a program is ended.
 _MAX_GARBAGE = 100
-# The id of an answer that cannot be parsed, at its begin or its end.
-_ANSWER = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
-_MARK = b"\xef\xbb\xbf"
+# The id in an answer that cannot be parsed, at its beginning or its end: its request fails, and waits no longer.
+_ANSWER_ID = re.compile(rb'^[\s\[\xef\xbb\xbf]*{[^{]*?"id"\s*:\s*(\d{1,9})|"id"\s*:\s*(\d{1,9})\s*}[\s\]]*$')
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Limits of one line: its messages, and its objects and lists, each of which takes some hundred bytes of memory.
 _MAX_MESSAGES = 1_000
-# Each takes some hundred bytes of memory, however short it is.
-_MAX_NESTED = 1_000_000
+_MAX_CONTAINERS = 1_000_000
 
 
 @asynccontextmanager
@@ -66,7 +70,7 @@ async def http_streams(
         trust_env=server.is_remote,
         event_hooks={"request": [_drop_session], "response": [partial(_limit_response, connection)]},
     )
-    # A farewell could take as long as the server likes.
+    # No request ends the session at the close: it could take as long as the server likes.
     transport = streamable_http_client(
         server.url,
         http_client=client,
@@ -78,19 +82,19 @@ async def http_streams(
 
 
 async def _drop_session(request: httpx2.Request) -> None:
-    """Begin a session without the id of one that has ended."""
+    """Remove an ended session's id, which the SDK still sends, from the request that begins another one."""
     if MCP_SESSION_ID in request.headers and (await _message_of(request)).get("method") == "initialize":
         del request.headers[MCP_SESSION_ID]
 
 
 async def _message_of(request: httpx2.Request) -> dict[str, Any]:
-    # It is rdchat's own: an object, or empty.
+    # A request's body is rdchat's own, so it is an object, or empty.
     message: dict[str, Any] = json_or_none(await request.aread()) or {}
     return message
 
 
 async def _limit_response(connection: "Connection", response: httpx2.Response) -> None:
-    """Refuse what leads elsewhere, and what is packed; count the rest, and note a refusal for its request."""
+    """Refuse redirects to other hosts and compressed answers; note an HTTP error, and have the body counted."""
     headers = response.headers
     sent_to = response.request.url
     if response.has_redirect_location and (host := sent_to.join(headers["location"]).host) != sent_to.host:
@@ -99,7 +103,7 @@ async def _limit_response(connection: "Connection", response: httpx2.Response) -
         connection.end_with("sent a compressed answer, which is refused.")
     if response.is_error:
         message = await _message_of(response.request)
-        # The number of an answer is the server's.
+        # None where the message answers a request of the server's: its number is not one of ours.
         number = message.get("id") if "method" in message else None
         status = response.status_code
         is_ended = status == 404 and MCP_SESSION_ID in response.request.headers
@@ -139,7 +143,7 @@ async def program_streams(
     Raises:
         RdchatError: If it is not there.
     """
-    process = await _started(server, values, path, connection)
+    process = await _start_program(server, values, path, connection)
     guard.watch(process.pid)
     program = Program(process, connection)
     connection.program = program
@@ -156,27 +160,29 @@ async def program_streams(
             log.cancel()
 
 
-async def _started(
+async def _start_program(
     server: ToolServer, values: Mapping[str, str], path: str, connection: "Connection"
 ) -> asyncio.subprocess.Process:
     program, *arguments = server.command
-    result = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
-    if result is None:
+    executable = shutil.which(os.path.expanduser(program), path=path)  # noqa: PTH111  unknown users stay as they are
+    if executable is None:
         hint = "Install it, or give its full path. Settings > Tools shows where rdchat looks."
         raise RdchatError(f"The program {connection.short(program)} of the server {server.name} was not found.", hint)
     environment = {name: value for name, value in os.environ.items() if name in _VARIABLES or name.startswith("LC_")}
     pipe = asyncio.subprocess.PIPE
     return await asyncio.create_subprocess_exec(
-        result, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, limit=connection.limits.message_bytes,
+        executable, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, limit=connection.limits.message_bytes,
         cwd=Path.home(), env={**environment, "PATH": path, **server.environment, **values}, start_new_session=True,
     )  # fmt: skip
 
 
 class Program(AbstractAsyncContextManager[Any]):
-    """A program whose input and output are the streams of a session. A line is limited before it is parsed.
+    """A program whose input and output are the two streams of a session, as the SDK uses them.
+
+    A line of output is limited before it is parsed; it may have several messages.
 
     Attributes:
-        seen: Its processes so far.
+        seen: All processes that it has had so far, to be killed at the end.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, connection: "Connection") -> None:
@@ -184,7 +190,7 @@ class Program(AbstractAsyncContextManager[Any]):
         self._connection = connection
         self.seen: set[psutil.Process] = set()
         self._garbage = 0
-        # Messages of the last line.
+        # Messages of the last line that were not returned yet.
         self._messages: deque[types.JSONRPCMessage] = deque()
 
     def __aiter__(self) -> Self:
@@ -199,21 +205,21 @@ class Program(AbstractAsyncContextManager[Any]):
                 line, is_long = await self._line()
             except asyncio.IncompleteReadError:
                 await _end_politely(self._process, _POLITE_S)
-                connection.end_with(_ended(self._process.returncode))
+                connection.end_with(_end_text(self._process.returncode))
                 continue
             self._messages.extend(parse_messages(line))
             connection.spend(len(line) + max(len(self._messages), 1) * _MESSAGE_COST)
             if not self._messages:
                 self._garbage += bool(line.strip())
                 connection.note(b"(not a message) " + line)
-                if (b'"result"' in line or b'"error"' in line) and (result := _ANSWER.search(line)):
+                if (b'"result"' in line or b'"error"' in line) and (result := _ANSWER_ID.search(line)):
                     text = connection.too_long if is_long else ""
                     self._messages.append(error_answer(int(result[1] or result[2]), text))
         connection.end_with("sent lines that are not messages, so it was ended.")
         raise StopAsyncIteration
 
     async def _line(self) -> tuple[bytes, bool]:
-        """Return the next line, and whether it is over the limit. Of such a line there are both ends, for its id."""
+        """Return the next line, and whether it is over the limit: then only both ends of it, which have its id."""
         line = b""
         output = cast("asyncio.StreamReader", self._process.stdout)
         while True:
@@ -222,7 +228,7 @@ class Program(AbstractAsyncContextManager[Any]):
             except asyncio.LimitOverrunError as error:
                 line += await output.readexactly(error.consumed)
                 self._connection.spend(len(line))
-                # What is left is no JSON, so that it is never taken for the whole.
+                # The zero byte makes it no JSON, so that it is never taken for the complete line.
                 line = line[:_PIECE] + b"\0" + line[-_PIECE:]
 
     async def send(self, message: SessionMessage) -> None:
@@ -234,14 +240,14 @@ class Program(AbstractAsyncContextManager[Any]):
             await program_input.drain()
 
     async def __aexit__(self, *_error: object) -> None:
-        """Leave the pipes to `Connection`."""
+        """Leave the pipes open: `program_streams` ends the program."""
 
     def check_processes(self) -> None:
         """End the connection if the program has ended, or takes too much memory."""
         connection = self._connection
         if self._process.returncode is not None:
             # A child of the program may hold the pipe open.
-            connection.end_with(_ended(self._process.returncode))
+            connection.end_with(_end_text(self._process.returncode))
             return
         processes = tree_of(self._process.pid)
         self.seen.update(processes)
@@ -254,7 +260,7 @@ class Program(AbstractAsyncContextManager[Any]):
             connection.end_with(f"took more than {limit} of memory, so it was ended.")
 
     async def read_log(self) -> None:
-        """Note the lines of its standard error until it ends."""
+        """Pass the lines of its standard error to the connection until it ends."""
         output = cast("asyncio.StreamReader", self._process.stderr)
         rest = b""
         while piece := await output.read(_PIECE):
@@ -268,40 +274,46 @@ class Program(AbstractAsyncContextManager[Any]):
 
 
 async def _end_politely(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """Close a program's input, later ask it to end; `wait` would also wait for children that hold its pipes."""
+    """Close a program's input and wait so long for its end, then ask it to end by SIGTERM and wait again.
+
+    `process.wait` would also wait for children that hold its pipes.
+    """
     assert process.stdin is not None
     process.stdin.close()
-    for wish in (signal.SIGTERM, 0):
+    # Signal 0 does nothing: who still runs after the second wait is killed by the caller.
+    for next_signal in (signal.SIGTERM, 0):
         end = time.monotonic() + seconds
         while process.returncode is None and time.monotonic() < end:
             await asyncio.sleep(0.01)
         if process.returncode is None:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, wish)
+                os.killpg(process.pid, next_signal)
 
 
-def _ended(status: int | None) -> str:
+def _end_text(status: int | None) -> str:
     return "closed its output." if status is None else f"ended by itself (status {status})."
 
 
 def parse_messages(text: bytes) -> list[types.JSONRPCMessage]:
-    """Return the messages in a line or a body, which may be a list; empty if it is no JSON, has none, or too much.
+    """Return the messages in a line, one or a list of them; empty if it is no JSON, has none, or is over a limit.
 
-    rdchat reads no error's code, so a server's own error has 0: other codes are those of the SDK.
+    A server's own error gets the code 0, as rdchat reads none: so other codes are known to be the SDK's.
     """
-    if text.count(b"{") + text.count(b"[") > _MAX_NESTED:
+    if text.count(b"{") + text.count(b"[") > _MAX_CONTAINERS:
         return []
     with suppress(ValueError):
-        data = from_json(text.removeprefix(_MARK))
+        data = from_json(text.removeprefix(_BYTE_ORDER_MARK))
         parts = data if isinstance(data, list) else [data]
         if len(parts) > _MAX_MESSAGES:
             return []
-        results = [_message(part) for part in parts if isinstance(part, dict)]
-        return [message for message in results if message is not None]
+        parsed = [_parse_message(part) for part in parts if isinstance(part, dict)]
+        return [message for message in parsed if message is not None]
     return []
 
 
-def _message(data: dict[str, Any]) -> types.JSONRPCMessage | None:
+def _parse_message(data: dict[str, Any]) -> types.JSONRPCMessage | None:
+    """Return a JSON-RPC message, lenient in all that rdchat does not read; None if it is of no kind."""
+    # `type`, as a bool is an int too.
     number = data["id"] if type(data.get("id")) in {int, str} else None
     if isinstance(method := data.get("method"), str):
         if number is None:
@@ -325,5 +337,5 @@ def error_answer(number: int | str | None, text: str) -> types.JSONRPCError:
 
 
 def error_text(*parts: object) -> str:
-    """Return what an error says, in its message and in its data."""
+    """Return the parts of an error that say something, such as its message and its data, as one text."""
     return ": ".join(dict.fromkeys(as_text(part) for part in parts if part))

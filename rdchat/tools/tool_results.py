@@ -1,4 +1,7 @@
-"""Results of calls as they go to the app: text, and images that are images."""
+"""Converts the result of a tool's call, as its server sent it, into the text and images that the app gets.
+
+A result has parts: texts, images, resources and links. Each is read alone, and one that cannot be shown is named.
+"""
 
 import base64
 import re
@@ -11,27 +14,26 @@ from rdchat.files.image_formats import BMP, GIF, JPEG, PNG, WEBP, format_of
 from rdchat.tools.definitions import MAX_TEXT, cut_text
 
 _MAX_IMAGES = 8
-# More parts make a text that is cut.
+# Each part gives a character and a line break at least, so the text of more parts would be cut anyway.
 _MAX_PARTS = 2 * MAX_TEXT
-# Fields of a result that are no content of an older protocol.
-_FIELDS = {"content", "structuredContent", "isError", "_meta"}
-# More strings are not looked for in the text: it takes long, and all servers wait.
+# Fields of a result in the present protocol; others are content where a server speaks an older one.
+_PROTOCOL_FIELDS = {"content", "structuredContent", "isError", "_meta"}
+# Structured content with more strings is not compared with the text: it takes long, and all servers wait.
 _MAX_LOOKED_FOR = 1_000
-# A picture as text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines. What is matched is kept, since
-# remembering each way back takes forty times the memory of the text.
+# A picture inside a text: base64 that begins as PNG, JPEG, GIF or WebP does, perhaps in lines. The possessive `++` and
+# `*+` never backtrack: remembering each way back takes forty times the memory of the text.
 _PICTURE = re.compile(
     r"(?:data:image/[\w.+-]{1,40}+;base64,)?(?:iVBORw0KGgo|/9j/|R0lGOD|UklGR)(?:[A-Za-z0-9+/]|\\++/){40}"
     r"(?:[A-Za-z0-9+/]++|\\++/)*+(?:(?:\\++[nr]|\s)++[A-Za-z0-9+/]{40,}+)*+"
     r"(?:(?:\\++[nr]|\s)*+[A-Za-z0-9+/]{0,75}={1,2})?"
 )
-_TAKEN = {PNG, JPEG, GIF, WEBP, BMP}
+_IMAGE_FORMATS = {PNG, JPEG, GIF, WEBP, BMP}
 
 
 def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str) -> dict[str, Any]:
-    """Return the fields of `ToolResult` as JSON; images are in base64. Nothing that is only named is fetched.
+    """Return the fields of `ToolResult` as JSON, with images in base64. Links are named, not fetched.
 
-    Structured content follows the texts, unless they have all of it. No picture stands in the text. Each part is read
-    alone; one that cannot be shown is named.
+    Structured content follows the texts, unless they have all of it. A picture inside a text is replaced by a note.
 
     Args:
         result: The result as the server sent it.
@@ -43,12 +45,11 @@ def result_fields(result: Mapping[str, Any], masked: Callable[[str], str] = str)
     images: list[str] = []
     texts = [_part_text(part, images) for part in parts[:_MAX_PARTS]]
     if not parts and structured is None:
-        # Servers of an older protocol, and of none, have other fields.
-        structured = {name: value for name, value in result.items() if name not in _FIELDS} or None
+        structured = {name: value for name, value in result.items() if name not in _PROTOCOL_FIELDS} or None
     text = "\n".join(texts)
     if structured is not None and structured not in ({"content": content}, *map(json_or_none, texts)):
         written = as_text(structured)
-        # What is longer is cut anyway. A string has two quotes.
+        # A text over the limit is cut anyway. A string has two quotes.
         is_long = max(len(text), len(written)) > MAX_TEXT or written.count('"') > 2 * _MAX_LOOKED_FOR
         if is_long or not _is_in(structured, text):
             text = "\n".join([*texts, written])
@@ -68,7 +69,7 @@ def _part_text(part: Any, images: list[str]) -> str:
     match part:
         case {"type": "resource", "resource": dict(resource)}:
             return _resource_text(resource, images)
-        case {"type": "image", "data": str(data)} if _take_image(_decoded(data), images):
+        case {"type": "image", "data": str(data)} if _add_image(_decoded(data), images):
             return f"[image {len(images)}]"
         case {"type": "resource_link"}:
             return f"[a link, which was not followed: {_label(part)}]"
@@ -85,7 +86,7 @@ def _resource_text(resource: Mapping[str, Any], images: list[str]) -> str:
     blob = resource.get("blob")
     text = resource.get("text")
     data = _decoded(blob) if isinstance(blob, str) and text is None else b""
-    if _take_image(data, images):
+    if _add_image(data, images):
         text = f"[image {len(images)}]"
     # Whatever kind its server names: what is UTF-8 is a text, and nearly nothing else is.
     elif data and b"\0" not in data:
@@ -110,9 +111,9 @@ def _decoded(text: str) -> bytes:
         return b""
 
 
-def _take_image(data: bytes, images: list[str]) -> bool:
+def _add_image(data: bytes, images: list[str]) -> bool:
     """Add an image that can be shown; return whether it is one."""
-    if len(images) == _MAX_IMAGES or format_of(data) not in _TAKEN:
+    if len(images) == _MAX_IMAGES or format_of(data) not in _IMAGE_FORMATS:
         return False
     images.append(base64.b64encode(data).decode())
     return True

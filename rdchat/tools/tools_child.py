@@ -1,4 +1,7 @@
-"""The child process that runs servers of tools, `rdchat --child tools`."""
+"""The child process that runs servers of tools, `rdchat --child tools`.
+
+The app's requests are the public coroutines of `RunningServers`. A request `run` lasts as long as its server.
+"""
 
 import asyncio
 import json
@@ -17,9 +20,10 @@ from rdchat.work.served import serve_together
 
 # Servers need this time to end by themselves.
 _GRACE_S = 2.0
+# Between two looks at whether a server has started.
 _TICK_S = 0.02
-# Begins the line in which the login shell says its PATH.
-_MARK = b"rdchat-path:"
+# Begins the line in which the login shell prints its PATH; its start-up files may print other lines.
+_PATH_MARK = b"rdchat-path:"
 
 Fields = dict[str, Any]
 
@@ -41,12 +45,12 @@ class RunningServers:
 
     def __init__(self, guard: ProcessGuard) -> None:
         self._guard = guard
-        # Connections and built-in servers.
+        # `Connection` or `BuiltInServer`, by the server's name.
         self._running: dict[str, Any] = {}
         self._path: asyncio.Task[str] | None = None
 
     async def login_path(self, _job: Job[Any]) -> str:
-        """Return PATH of the login shell, which is read once."""
+        """Return PATH of the login shell, which is read once; a request that is cancelled does not stop that."""
         self._path = self._path or asyncio.create_task(read_login_path())
         return await asyncio.shield(self._path)
 
@@ -62,26 +66,29 @@ class RunningServers:
         Raises:
             RdchatError: Why it ended.
         """
-        own = plain(ToolServer, server)
-        if own.is_built_in:
-            running: Any = BuiltInServer(own)
+        tool_server = plain(ToolServer, server)
+        name = tool_server.name
+        if tool_server.is_built_in:
+            running: Any = BuiltInServer(tool_server)
         else:
             from rdchat.tools.connection import Connection  # noqa: PLC0415  the SDK takes a second to import
 
-            running = Connection(own, values, self.login_path(job), plain(ServerLimits, limits), self._guard)
+            path = self.login_path(job)
+            running = Connection(tool_server, values, path, plain(ServerLimits, limits), self._guard)
 
         def report(progress: Fields) -> None:
-            # After StopWork this task is cancelled in a moment.
+            # StopWork says that the request was cancelled: this task is cancelled in a moment.
             with suppress(StopWork):
                 job.report_progress(progress)
 
-        self._running[own.name] = running
+        self._running[name] = running
         try:
             await running.serve(report)
         finally:
-            running.failure = running.failure or RdchatError(f"The server {own.name} was stopped.")
-            if self._running.get(own.name) is running:
-                del self._running[own.name]
+            running.failure = running.failure or RdchatError(f"The server {name} was stopped.")
+            # Another run of the same server may have begun.
+            if self._running.get(name) is running:
+                del self._running[name]
 
     async def call(self, _job: Job[Any], *, server: str, tool: Fields, arguments: str) -> Fields:
         """Wait until a server has started, call a tool, and return the fields of `ToolResult`.
@@ -100,19 +107,19 @@ class RunningServers:
             await asyncio.sleep(_TICK_S)
         if running is None:
             raise RdchatError(f"The server {server} does not run.", "Try again.")
-        _check(running, tool)
+        _check_tool(running, tool)
         try:
             result: Fields = await running.call_tool(tool["name"], json.loads(arguments))
         except SessionEndedError as ended:
             # A server that has no such session did not run the call, so it is repeated, once.
             await running.renew_session(ended)
-            _check(running, tool)
+            _check_tool(running, tool)
             result = await running.call_tool(tool["name"], json.loads(arguments))
         return result
 
 
-def _check(running: Any, tool: Fields) -> None:
-    """Raise RdchatError if a server has ended, or if a tool is not the one that was shown."""
+def _check_tool(running: Any, tool: Fields) -> None:
+    """Raise RdchatError if a server has ended, or if a tool is not the one that the person was shown."""
     if running.failure is not None:
         raise running.failure
     if running.tools.get(tool["name"]) != tool:
@@ -128,11 +135,11 @@ async def read_login_path(timeout_s: float = 5.0) -> str:
     Args:
         timeout_s: Seconds until the shell is killed. Its start-up files are the person's own, and may wait.
     """
-    path = b""
-    own = os.environ.get("PATH", os.defpath)
+    shell_path = b""
+    own_path = os.environ.get("PATH", os.defpath)
     shell = os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell
     # As a terminal starts it: some tools add to PATH only for interactive shells.
-    command = (shell, "-ilc", f'printf "\\n%s%s\\n" {_MARK.decode()} "$(printenv PATH)"')
+    command = (shell, "-ilc", f'printf "\\n%s%s\\n" {_PATH_MARK.decode()} "$(printenv PATH)"')
     nowhere = asyncio.subprocess.DEVNULL
     pipe = asyncio.subprocess.PIPE
     with suppress(OSError, TimeoutError, ValueError):
@@ -141,12 +148,12 @@ async def read_login_path(timeout_s: float = 5.0) -> str:
         )
         try:
             async with asyncio.timeout(timeout_s):
-                while not path and process.stdout is not None and (line := await process.stdout.readline()):
-                    path = line.strip().removeprefix(_MARK) if line.startswith(_MARK) else b""
+                while not shell_path and process.stdout is not None and (line := await process.stdout.readline()):
+                    shell_path = line.strip().removeprefix(_PATH_MARK) if line.startswith(_PATH_MARK) else b""
         finally:
             kill_tree(process.pid)
             # What a start-up file started may hold the pipe.
             async with asyncio.timeout(1.0):
                 await process.communicate()
-    folders = [folder for folder in f"{os.fsdecode(path)}:{own}".split(":") if folder.startswith("/")]
+    folders = [folder for folder in f"{os.fsdecode(shell_path)}:{own_path}".split(":") if folder.startswith("/")]
     return ":".join(dict.fromkeys(folders))
