@@ -1,7 +1,8 @@
-"""A watched child process, `rdchat --child NAME`, started by the first request and again after it ended.
+"""The parent's side of a watched child process, `rdchat --child NAME`; the child's side is `work.served`.
 
-Each request has its own thread, which sends it, waits for the answer, and enforces the request's limits. A run of the
-process ends with it: its requests, and the threads that read its answers and its log.
+`ChildProcess` is what others use. It starts the process with the first request, and again after it ended; a `ChildRun`
+is one run of it. Each request has its own thread, which sends it, waits for the answer, and enforces the request's
+limits. Each run has two threads more, which read its answers and its log.
 """
 
 import itertools
@@ -32,9 +33,9 @@ _LOG = logging.getLogger(__name__)
 _TICK_S = 0.02
 # Importing transformers takes one second, on a cold and busy machine twenty.
 _START_S = 60.0
-# Another program or the system sends these signals.
+# A child that ended by one of these signals was killed by another program or the system.
 _KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
-# For a child, and the threads that read from it, to end after its last output.
+# How long the exit status and the last lines of the log are waited for after a child has closed its output.
 _EXIT_S = 1.0
 # Bytes that are written at a time, and the longest line of the log that is read.
 _PIECE = 2**16
@@ -108,8 +109,9 @@ class Request:
         job: Gets the progress and the outcome.
         do: Name of the child's call.
         read: Converts the answer to the job's result; see `ChildProcess.submit`.
-        woken: Set at the outcome and when cancelled.
-        sent: Set when it was sent, and when it ended without being sent.
+        woken: Wakes the request's thread: set at the outcome, when it is cancelled, and when it is held or goes on.
+        sent: Set when it was sent, or ended without being sent: then the next request may be sent.
+        outcome: The result or the error.
     """
 
     job: Job[Any]
@@ -135,6 +137,7 @@ class ChildRun:
     def __init__(self, name: str, umask: int, idle_s: float | None, command: Sequence[str] = ()) -> None:
         self._name = name
         self._idle_s = idle_s
+        # Whether it leads a process group: a command of the caller's may start other programs.
         self._is_group = bool(command)
         pipe = subprocess.PIPE
         try:
@@ -153,7 +156,7 @@ class ChildRun:
         # Whether the child has said that it is ready; the event is set then, and at its end.
         self._is_ready = False
         self._ready_or_ended = threading.Event()
-        # For `error`, the requests and the timer; the other lock is for the child's input.
+        # The guard is for `error`, the requests and the timer; the other lock is for the child's input.
         self._guard = threading.Lock()
         self._writing = threading.RLock()
         # The requests that were sent and not answered, by the number that the child knows.
@@ -191,6 +194,7 @@ class ChildRun:
         return True
 
     def _send_and_wait(self, number: int, request: Request) -> None:
+        """Send a request and wait for its outcome; pass on meanwhile that it was cancelled, held, or goes on."""
         limits = request.limits
         message = {"id": number, "do": request.do, "arguments": request.arguments, "seconds": limits.seconds}
         frame = packed(message)
@@ -253,11 +257,11 @@ class ChildRun:
             requests = list(self._requests.values())
         self.process.kill()
         if self._is_group:
-            # Others that it started would hold the pipes.
+            # Programs that it started would hold the pipes.
             with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        # Its callbacks for progress come before the end.
+        # The last callbacks for progress come before those for the end.
         self._join_reader()
         with self._writing:
             self._input.close()
@@ -272,7 +276,7 @@ class ChildRun:
         if self._writing.acquire(timeout=_TICK_S):
             self._input.close()
             self._writing.release()
-        # A stopped child would not notice that.
+        # A child that was stopped by SIGSTOP would not notice that.
         self.process.send_signal(signal.SIGCONT)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(grace_s)
@@ -280,10 +284,12 @@ class ChildRun:
         self._join_reader()
 
     def _join_reader(self) -> None:
+        """Wait until all answers are read."""
         if self._reader is not threading.current_thread():
             self._reader.join()
 
     def _set_idle_timer(self, seconds: float | None) -> None:
+        """End the child after so long without a request; None stops the timer. The caller has the guard."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
@@ -299,9 +305,9 @@ class ChildRun:
         error: ChildError = ChildEndedError("ended unexpectedly")
         try:
             while self.error is None and (message := read_message(self._output)) is not None:
-                self._take(message)
+                self._receive(message)
             with suppress(subprocess.TimeoutExpired):
-                error = _ended(self.process.wait(_EXIT_S))
+                error = _end_error(self.process.wait(_EXIT_S))
             self._log_reader.join(_EXIT_S)
         except FrameError:
             error = ChildEndedError("sent an answer that could not be read")
@@ -310,7 +316,8 @@ class ChildRun:
         self.kill(error)
         self._output.close()
 
-    def _take(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
+        """Take a message of the child; raise FrameError if it is not one that `work.served` sends."""
         if "ready" in message:
             self._is_ready = True
             self._ready_or_ended.set()
@@ -328,18 +335,19 @@ class ChildRun:
             request.outcome = _outcome(message, request.read)
         except (LookupError, TypeError, ValueError) as error:
             raise FrameError("A process sent an answer of an unexpected shape.") from error
-        # The end comes from this thread, so that it keeps its order with the progress of other requests.
+        # The job ends on this thread, so that the end keeps its order with the progress of other requests.
         request.job.set_outcome(request.outcome)
         request.woken.set()
 
     def _pass_on_log(self) -> None:
+        """Log what the child writes to standard error, until it ends."""
         with cast("BinaryIO", self.process.stderr) as log:
             for line in iter(partial(log.readline, _LOG_LINE), b""):
                 self.last_log = line.decode(errors="replace").strip() or self.last_log
                 _LOG.warning("%s: %s", self._name, self.last_log)
 
 
-def _ended(status: int) -> ChildEndedError:
+def _end_error(status: int) -> ChildEndedError:
     """Return the error for a child that ended by itself with this exit status."""
     if -status in _KILLED:
         return ChildEndedError("was killed. Perhaps memory is short", interrupted=True)
@@ -357,7 +365,7 @@ def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
         error = message["error"]
         kind = getattr(errors, str(error["kind"]), None)
         if not (isinstance(kind, type) and issubclass(kind, RdchatError)):
-            # The error's class is in a module that the parent may not have.
+            # Only classes of `rdchat.errors` are looked up; the parent may not have imported the error's module.
             kind = RdchatError
         return kind(str(error["message"]), str(error["hint"]))
     if message.get("cancelled") is True:
@@ -366,6 +374,7 @@ def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
 
 
 def _is_stopped(pid: int) -> bool:
+    """Return whether a process was stopped, as by SIGSTOP, so that it cannot answer."""
     with suppress(psutil.Error):
         return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
     return False
@@ -405,17 +414,19 @@ class ChildProcess:
     ) -> None:
         self._name = name
         self._restarts = restarts
-        self._run = partial(ChildRun, name, umask, idle_s, command)
-        self._turns = threading.Semaphore(at_once)
+        # Starts the process.
+        self._start_run = partial(ChildRun, name, umask, idle_s, command)
+        self._slots = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None
-        # Requests are sent in order, each after the previous one.
+        # `sent` of the last request: requests are sent in order, each after the previous one.
         self._last_sent = threading.Event()
         self._last_sent.set()
-        # Ends the present run where this object is no longer used.
+        # Ends the present run when this object is collected.
         self._end: weakref.finalize[..., Any] | None = None
-        # How often it was closed: a request ends when that changes, and asks no new run.
+        # How often `close` was called: a request from before the last call ends, and starts no new run.
         self._closes = 0
+        # How often the process was started.
         self.starts = 0
 
     @property
@@ -436,7 +447,7 @@ class ChildProcess:
             ChildEndedError: If it cannot be started.
         """
         with self._guard:
-            self._started()
+            self._start_unless_running()
 
     def submit(
         self,
@@ -471,7 +482,7 @@ class ChildProcess:
             job.set_outcome(error)
             return job
         with self._guard:
-            target = partial(self._answer, request, self._last_sent, self._closes)
+            target = partial(self._run_request, request, self._last_sent, self._closes)
             self._last_sent = request.sent
         threading.Thread(target=target, name=f"{self._name} request", daemon=True).start()
         return job
@@ -486,40 +497,48 @@ class ChildProcess:
         if running is not None:
             running.close_child(grace_s)
 
-    def _answer(self, request: Request, before: threading.Event, closes: int) -> None:
-        """Let the child answer; ask a new one if the child ended before it got the request."""
+    def _run_request(self, request: Request, before: threading.Event, closes: int) -> None:
+        """Let the child answer; ask a new run if the present one ended before it got the request.
+
+        Args:
+            request: The request, whose thread this is.
+            before: `sent` of the request before it.
+            closes: `_closes` when it was submitted.
+        """
 
         def ask(_job: Job[Any]) -> Any:
-            while not self._current(closes).ask(request):
+            while not self._run_unless_closed(closes).ask(request):
                 pass
             return request.outcome
 
         before.wait()
-        with self._turns:
+        with self._slots:
             outcome = outcome_of(request.job, ask, self._name)
         # By now it is sent, or it never will be.
         request.sent.set()
         request.job.set_outcome(outcome)
 
-    def _current(self, closes: int) -> ChildRun:
+    def _run_unless_closed(self, closes: int) -> ChildRun:
+        """Return the present run, or start one; raise ChildClosedError if the child was closed since."""
         with self._guard:
             if closes != self._closes:
                 raise ChildClosedError("was ended")
-            return self._started()
+            return self._start_unless_running()
 
-    def _started(self) -> ChildRun:
+    def _start_unless_running(self) -> ChildRun:
+        """Return the present run, or start one; the caller has the guard. Raises ChildEndedError."""
         error = self._running.error if self._running is not None else None
         if not self._restarts and (error is not None or self._closes):
             raise error or ChildClosedError("was ended")
         if self._running is None or error is not None:
             self._forget_end()
-            self._running = self._run()
+            self._running = self._start_run()
             self._end = weakref.finalize(self, ChildRun.close_child, self._running, 0.0)
             self.starts += 1
         return self._running
 
     def _forget_end(self) -> None:
-        """Let a run that ended be collected: a finalizer keeps its arguments."""
+        """Detach the finalizer of a run that ended, which would keep that in memory."""
         if self._end is not None:
             self._end.detach()
             self._end = None

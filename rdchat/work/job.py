@@ -1,4 +1,8 @@
-"""A job on a thread or in a child process, and a named thread that runs one job after another."""
+"""`Job` is work on a thread or in a child process; `SerialThread` is a thread that runs one job after another.
+
+A job's progress and end are reported by callbacks on the worker's thread; `services.background_work` brings them to the
+main thread.
+"""
 
 import logging
 import os
@@ -11,6 +15,7 @@ from typing import Any
 from rdchat import paths
 from rdchat.errors import RdchatError
 
+# Between two checks of what a wait depends on.
 _TICK_S = 0.02
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +40,7 @@ class Job[T]:
         on_end: Called once on the worker's thread, with the result or the RdchatError. Not after `cancel_silently`.
 
     Attributes:
-        on_hold: Called after each `hold`.
+        on_hold: Called after each `hold`, on the thread that called it.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class Job[T]:
         self._ended = threading.Event()
         self._cancelled = threading.Event()
         self._on_cancel: Callable[[], object] | None = None
+        # Set while the job is not held.
         self._free = threading.Event()
         self._free.set()
         self.on_hold: Callable[[], object] = lambda: None
@@ -79,7 +85,10 @@ class Job[T]:
 
     def hold(self, held: bool) -> None:
         """Pause the work at its next check, or let it continue."""
-        (self._free.clear if held else self._free.set)()
+        if held:
+            self._free.clear()
+        else:
+            self._free.set()
         self.on_hold()
 
     def cancel_silently(self) -> None:
@@ -134,8 +143,8 @@ class Job[T]:
         """Call this when the job is cancelled, on the cancelling thread; at once if it already is."""
         with self._guard:
             self._on_cancel = on_cancel
-            late = self._cancelled.is_set()
-        if late:
+            is_cancelled = self._cancelled.is_set()
+        if is_cancelled:
             on_cancel()
 
     def set_outcome(self, outcome: T | RdchatError) -> None:
@@ -166,8 +175,10 @@ class SerialThread:
         self._name = name
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        # Whether a thread takes from `_tasks`; `abandon_job` leaves one behind with its own queue.
         self._started = False
         self._latest: Job[Any] | None = None
+        # That of the latest job; see `do`.
         self._may_stop = False
         self._closed = False
 
@@ -248,6 +259,7 @@ class SerialThread:
 
 
 def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
+    """Run the jobs of a queue, until None comes."""
     while (task := tasks.get()) is not None:
         job, work = task
         outcome = outcome_of(job, work, name)
@@ -255,7 +267,8 @@ def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
             job.set_outcome(outcome)
         except Exception:
             _LOG.exception("Reporting the end of %s failed", name)
-        # While the thread waits, this frame would keep them alive, and perhaps the thread's owner: it could never end.
+        # While the thread waits, this frame would keep them alive, and with them perhaps the `SerialThread`, whose end
+        # ends the thread.
         del task, job, work, outcome
 
 
@@ -271,13 +284,13 @@ def outcome_of[T](job: Job[T], work: Callable[[Job[T]], T], name: str) -> T | Rd
 
 
 def error_of(error: Exception, name: str) -> RdchatError:
-    """Return the error for people; unexpected ones are logged under the work's name."""
+    """Return an error of some work as one for people; unexpected ones are logged under the work's name."""
     if isinstance(error, RdchatError):
         return error
     if isinstance(error, OSError) and error.strerror:
         _LOG.warning("%s failed", name, exc_info=error)
-        name = os.fsdecode(error.filename or "A file")[:300]
-        return RdchatError(f"{name} cannot be used: {error.strerror}.", "Check the path and its permissions.")
+        file_name = os.fsdecode(error.filename or "A file")[:300]
+        return RdchatError(f"{file_name} cannot be used: {error.strerror}.", "Check the path and its permissions.")
     if isinstance(error, MemoryError):
         return RdchatError("There is not enough memory.", "Close other apps, then try again.")
     _LOG.error("%s failed unexpectedly", name, exc_info=error)

@@ -1,6 +1,7 @@
-"""The child's side of a watched child process: reads requests from the parent and answers them.
+"""The child's side of a watched child process: reads the parent's requests, and answers them.
 
-Messages between two processes: four bytes of length, big-endian, then JSON.
+A child calls `serve` or `serve_together` with its functions. The parent's side is `work.child_process`, which uses the
+same messages: four bytes of length, big-endian, then a JSON object.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ MAX_BYTES = 2**28
 """The longest message."""
 _LENGTH_BYTES = 4
 Message = dict[str, Any]
-# The parent has its own limit; this one ends the child if the parent is gone.
+# The parent enforces a request's time; so much later the child ends itself, in case the parent is gone.
 _ALARM_S = 5.0
 Request = tuple[Job[Any], Message]
 """A job, through which progress and result are sent and cancellation is seen, and the parent's message."""
@@ -74,13 +75,14 @@ class ParentLink:
     cancelled, and the process ends after at most `grace_s`.
 
     Args:
-        grace_s: Time for requests to stop in good order after the parent is gone.
+        grace_s: Time for requests to stop in good order after the parent is gone; 0 ends them at once.
         logs: Whether the parent logs the child's messages; not if they could quote a foreign file.
     """
 
     def __init__(self, grace_s: float = 0.0, *, logs: bool = False) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        # Copies of the pipes; standard output and error themselves lead nowhere from now on.
         self._source = os.fdopen(os.dup(0), "rb")
         self._output = os.dup(1)
         log = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
@@ -102,11 +104,12 @@ class ParentLink:
             yield request
 
     def _read(self) -> None:
+        """Take the parent's messages until it closes the pipe, then end this process; on a thread of its own."""
         try:
             while (message := read_message(self._source)) is not None:
-                self._take(message)
+                self._receive(message)
         except (FrameError, LookupError, TypeError):
-            # Whoever writes there is not rdchat.
+            # What writes there is not rdchat.
             os._exit(1)
         jobs = list(self._jobs.values())
         if not jobs or not self._grace_s:
@@ -118,7 +121,8 @@ class ParentLink:
         threading.Event().wait(self._grace_s)
         os._exit(0)
 
-    def _take(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
+        """Cancel, hold or queue a request, as a message of the parent says."""
         if "cancel" in message:
             if (cancelled := self._jobs.get(message["cancel"])) is not None:
                 cancelled.cancel()
@@ -136,7 +140,7 @@ class ParentLink:
 
         def end(outcome: Any) -> None:
             self._jobs.pop(number, None)
-            self._send({"id": number, **_answer(outcome)})
+            self._send({"id": number, **_answer_fields(outcome)})
 
         job: Job[Any] = Job(report, end)
         self._jobs[number] = job
@@ -172,7 +176,7 @@ def serve(
     for job, message in link.requests():
         answer_one(job, message, calls[message["do"]])
     sys.stdout.flush()
-    # Threads that still wait for a disk or a hub hold nothing.
+    # Not `return`: that would wait for threads that wait for a disk or a hub; nothing is lost with them.
     os._exit(0)
 
 
@@ -198,7 +202,7 @@ async def serve_together(
         task = loop.create_task(_answer_task(job, message, calls[message["do"]]))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-        # Its first step runs before a cancellation, which is scheduled after it.
+        # A cancellation is scheduled behind the task's first step, so the call always begins.
         job.when_cancelled(lambda: loop.call_soon_threadsafe(task.cancel))
 
     def read() -> None:
@@ -209,7 +213,7 @@ async def serve_together(
     threading.Thread(target=read, name="parent", daemon=True).start()
     await parent_ended.wait()
     await asyncio.gather(*tasks)
-    # Threads that still wait for a disk or a hub hold nothing.
+    # Not `return`: that would wait for threads that wait for a disk or a hub; nothing is lost with them.
     os._exit(0)
 
 
@@ -224,7 +228,7 @@ async def _answer_task(job: Job[Any], message: Message, call: Callable[..., Awai
 
 
 def answer_one(job: Job[Any], message: Message, call: Callable[..., Any]) -> None:
-    """End a request's job with the result of its call, or with the error."""
+    """Run the call of a request, and end its job with the result or the error, which sends the answer."""
     _set_alarm(message.get("seconds"))
     try:
         outcome = outcome_of(job, lambda job: call(job, **message["arguments"]), message["do"])
@@ -239,7 +243,8 @@ def _set_alarm(seconds: float | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_S)
 
 
-def _answer(outcome: Any) -> Message:
+def _answer_fields(outcome: Any) -> Message:
+    """Return the fields of an answer that carry a result or an error."""
     if isinstance(outcome, CancelledError):
         return {"cancelled": True}
     if isinstance(outcome, RdchatError):
