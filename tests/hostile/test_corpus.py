@@ -6,13 +6,13 @@ test-slow ARGS=tests/hostile`.
 
 import os
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.hostile.case import Case, Kind
 from tests.hostile.command_runner import CommandRunner
+from tests.hostile.corpus import cases
 from tests.hostile.kills import kills
 from tests.hostile.other_users import CASES
 from tests.hostile.window_runner import WindowRunner
@@ -22,12 +22,6 @@ _ONE_IN = 3
 _OFTEN = ("stores: a circle of two", "backups: a newer version", "hub: 3 GB of JSON, searched")
 _IN_THE_WINDOW = ("templates: a string doubled 60 times", "stores: a circle of two", "labels: a picture")
 _NOT_IN_THE_WINDOW = {Kind.PROMPTS, Kind.ARGUMENTS, Kind.HUB, Kind.IMPORTS}
-
-
-def cases() -> list[Case]:
-    """Return all cases, always in the same order; those of a kind are made by its module, such as `folder_cases`."""
-    makers = [f"{kind.removesuffix('s')}_cases" for kind in Kind]
-    return [case for maker in makers for case in getattr(import_module(f"tests.hostile.{maker}"), maker)()]
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,42 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.case import Call
 from tests.hostile.command_runner import environment_of
+from tests.hostile.verdict import Outcome, faults
 from tests.hostile.watch import has_ended, tree_bytes, watch
+
+PLAIN = "rdchat: The model has no weights. Download it again.\n"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "found"),
+    [
+        (Outcome(0), []),
+        (Outcome(1, PLAIN), []),
+        (Outcome(1, PLAIN, marked=True), ["its code ran"]),
+        (Outcome(0, audit=("connected to ('127.0.0.1', 9)",)), ["connected to ('127.0.0.1', 9)"]),
+        (Outcome(None, trouble="died: SIGSEGV"), ["died: SIGSEGV"]),
+        (Outcome(130), ["exit status 130", "0 lines on standard error, not one of rdchat's"]),
+        (Outcome(1), ["0 lines on standard error, not one of rdchat's"]),
+        (Outcome(1, PLAIN * 2), ["2 lines on standard error, not one of rdchat's"]),
+        (Outcome(1, "rdchat: Something unexpected went wrong.\n"), ["says 'something unexpected'"]),
+        (Outcome(1, "rdchat: It failed: KeyError('x').\n"), ["says 'KeyError', which is no plain word"]),
+        (Outcome(1, "rdchat: The model \x1b[31m is not there.\n"), ["says control characters"]),
+        (Outcome(0, "Traceback (most recent call last):\n"), ["says 'traceback'"]),
+        (Outcome(0, memory_bytes=9 * 10**9), ["took 9.0 GB"]),
+        (Outcome(0, seconds=61.0), ["took 61 s"]),
+    ],
+)
+def test_a_verdict_names_what_is_wrong(outcome: Outcome, found: list[str]) -> None:
+    assert faults(Call(), outcome) == found
+
+
+def test_a_case_may_say_which_status_and_which_words_are_right() -> None:
+    call = Call(statuses=(1,), words="no weights")
+    assert faults(call, Outcome(0)) == ["exit status 0"]
+    assert faults(call, Outcome(1, PLAIN)) == []
+    assert faults(call, Outcome(1, PLAIN.replace("weights", "config"))) == ["does not say 'no weights'"]
 
 
 @contextmanager

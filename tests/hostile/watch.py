@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import psutil
 
-from rdchat.tools.process_guard import tree_of
 from tests.hostile.fork_server import Forked
 
 MEMORY_LIMIT_BYTES = 8 * 10**9
@@ -88,7 +87,7 @@ def has_ended(process: subprocess.Popen[bytes] | Forked) -> Callable[[float], bo
 def tree_bytes(pid: int, shared_bytes: int = 0) -> int:
     """Return the resident memory of a process and all below it, and what they share once."""
     total = shared_bytes
-    for each in tree_of(pid):
+    for each in _tree(pid):
         with contextlib.suppress(psutil.Error):
             total += max(each.memory_info().rss - shared_bytes, 0)
     return total
@@ -96,12 +95,20 @@ def tree_bytes(pid: int, shared_bytes: int = 0) -> int:
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """End a process and all below it at once."""
-    for each in tree_of(process.pid):
+    for each in _tree(process.pid):
         with contextlib.suppress(psutil.Error):
             each.kill()
     with contextlib.suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def ending(returncode: int) -> str:
