@@ -1,6 +1,8 @@
 """The speed panel's section of draft settings: the mode, the drafter, sizes, and why a mode cannot run.
 
-The wheel scrolls the panel past its fields and does not change them. `add_models` also fills other menus of models.
+`DraftControls` shows the settings of `DraftControl` and passes each change to it. Its fields are "calm": the wheel
+scrolls the panel under them and changes a value only in a field that has the focus. `add_models` also fills the menus
+of models in the window's header and in the settings.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +26,16 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.inference.api import DRAFTERS, MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, ModelCard, ModeOption, Statistics
+from rdchat.inference.api import (
+    DRAFTERS,
+    MAX_BEAM_ROWS,
+    MAX_DRAFT_TOKENS,
+    AutoChoice,
+    Mode,
+    ModelCard,
+    ModeOption,
+    Statistics,
+)
 from rdchat.services.engine.draft_control import DraftControl
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import (
@@ -51,9 +62,11 @@ from rdchat.ui.style import (
 from rdchat.wording import counted
 
 _FASTEST = "The fastest"
-_CHOICE_LINES = 3
+# Lines of text that have room below the mode.
+_EXPLANATION_LINES = 3
 _REMOTE = "The other computer decides how it drafts."
 _MODE_TIP = "How the next tokens are drafted. This changes the speed of a reply, not its text."
+# Unusable models whose reasons one tooltip lists.
 _MAX_REASONS = 20
 # The pixels that a button needs for its frame and its menu arrow.
 _MENU_ROOM = 36
@@ -73,7 +86,7 @@ class CalmComboBox(QComboBox):
 
 
 class CalmCheckBox(QCheckBox):
-    """A check box whose signal is that of the other fields."""
+    """A check box with what every field of a setting has: the signal `edited` and the method `show_value`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,17 +126,19 @@ class CalmSpinBox(QSpinBox):
 
 
 class FolderPicker(QPushButton):
-    """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and ways to others.
+    """A button that shows the name of the chosen drafter's folder, with a menu of drafters to choose from.
+
+    The menu offers none, recent folders, installed drafters, a search in the Models window and a dialog for a folder.
 
     Args:
-        none: Shown if no folder is chosen.
+        none: The button's text if no folder is chosen.
         title: The title of the dialog that asks for a folder.
         explanation: The tooltip, below the chosen folder.
         recent: Returns the folders or hub ids to offer.
         installed: Returns the drafters on this machine; those that cannot be used have a problem.
     """
 
-    # It carries a folder or hub id, or None.
+    # The person has chosen a folder or hub id, or None.
     edited = Signal(object)
     opened = Signal()
     search_requested = Signal()
@@ -181,9 +196,14 @@ class FolderPicker(QPushButton):
 
     def _fill(self) -> None:
         self._offered = tuple(self._installed())
-        unfit = "drafter", "used here"
         add_models(
-            self._menu, self.edited.emit, self._chosen, self._recent(), self._offered, none=self._none, unfit=unfit
+            self._menu,
+            self.edited.emit,
+            self._chosen,
+            self._recent(),
+            self._offered,
+            none=self._none,
+            unfit=("drafter", "used here"),
         )
         self._menu.addSeparator()
         self._menu.addAction("Find in Models…", self.search_requested.emit)
@@ -206,7 +226,7 @@ def add_models(
 ) -> None:
     """Add the choice of a model or drafter to a menu: none, the recent ones, and those on this machine by folder.
 
-    Those that cannot be used share an entry; its tooltip has the reasons.
+    Those of a folder that cannot be used share one disabled entry; its tooltip has the reasons.
 
     Args:
         menu: The menu.
@@ -215,8 +235,9 @@ def add_models(
         recent: The models chosen lately.
         installed: The models on this machine.
         none: The text of the first entry, which stands for None.
-        unfit: What a model is called, and what cannot be done with those that have a problem.
-        sections: Headings of origins; others are headed by their own name.
+        unfit: Two parts of the shared entry's text: what a model is called, and what cannot be done with it, such as
+            `drafter` and `used here`.
+        sections: The heading of each folder; one that is missing here is headed by its own name.
     """
     seeing = {card.model for card in installed if card.sees and not card.problem}
 
@@ -225,10 +246,10 @@ def add_models(
         add_action(menu, name, lambda: choose(model), chosen == model, model or "")
 
     add(none, None)
-    named = dict.fromkeys(([] if chosen is None else [chosen]) + [*recent])
-    if named:
+    recent_models = dict.fromkeys(([] if chosen is None else [chosen]) + [*recent])
+    if recent_models:
         menu.addSection("Recent")
-    for model in named:
+    for model in recent_models:
         add(model_label(model), model)
     by_origin: dict[str, list[ModelCard]] = {}
     for card in installed:
@@ -247,6 +268,8 @@ class _Field(NamedTuple):
     """A field that changes one of the draft settings.
 
     Attributes:
+        name: Its label, also its key in `DRAFT_SETTINGS`.
+        widget: The field.
         setting: The name of the setting in `DraftSettings`.
     """
 
@@ -261,10 +284,11 @@ class DraftControls(Section):
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__(theme, "Drafting")
         self._drafting = drafting
-        # What the automatic mode does or did, and the figures behind that
-        self._note = ""
-        self._more = ""
+        # What the automatic mode does or did in a reply, and the figures behind that, for the tooltip.
+        self._auto_note = ""
+        self._auto_figures = ""
         self._build_mode()
+        # `width` is a method of Qt's.
         self.width_ = CalmSpinBox(1, MAX_BEAM_ROWS)
         self.length = CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
@@ -281,6 +305,7 @@ class DraftControls(Section):
         set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
         self._fields = self._all_fields()
         self.advanced = Section(theme, "Advanced")
+        # Of each setting: the form that it is in, and its field or the layout around that.
         self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}
         self._build_forms()
         self.applies = self.insert_row(ThemedLabel(theme, "", "muted", -1))
@@ -295,8 +320,8 @@ class DraftControls(Section):
         fill_box(self.always, [(_FASTEST, Mode.AUTO), *((mode.label, mode) for mode in DRAFTERS)])
         self.explanation = self._add_text("muted")
         self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
-        height = self.explanation.fontMetrics().lineSpacing() * _CHOICE_LINES
-        # The text changes many times in a reply; the widgets below do not move.
+        height = self.explanation.fontMetrics().lineSpacing() * _EXPLANATION_LINES
+        # The text changes many times in a reply; the widgets below should not move.
         self.explanation.setMinimumHeight(height)
         self.problem = self._add_text("warning")
 
@@ -314,7 +339,7 @@ class DraftControls(Section):
         )
 
     def _build_forms(self) -> None:
-        """Put the drafters below the mode, and sizes into the advanced settings."""
+        """Put the two drafters below the mode, and the other fields into the advanced settings."""
         forms = {}
         for section in (self, self.advanced):
             forms[section] = form_layout(area := QWidget(), spacing=(TIGHT, TIGHT), align=Qt.AlignmentFlag.AlignLeft)
@@ -322,8 +347,10 @@ class DraftControls(Section):
         add_row(forms[self.advanced], "Draft with", self.always, _MODE_TIP)
         for field in self._fields:
             widget = field.widget
-            form = forms[self if isinstance(field.widget, FolderPicker) else self.advanced]
-            line = None if isinstance(widget, FolderPicker) else row(None, widget)
+            picker = isinstance(widget, FolderPicker)
+            form = forms[self if picker else self.advanced]
+            # Small fields stand at the right of their line.
+            line = None if picker else row(None, widget)
             add_row(form, field.name, widget, DRAFT_SETTINGS[field.name].format(rows=MAX_BEAM_ROWS), line)
             self._lines[field.setting] = form, line or widget
             if widget is self.drafter:
@@ -348,31 +375,36 @@ class DraftControls(Section):
         fill_box(self.mode, [(mode.label, mode) for mode in offered], settings.mode)
         fixed = settings.mode in DRAFTERS
         self.always.setCurrentIndex(self.always.findData(settings.mode if fixed else Mode.AUTO))
+        # Width times length is the number of rows that a call of the model verifies.
         self.width_.limit(MAX_BEAM_ROWS // settings.beam_length)
         self.length.limit(MAX_BEAM_ROWS // settings.beam_width)
         for box in (self.mode, self.always):
             box.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
-        missing = self._drafting.problem(settings.mode)
-        # An option is about the drafter that is chosen.
+        # The option tells of the drafter that is chosen; the model's own drafter is known only if none is.
         own = None if settings.drafter else self._drafting.option(Mode.DRAFTER)
         self.drafter.name_none(_own_drafter(own))
         self.mode.setVisible(not self._drafting.is_remote)
         for field in self._fields:
-            widget = field.widget
-            picker = isinstance(field.widget, FolderPicker)
-            widget.show_value(getattr(settings, field.setting))
-            # A missing drafter can be picked.
-            used = settings.mode.uses(field.setting) and (not missing or picker)
-            used = used and (widget is not self.width_ or option is None or option.trees)
-            used = used and not self._drafting.is_remote
-            widget.setEnabled(self._drafting.ready)
+            field.widget.show_value(getattr(settings, field.setting))
+            field.widget.setEnabled(self._drafting.ready)
             form, line = self._lines[field.setting]
-            form.setRowVisible(line, used)
+            form.setRowVisible(line, self._has_use(field, option))
         self.advanced.setVisible(not self._drafting.is_remote)
-        self._show_text(settings.mode, option)
+        self._show_texts(settings.mode, option)
 
-    def _show_text(self, mode: Mode, option: ModeOption | None) -> None:
+    def _has_use(self, field: _Field, option: ModeOption | None) -> bool:
+        """Return whether a field has an effect in the chosen mode, whose option is `option`."""
+        mode = self._drafting.settings.mode
+        if self._drafting.is_remote or not mode.uses(field.setting):
+            return False
+        if field.widget is self.width_ and option is not None and not option.trees:
+            return False
+        # A mode that cannot run has no use for sizes, but a missing drafter can be picked.
+        return isinstance(field.widget, FolderPicker) or not self._drafting.problem(mode)
+
+    def _show_texts(self, mode: Mode, option: ModeOption | None) -> None:
+        """Show the texts around the fields: explanation, drafter, problem, and when a change applies."""
         self._explain()
         self.facts.show_text(_facts(option) if mode.uses("drafter") else "")
         problem, serious = self._problem(mode, option)
@@ -383,33 +415,41 @@ class DraftControls(Section):
     def show_reply(self, statistics: Statistics, writing: bool) -> None:
         """Show what the automatic mode does in the reply that is being written, or did in the last one."""
         choice = statistics.choice if writing or statistics.generated_tokens else None
-        self._note = ""
-        self._more = ""
-        if choice is not None and statistics.rounds and not writing:
+        self._auto_note = ""
+        self._auto_figures = ""
+        if choice is not None and writing:
+            self._note_choice(choice, statistics.settled)
+        elif choice is not None and statistics.rounds:
             steps = counted(statistics.target_calls, "step")
-            self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
-        elif choice is not None and not writing:
-            self._note = "Auto did not draft in the last reply."
-            self._more = choice.words
-        elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
-            self._note = choice.words
+            self._auto_note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
         elif choice is not None:
-            # A settled reply has a measured speed.
-            expected = "" if statistics.settled else f" {choice.words}"
-            self._note = f"Auto is using {DRAFTERS[mode].noun}.{expected}"
-            self._more = (
-                f"{DRAFTERS[mode].draft_size(choice.width, choice.length)}. A step is expected to write "
-                f"{choice.tokens_per_call:.1f} tokens and take {choice.cost:.1f} times as long as one without a draft."
-            )
+            self._auto_note = "Auto did not draft in the last reply."
+            self._auto_figures = choice.words
         self._explain()
+
+    def _note_choice(self, choice: AutoChoice, settled: bool) -> None:
+        """Note what the automatic mode does now; a settled reply has a measured speed, others an expected one."""
+        mode = Mode(choice.mode)
+        if mode is Mode.OFF:
+            self._auto_note = choice.words
+            return
+        expected = "" if settled else f" {choice.words}"
+        self._auto_note = f"Auto is using {DRAFTERS[mode].noun}.{expected}"
+        self._auto_figures = (
+            f"{DRAFTERS[mode].draft_size(choice.width, choice.length)}. A step is expected to write "
+            f"{choice.tokens_per_call:.1f} tokens and take {choice.cost:.1f} times as long as one without a draft."
+        )
 
     def _explain(self) -> None:
         """Explain the mode, or show what the automatic mode does."""
         mode = self._drafting.settings.mode
-        auto = mode is Mode.AUTO
-        own = (auto and self._note) or MODES[mode]
-        self.explanation.setText(_REMOTE if self._drafting.is_remote else own)
-        set_tip(self.explanation, self._more if auto else "")
+        text = MODES[mode]
+        if self._drafting.is_remote:
+            text = _REMOTE
+        elif mode is Mode.AUTO and self._auto_note:
+            text = self._auto_note
+        self.explanation.setText(text)
+        set_tip(self.explanation, self._auto_figures if mode is Mode.AUTO else "")
 
     def _problem(self, mode: Mode, option: ModeOption | None) -> tuple[str, bool]:
         """Return a note about the mode, and whether the mode cannot run."""
@@ -429,7 +469,10 @@ class DraftControls(Section):
 
 
 def _own_drafter(option: ModeOption | None) -> str:
-    """Return whether there is a drafter that was made for the model; None where that is not known."""
+    """Return the drafter picker's text if none is chosen: whether the model has a drafter of its own.
+
+    `option` is that of the mode with a drafter head; None where it is not known.
+    """
     if option is None:
         return "The model's own"
     if not option.available:

@@ -1,10 +1,12 @@
 """The figures of a reply and its model, by section: how the value of each is written in all windows.
 
-Also the charts that stand between them in the speed panel: bars, the speed over time, and the parts of a reply's time.
+`SECTIONS` is the table of them: from the name of a figure to the function that returns its text. The module also has
+the charts of the speed panel: bars, the speed over time, and the shares of a reply's time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from PySide6.QtCore import QRectF
@@ -34,11 +36,11 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted, parameter_text
 
-# A percentage of fewer tokens would mean nothing.
+# The acceptance of fewer drafted tokens would be chance.
 _FEW_DRAFTED = 20
-# So few tokens are read in one call, whose rate would mean nothing.
+# Fewer prompt tokens are read in one call, whose rate would be mostly the cost of the call.
 _FEW_READ = 8
-# Positions that have room in a line; the chart has all.
+# Positions whose acceptance has room in a line; the chart has all.
 _LISTED = 4
 # Distances in a bar chart, in pixels.
 _BAR_HEIGHT = 72.0
@@ -46,7 +48,7 @@ _WIDEST = 48.0
 _GAP = 16.0
 _LINE = 13.0
 _LABEL_SIZE = -3
-# The share of the speeds that a line does not cut off, and the factor of the height above them.
+# Of the line of speeds: it is as high as this quantile of them times the headroom; higher peaks are cut off.
 _USUAL = 0.95
 _HEADROOM = 1.15
 _SPARKLINE_HEIGHT = 40.0
@@ -57,7 +59,11 @@ class FigureSource(NamedTuple):
     """A reply, its model and the engine's state.
 
     Attributes:
-        how: How the reply is drafted, and where: what a remote server does not say is not shown.
+        statistics: Statistics of the reply.
+        finish: Why the reply ended; None while it is written.
+        how: The reply's drafting mode, and the remote server that wrote it, if any.
+        model: The loaded model.
+        state: The engine's state.
     """
 
     statistics: Statistics = Statistics()
@@ -86,7 +92,7 @@ def _of_model(text: Callable[[ModelInfo], str]) -> _Text:
 
 
 def _per_step(statistics: Statistics, total: int) -> str:
-    """Return a number for each step of the model in a reply with drafts."""
+    """Return a total divided by the number of steps, in a reply with drafts."""
     drafted = statistics.drafted_rounds and statistics.target_calls
     return decimal(total / statistics.target_calls) if drafted else NONE
 
@@ -95,7 +101,7 @@ def _plain_speed(statistics: Statistics) -> str:
     plain = statistics.plain_tps
     error = statistics.speedup_error
     if statistics.target_calls and statistics.settled and not statistics.rounds:
-        # The reply was written so.
+        # The reply was written without drafting, so its own speed is the answer.
         return f"{rate(statistics.decode_tps)} tokens/s"
     if plain is None or statistics.speedup_range is None:
         return NONE
@@ -108,8 +114,9 @@ def _speedup(statistics: Statistics) -> str:
         return NONE
     if statistics.was_hindered:
         return ratios(*statistics.speedup_range)
-    within = speedup(statistics.speedup, *statistics.speedup_range)
-    return "about the same speed" if statistics.as_fast else within
+    if statistics.as_fast:
+        return "about the same speed"
+    return speedup(statistics.speedup, *statistics.speedup_range)
 
 
 def _reading_speed(statistics: Statistics) -> str:
@@ -147,7 +154,7 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Longest branch": _of_reply(lambda s: _per_step(s, s.drafted)),
         "Kept per step": _of_reply(lambda s: _per_step(s, s.accepted)),
     },
-    # These are in the details only: of a reply, and of the speed panel.
+    # These are in the details of a reply and in the window of details, not in the speed panel.
     "Details": {
         "Checked per step": _of_reply(lambda s: decimal(s.checked_per_step)),
         "Waits per step": _of_reply(lambda s: _per_step(s, s.host_syncs) if s.host_syncs else NONE),
@@ -176,6 +183,7 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Parameters": _of_model(lambda m: parameter_text(m.parameters) if m.parameters else NONE),
     },
 }
+# The same without sections.
 FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}
 
 
@@ -219,7 +227,7 @@ class BarChart(Chart):
             return
         step = min(drawing.width / len(self.bars), _WIDEST)
         gap = min(_GAP, step / 3)
-        every = self._labels_every(drawing, step)
+        every = self._bars_per_label(drawing, step)
         for index, bar in enumerate(self.bars):
             left = index * step
             height = bar.share * (base - _LINE - 2)
@@ -233,10 +241,10 @@ class BarChart(Chart):
                 drawing.write_text(above, bar.value, more=_LABEL_SIZE, align="center")
             drawing.add_tooltip(QRectF(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
 
-    def _labels_every(self, drawing: Drawing, step: float) -> int:
-        """Return how many bars share a label, so that labels do not overlap."""
+    def _bars_per_label(self, drawing: Drawing, step: float) -> int:
+        """Return how many bars share a label, so that labels do not overlap; `step` is the width of a bar."""
         widest = max(drawing.width_of(max(bar.label, bar.value, key=len)) for bar in self.bars)
-        return max(1, -int(-(widest + 2) // step)) if step else 1
+        return max(1, ceil((widest + 2) / step)) if step else 1
 
 
 class Sparkline(Chart):
@@ -256,14 +264,14 @@ class Sparkline(Chart):
         drawing.height = _SPARKLINE_HEIGHT
         base = _SPARKLINE_HEIGHT - 1.5
         rates = self.speeds
-        # One peak does not flatten the line.
+        # Not the highest speed: one peak would flatten the line.
         top = sorted(rates)[int(_USUAL * (len(rates) - 1))] if len(rates) > 1 else 0.0
         if top <= 0:
             return
         drawing.line([(0, base), (drawing.width, base)])
         right = drawing.width - 4.0
         newest = len(rates) - 1
-        # The line grows from the right, so that its end does not move.
+        # A short line grows from the right, so that its end does not move; 24 points fill the width.
         step = right / (max(len(rates), 24) - 1)
         scale = (base - 4) / (top * _HEADROOM)
         line = [
@@ -273,9 +281,10 @@ class Sparkline(Chart):
         x, y = line[-1]
         left = line[0][0]
         drawing.polygon([*line, (x, base), (left, base)], "accent", 0.14)
-        for peak, speed in zip(line, rates, strict=True):
+        # A dash at the top marks a peak that is cut off.
+        for point, speed in zip(line, rates, strict=True):
             if speed > top * _HEADROOM:
-                drawing.line([(peak[0] - 2, 1.0), (peak[0] + 2, 1.0)], "accent", 1.5)
+                drawing.line([(point[0] - 2, 1.0), (point[0] + 2, 1.0)], "accent", 1.5)
         drawing.line(line, "accent", 1.5)
         drawing.area(QRectF(x - 2, y - 2, 4, 4), "accent")
 

@@ -1,4 +1,8 @@
-"""The window of details: rarer figures of the last reply, and the time ledger, a live tree of stages."""
+"""The window of details: rarer figures of the last reply, and the time ledger below them.
+
+The ledger adds up the time of each stage of all replies of this session. A stage has stages inside it, so the ledger is
+a tree; a row names a stage by its path from the root.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -31,22 +35,23 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted
 
+# The columns of the tree.
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _NOTHING = "The times of the next reply of a model on this machine appear here while it is written."
 _EXACT = "Exact times: each stage waited for its results, so replies took longer than usual."
 _SHARED = "Stages that MLX computes together share a row. Turn on exact times to separate them."
 _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
 _INDENT = 14
-# A row is so many pixels higher than its text.
+# Pixels by which a row is higher than its text.
 _AIR = 8
-# Opacity of a bar, of 255.
+# Opacity of the bar behind a percentage, of 255.
 _TINT = 70
-# A bar with a larger share fills the cell.
+# From this share on, a bar fills the cell. Below, it ends within a thousandth of the cell's width.
 _FULL = 0.999
 
 
 class LedgerTree(QTreeWidget):
-    """A tree of `LedgerRow`; rows that are already there stay where they are, and unfolded."""
+    """A tree of `LedgerRow`; new figures change the rows in place, so that the person's folding and selection stay."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(columnCount=len(LEDGER_COLUMNS))
@@ -69,7 +74,10 @@ class LedgerTree(QTreeWidget):
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
         """Show new figures; new stages are added at the end of their parent's."""
         self.rows = tuple(rows)
-        by_path = {f"{one.parent}{PATH_SEPARATOR}{one.name}" if one.parent else one.name: one for one in self.rows}
+        by_path = {
+            f"{stage.parent}{PATH_SEPARATOR}{stage.name}" if stage.parent else stage.name: stage for stage in self.rows
+        }
+        # A stage disappears only when the ledger is reset.
         if self._items.keys() - by_path.keys():
             self._items = {}
             self.clear()
@@ -83,7 +91,7 @@ class LedgerTree(QTreeWidget):
                     parent.setExpanded(True)
             share = stage.percent_of_parent
             percent = "" if share is None else f"{share:.1f}"
-            # Both columns have one unit.
+            # Both columns are always in milliseconds, so that their rows compare.
             mean = formatting.NONE if stage.mean_ms is None else f"{stage.mean_ms:,.2f} ms"
             times = mean, f"{stage.total_ms:,.1f} ms"
             name, definition = STAGES.get(stage.name, (stage.name, stage.name))
@@ -106,7 +114,7 @@ def _bar(share: float, accent: QColor) -> QBrush:
     """Return a background whose left part, of this share, is tinted."""
     tint = QColor(accent)
     tint.setAlpha(_TINT)
-    # The bar begins at the left edge of the cell.
+    # The gradient is in pixels of the cell, whose width is fixed.
     bar = QLinearGradient(0, 0, _WIDTHS[PERCENT], 0)
     bar.setColorAt(0, tint)
     bar.setColorAt(min(share, 1.0), tint)
@@ -119,7 +127,7 @@ class LedgerWindow(SideWindow):
     """Follows the ledger and the open chat while it is shown, at most ten times a second.
 
     Attributes:
-        figures: The last reply's figures that the speed panel does not show.
+        figures: The rows of the last reply's figures that the speed panel does not show.
     """
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
@@ -143,9 +151,10 @@ class LedgerWindow(SideWindow):
         self.export = push_button("Export CSV…", "Save the table as comma-separated values", self._choose_file)
         buttons = row(self.exact, None, self.reset, self.export)
         margins = LARGE, MEDIUM, LARGE, LARGE - 4
-        heads = [ThemedLabel(theme, text, bold=True) for text in ("Last reply with figures", "Time of all replies")]
-        parts = heads[1], self.note, (self.tree, 1), buttons, self.cost
-        column(heads[0], *self.figures, MEDIUM, *parts, within=self, margins=margins)
+        figures_head = ThemedLabel(theme, "Last reply with figures", bold=True)
+        ledger_head = ThemedLabel(theme, "Time of all replies", bold=True)
+        parts = ledger_head, self.note, (self.tree, 1), buttons, self.cost
+        column(figures_head, *self.figures, MEDIUM, *parts, within=self, margins=margins)
         self._throttle = Throttle(self, self._show_rows)
         for changed in (ledger.changed, controller.chat.opened, controller.chat.message_changed):
             changed.connect(lambda: self._throttle.note() if self.isVisible() else None)
@@ -183,7 +192,7 @@ class LedgerWindow(SideWindow):
 
 
 def _sum_text(ledger: TimeLedger) -> str:
-    """Return which replies the ledger adds up."""
+    """Return a sentence on which replies the ledger adds up."""
     since = "the last reset" if ledger.was_reset else "rdchat started"
     return f"The sum of {counted(ledger.replies, 'reply', 'replies')} since {since}."
 

@@ -1,7 +1,7 @@
 """The sections of the speed panel, their rows of figures, and the line of the engine's state.
 
-`verdict` is the line on what a reply's figures mean. It says nothing that was not measured. While other work keeps the
-computer busy, it praises and blames nothing: gains and losses are judged alike.
+`verdict` returns the line on what a reply's figures mean: whether drafting made it faster. It claims only what was
+measured, and gives no verdict, good or bad, while other work keeps the computer busy.
 """
 
 from typing import NamedTuple
@@ -35,18 +35,17 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted
 
-# Weights of a model whose steps are so short that a draft costs more than it saves.
+# Parameters below which a model's steps are so short that a draft often costs more than it saves.
 _SMALL_MODEL = 1_000_000_000
-# A gain that is surely this large is more than a little.
+# From this speed-up on, at the lower end of its range, a gain is not called little.
 _LARGE_GAIN = 1.2
-# Shorter times are a dash.
+# Shorter times of a stage are shown as a dash.
 _MIN_MS = 0.5
+# Definitions of the total of the times, and of the charts of drafts; `_POSITIONS` is a heading.
 _TOTAL = "From the request to the last token: the sum of the rows above."
-
 _LENGTHS = (
     "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
 )
-
 _POSITIONS = "Acceptance by position, %"
 
 
@@ -55,7 +54,7 @@ class Verdict(NamedTuple):
 
     Attributes:
         text: The line.
-        color: Colour of the speed-up: that of a gain, of a loss, or of text where there is no verdict.
+        color: Colour of the speed-up: `success` for a gain, `warning` for a loss, else `text` or `muted`.
     """
 
     text: str
@@ -68,11 +67,11 @@ def verdict(
     """Return what the figures mean.
 
     Args:
-        figures: Those of a reply.
-        now: Whether it is being written or was written just now, so that the other arguments concern it.
+        figures: The figures of a reply.
+        now: Whether the reply is being written or was written just now, so that the other arguments concern it.
         training: Whether a training runs.
         writing: Whether the reply is being written.
-        parameters: Those of its model; 0 where they are unknown.
+        parameters: The number of parameters of the loaded model; 0 if it is unknown.
     """
     if not figures.settled and (writing or figures.rounds):
         return Verdict("Comparing with plain decoding…" if writing else "Too short to compare")
@@ -97,7 +96,7 @@ def _not_compared(figures: Statistics, now: bool, parameters: int) -> str:
 
 
 def _compared(figures: Statistics, low: float, high: float) -> Verdict:
-    """Return the verdict on a speed-up between two values; the words follow the end that is nearer to 1."""
+    """Return the verdict on a speed-up between two values: a gain if both are above 1, a loss if both are below."""
     if figures.others_share is None:
         return Verdict("No verdict: it is not known how busy the computer was")
     if high < 1:
@@ -113,7 +112,7 @@ class FigureRow(QWidget):
 
     Args:
         theme: The appearance to follow.
-        name: The name of the figure.
+        name: The name of the figure, a key of `FIGURES` if `show_figure` is called.
         definition: The tooltip; empty for that of `DEFINITIONS`.
         color: Colour of the name.
         large: Whether the value is large and above the name.
@@ -142,16 +141,16 @@ class FigureRow(QWidget):
             self.value.setAccessibleName(f"{self.name}: {text}{more}")
 
     def show_figure(self, source: FigureSource) -> None:
-        """Show its value of a reply."""
+        """Show the figure's value for a reply; it is hidden if a remote server does not report it."""
         text = FIGURES[self.name](source)
         self.show_value(text)
         self.setVisible(not source.how.server or text != formatting.NONE)
 
 
 class Section(QWidget):
-    """A heading with rows below it."""
+    """A heading with rows below it, which a click on the heading folds and unfolds."""
 
-    # The person has folded or unfolded the section of a name.
+    # The person has folded or unfolded the section; it carries its name, and whether it is folded.
     folded = Signal(str, bool)
 
     def __init__(self, theme: Theme, name: str) -> None:
@@ -186,6 +185,7 @@ class SpeedSection(QWidget):
         self.decode = ThemedLabel(theme, formatting.NONE, points_more=13, bold=True, tabular=True)
         self.owner = ElidedLabel(theme, "", "muted", -1)
         self.ratio = ThemedLabel(theme, "", points_more=5, bold=True, tabular=True)
+        # In place of the ratio where the reply was as fast as without drafting.
         self.alike = ThemedLabel(theme, "about the\nsame speed", "muted", -1)
         self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.reason = ThemedLabel(theme, "", bold=True, wraps=True)
@@ -346,13 +346,13 @@ class DraftFigures(FigureSection):
 
 
 def _length_bars(statistics: Statistics) -> list[Bar]:
-    """Return a bar for each possible number of kept tokens, also for those that no step reached."""
-    missing = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
-    counts = (*statistics.lengths_of_drafts, *(0 for _ in range(missing)))
+    """Return a bar for each number of drafted tokens that a step could keep, also for those that no step kept."""
+    unreached = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
+    counts = (*statistics.lengths_of_drafts, *(0 for _ in range(unreached)))
     total = sum(counts)
     highest = max(counts)
     if highest <= 0:
-        # A remote server does not say it.
+        # A remote server does not report the lengths.
         return []
     of_all = f"of {counted(total, 'step')}"
     return [
@@ -405,7 +405,8 @@ class StatusLine(QWidget):
         column(self.state, self.progress, within=self, spacing=TIGHT)
 
     def show_state(self, state: EngineState, is_sent: bool) -> None:
-        # The model that is loaded is shown already.
+        """Show the engine's state; a reply that is not sent to the engine yet waits."""
+        # While a model is loaded, `show_load` has written the more exact text already.
         if state is not EngineState.LOADING or state is not self._state:
             waits = state is EngineState.PREFILL and not is_sent
             self._show(WAITING if waits else ENGINE_STATES[state], None)

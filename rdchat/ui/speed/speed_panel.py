@@ -1,6 +1,7 @@
-"""The speed panel at the right: speed, times and drafting of a reply, each figure with its definition.
+"""The speed panel at the right of the window: speed, times and drafting of a reply, each figure with its definition.
 
-Speed and times fit into a window of 900 x 560 without scrolling; the sections below drafting begin folded.
+Also the section of the server (`ServerSection`), which shows the request of another program that runs now. Speed and
+times fit into a window of 900 x 560 without scrolling; the sections below drafting begin folded.
 """
 
 from collections.abc import Callable
@@ -81,7 +82,7 @@ class ServerSection(Section):
         self.stop = TextButton("Stop", theme, self._stop_request)
         self.stop.setAccessibleName("Stop the reply to this program")
         set_tip(self.stop, "Stop the reply to this program")
-        # The button is as high as a line.
+        # No higher than a line, so that the row does not grow when the button appears.
         self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)
         keep_room(self.stop)
         self._rows.addLayout(row((self.client, 1), self.stop))
@@ -129,9 +130,9 @@ class ServerSection(Section):
 
 
 class SpeedPanel(QScrollArea):
-    """The panel: follows the reply that is being written, at most ten times a second, and then keeps its figures.
+    """Follows the reply that is being written, in any chat, at most ten times a second; its figures stay at the end.
 
-    Otherwise it shows the figures that are stored with the last reply of the open chat.
+    When a chat is opened, it shows the figures that are stored with the chat's last reply.
     """
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
@@ -225,14 +226,14 @@ class SpeedPanel(QScrollArea):
     def _show_state(self) -> None:
         state = self._controller.replies.state
         model = self._controller.model_slot.info
-        elsewhere = self._is_elsewhere
+        was_elsewhere = self._is_elsewhere
         if state is EngineState.PREFILL and self._source.state is not state:
-            # This is another reply, or the same one again.
+            # A reply begins, or begins again.
             self._clear_figures()
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state, self._controller.replies.is_sent)
         self._show(state=state, model=model)
-        if elsewhere and state not in _BUSY:
+        if was_elsewhere and state not in _BUSY:
             self.show_last_reply()
 
     def _note_statistics(self, statistics: Statistics) -> None:
@@ -241,34 +242,37 @@ class SpeedPanel(QScrollArea):
 
     def _show_pending(self) -> None:
         self._show(statistics=self._pending)
-        self._show_meaning()
+        self._show_verdict()
 
-    def _show_meaning(self, *, now: bool = True) -> None:
+    def _show_verdict(self, *, now: bool = True) -> None:
         """Show in one line what the pending statistics mean; for `now` see `verdict`."""
         model = self._controller.model_slot.info
         writing = self._controller.replies.state in _BUSY
         parameters = model.parameters if now and model else 0
         training = now and self._training is not None and self._training.state.is_active
-        meaning = verdict(self._pending, now=now, training=training, writing=writing, parameters=parameters)
+        line = verdict(self._pending, now=now, training=training, writing=writing, parameters=parameters)
         if self._source.how.server:
-            meaning = Verdict("No comparison with a remote model")
-        self.speed.show_verdict(meaning if self._has_figures else Verdict(""))
+            line = Verdict("No comparison with a remote model")
+        self.speed.show_verdict(line if self._has_figures else Verdict(""))
 
     def _note_message(self, message: Message, *, now: bool = True) -> None:
-        """Show the figures stored with a reply that has ended; `now`: just now, and not before the chat was opened."""
+        """Show the figures stored with a reply that has ended.
+
+        `now` is false for a reply that ended before the chat was opened.
+        """
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
             return
         self._pending = message.statistics
         how = message.drafting or Drafting(None)
         self._show(statistics=message.statistics, finish=message.finish_reason, how=how)
-        self._show_meaning(now=now)
+        self._show_verdict(now=now)
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
         if self._controller.replies.state in _BUSY:
             # The figures are those of the reply that is being written.
             self._show()
-        elif (last := self._controller.chat.path.last_reply) is not None and last.statistics:
+        elif (last := self._controller.chat.path.last_reply) and last.statistics:
             self._note_message(last, now=False)
         else:
             self._clear_figures()
@@ -276,10 +280,10 @@ class SpeedPanel(QScrollArea):
     def _clear_figures(self) -> None:
         self._pending = Statistics()
         self._show(statistics=self._pending, finish=None, how=Drafting(None))
-        self._show_meaning()
+        self._show_verdict()
 
     def _show(self, **changes: Any) -> None:
-        """Change fields of the shown `FigureSource`, and show it.
+        """Change the given fields of the shown `FigureSource`, and show it.
 
         While a reply is written, `how` is not the caller's but the present drafting mode.
         """
@@ -300,8 +304,8 @@ class SpeedPanel(QScrollArea):
         self.time.show_statistics(source.statistics)
         for section in self._figures:
             section.show_figures(source)
-            known = any(text(source) != formatting.NONE for text in SECTIONS[section.name].values())
-            self._blocks[section].setVisible(known or not source.how.server)
+            has_values = any(text(source) != formatting.NONE for text in SECTIONS[section.name].values())
+            self._blocks[section].setVisible(has_values or not source.how.server)
 
     @property
     def _has_figures(self) -> bool:
@@ -320,14 +324,18 @@ class SpeedPanel(QScrollArea):
         how = self._source.how
         if not has_figures:
             return "The last reply has no figures" if self._controller.chat.path.last_reply else "No reply yet"
-        reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
-        # A reply of Auto may have been written before drafting was prepared.
-        mode = "" if how.mode is None else "not drafted" if how.mode is Mode.OFF and not busy else how.mode.label
-        where = f"on {how.server}" if how.server else ""
-        parts = reply, "last part" if how.last_part else "", where, mode
+        reply = "Last reply"
+        if busy:
+            reply = "Reply in another chat" if self._is_elsewhere else "This reply"
         if busy and how.mode and self._controller.drafting.problem(how.mode):
             return f"{reply} · Nothing is drafted"
-        return " · ".join(filter(None, parts))
+        mode = how.mode.label if how.mode else ""
+        if how.mode is Mode.OFF and not busy:
+            # Not the label `Off`: the mode may have been Auto, before drafting was prepared.
+            mode = "not drafted"
+        part = "last part" if how.last_part else ""
+        server = f"on {how.server}" if how.server else ""
+        return " · ".join(filter(None, (reply, part, server, mode)))
 
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._settings.values
