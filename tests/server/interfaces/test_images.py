@@ -379,12 +379,12 @@ class SeeingEngine(ScriptedGate):
     """An engine with a small model that sees."""
 
     def __init__(self, folder: Path) -> None:
-        self._loaded = load_model(folder, "float32")
-        self._session = ChatSession(self._loaded)
-        super().__init__(model=self._loaded.info, draft=DraftSettings(Mode.OFF))
+        self._seeing = load_model(folder, "float32")
+        self._session = ChatSession(self._seeing)
+        super().__init__(model=self._seeing.info, draft=DraftSettings(Mode.OFF))
 
     def count_tokens(self, request: GenerationRequest) -> int:
-        return self._loaded.prompts.count(request, self._loaded.info.context_length)
+        return self._seeing.prompts.count(request, self._seeing.info.context_length)
 
     def _reply(
         self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object], _running: Running
