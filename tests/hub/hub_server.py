@@ -118,6 +118,7 @@ class HubServer:
         holds_at: Bytes of files in all, after which each connection waits until this is changed; None for no limit.
             What must happen in the midst of a download has as long as it needs.
         token: That a gated repository wants.
+        etags: Whether the store gives one.
         before_bytes: Called once before the bytes of a file are sent, by its name.
         before_api: Called with the path before the API answers.
     """
@@ -131,6 +132,7 @@ class HubServer:
         self.bytes_per_second: float | None = None
         self.holds_at: int | None = None
         self.token = "hf_right"
+        self.etags = True
         self.before_bytes: dict[str, Callable[[], object]] = {}
         self.before_api: Callable[[str], object] = lambda _path: None
         self.closing = threading.Event()
@@ -372,7 +374,7 @@ class _Handler(BaseHTTPRequestHandler):
         start = int(asked[1]) if asked and not fault.ignore_range else 0
         if self.headers.get("If-Range", etag) != etag:
             start = 0
-        headers = {"ETag": etag}
+        headers = {"ETag": etag} if self.hub.etags else {}
         headers |= fault.headers
         if fault.damage:
             data = data[:-1] + bytes([data[-1] ^ 1])

@@ -95,7 +95,6 @@ def write_record(**changes: object) -> Path:
             {"left_out": 5},
             {"commit": "../evil"},
             {"revision": "../../evil"},
-            {"repository": "other/model"},
         ],
         4,
     ),
@@ -272,11 +271,7 @@ def test_deleting_what_is_a_link_takes_the_link_alone(hub: HubServer, tmp_path: 
 # Names
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["a\ud800.json", "\udfff", "\u20ac" * 100 + ".json", "a" * 100_000 + ".json", "../a.json", "a\x1b[31m.json"],
-    ids=ascii,
-)
+@pytest.mark.parametrize("name", ["a\ud800.json", "\udfff", "\u20ac" * 100 + ".json", "../a.json", "a\x1b[31m.json"])
 def test_names_that_no_disk_takes_are_left_out(hub: HubServer, name: str) -> None:
     assert not is_safe_name(name)
     files = small_files()

@@ -212,6 +212,13 @@ def test_a_hub_in_trouble_is_asked_again_and_given_up(hub: HubServer, files: dic
         download()
 
 
+def test_an_answer_that_is_none_is_said(hub: HubServer) -> None:
+    hub.add(NAME, small_files())
+    hub.api_faults = [Fault(status=200)]
+    with pytest.raises(HubError, match="an answer that rdchat does not understand"):
+        download()
+
+
 def test_a_link_to_the_store_that_ran_out_is_asked_for_anew(hub: HubServer, files: dict[str, bytes]) -> None:
     hub.fault(WEIGHTS, Fault(cut=50_000), Fault(status=403))
     check_whole(download()[0], files)

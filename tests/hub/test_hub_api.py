@@ -13,10 +13,11 @@ import pytest
 from rdchat.hub import hub_api
 from rdchat.hub.endpoint import AnswerLimits, HubError, TemporaryHubError, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
-from tests.hub.downloads.downloading import NAME, check_whole, download, small_files
+from tests.hub.downloads.downloading import NAME, check_whole, cut_off, download, small_files
 from tests.hub.hostile_answers import (
     HEAD,
     SocksServer,
+    endless_list,
     gzip_bomb,
     long_json,
     raw,
@@ -27,12 +28,20 @@ from tests.hub.hub_server import Fault, HubServer
 from tests.serving import in_background
 
 COMMIT = "0" * 40
-QUESTIONS: tuple[Callable[[HubApi], object], ...] = (
-    lambda api: api.search_models("small"),
-    lambda api: api.look_at(NAME),
-    lambda api: api.account(),
-)
+QUESTIONS: dict[str, Callable[[HubApi], object]] = {
+    "search": lambda api: api.search_models("small"),
+    "files": lambda api: api.look_at(NAME),
+    "account": lambda api: api.account(),
+}
 _SOCKETS = 2**23  # bytes that may lie in buffers between the two
+
+
+@pytest.fixture
+def question(request: pytest.FixtureRequest) -> Callable[[HubApi], object]:
+    return QUESTIONS[request.param]
+
+
+each_question = pytest.mark.parametrize("question", QUESTIONS, indirect=True)
 
 
 def api_of(**limits: float) -> HubApi:
@@ -50,12 +59,19 @@ def little_memory(most: int = 150_000_000) -> Iterator[None]:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("fault", [long_json, gzip_bomb])
-def test_gigabytes_of_json_are_given_up(hub: HubServer, fault: Callable[[], Fault]) -> None:
-    hub.api_faults = [fault()]
+@each_question
+def test_gigabytes_of_json_are_given_up(hub: HubServer, question: Callable[[HubApi], object]) -> None:
+    hub.api_faults = [long_json()]
     with little_memory(), pytest.raises(HubError, match="answers with more than 17 MB"):
-        api_of().search_models("small")
+        question(api_of())
     assert hub.sent[""] < AnswerLimits().bytes + _SOCKETS
+
+
+@each_question
+def test_what_unpacks_to_gigabytes_is_given_up(hub: HubServer, question: Callable[[HubApi], object]) -> None:
+    hub.api_faults = [gzip_bomb()]
+    with little_memory(), pytest.raises(HubError, match="answers with more than 17 MB"):
+        question(api_of())
 
 
 def test_json_of_more_values_than_any_answer_has_is_given_up(hub: HubServer) -> None:
@@ -64,40 +80,33 @@ def test_json_of_more_values_than_any_answer_has_is_given_up(hub: HubServer) -> 
         api_of().search_models("small")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-        bytes(range(256)),
-        b"",
-        b"[",
-        b"NaN",
-        b"1" * 10_000,
-        b"null",
-        b"{}",
-        b'{"sha": 1, "siblings": "x"}',
-        b'{"sha": "%b", "siblings": [null, 1, {"rfilename": ["x"]}]}' % COMMIT.encode(),
-    ],
-)
-def test_json_that_is_none_is_said(hub: HubServer, body: bytes) -> None:
-    for question in QUESTIONS:
-        hub.api_faults = [Fault(status=200, body=body)]
-        with pytest.raises(HubError, match="an answer that rdchat does not understand"):
-            question(api_of())
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"", b"[", b"NaN", b"1" * 10_000])
+@each_question
+def test_json_that_is_none_is_said(hub: HubServer, question: Callable[[HubApi], object], body: bytes) -> None:
+    hub.api_faults = [Fault(status=200, body=body)]
+    with pytest.raises(HubError, match="an answer that rdchat does not understand"):
+        question(api_of())
 
 
+@each_question
 @pytest.mark.parametrize("fault", [slow, slow_headers])
-def test_a_byte_a_second_ends(hub: HubServer, fault: Callable[[HubServer], Fault]) -> None:
+def test_a_byte_a_second_ends(
+    hub: HubServer, question: Callable[[HubApi], object], fault: Callable[[HubServer], Fault]
+) -> None:
     hub.api_faults = [fault(hub)]
     with pytest.raises(TemporaryHubError, match="takes too long to answer"):
-        api_of(seconds=0.2).search_models("small")
+        question(api_of(seconds=0.2))
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_a_next_page_is_not_followed(hub: HubServer, itself: bool) -> None:
+    hub.api_faults = endless_list(hub, 1000, itself)
+    assert api_of().search_models("small") == ()
+    assert len(hub.requests) == 1
 
 
 def test_a_list_is_read_as_far_as_it_is_wanted(hub: HubServer) -> None:
-    odd = b'null, 1, "x", [], {}, {"id": 1}, {"id": "../evil"}'
-    good = b'{"id": "org/model-0"}, {"id": "org/other-0"}, {"id": "org/model-1"}'
-    hub.api_faults = [Fault(status=200, body=b"[%b, %b]" % (odd, good))]
+    hub.api_faults = [Fault(status=200, body=b'[{"id": "org/model-0"}, {"id": "org/other-0"}, {"id": "org/model-1"}]')]
     found = api_of().search_models("small", limit=2)
     assert [model.repository for model in found] == ["org/model-0", "org/other-0"]
 
@@ -117,6 +126,13 @@ def test_only_the_beginning_of_a_card_is_read(hub: HubServer, fault: Callable[[]
     with little_memory():
         assert len(api_of().card(NAME, commit)) == 200_000
     assert hub.sent[""] < _SOCKETS
+
+
+def test_a_card_that_comes_a_byte_a_second_ends(hub: HubServer) -> None:
+    commit = hub.add(NAME, small_files())
+    hub.fault("README.md", slow(hub))
+    with pytest.raises(TemporaryHubError, match="takes too long to answer"):
+        api_of(seconds=0.2).card(NAME, commit)
 
 
 @pytest.mark.parametrize("coding", [b"br", b"zstd", b"\xff"])
@@ -169,6 +185,18 @@ def test_a_model_is_asked_for_and_fetched_through_it(hub: HubServer, socks: Sock
     check_whole(download()[0], small_files())
     assert ("127.0.0.1", urlsplit(hub.url).port) in socks.wanted
     assert len(socks.wanted) > 1, "the bytes came by another way"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_proxy_of_another_kind_is_told_of_when_a_download_goes_on_too(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add(NAME, small_files())
+    cut_off(hub, 50_000)
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("ALL_PROXY", "socks4://127.0.0.1:1")
+    with pytest.raises(HubError, match="does not support this kind of proxy"):
+        download()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

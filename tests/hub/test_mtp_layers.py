@@ -213,15 +213,10 @@ def test_an_index_that_names_other_places_is_refused(hub: HubServer, target: Inc
     assert "names a file that it does not have" in refused(hub, target, original)
 
 
-def _placed(*offsets: object) -> bytes:
+def _moved(by: int, name: str = "mtp.norm.weight") -> bytes:
     header, size = header_of(SECOND)
-    header["mtp.norm.weight"]["data_offsets"] = offsets
+    header[name]["data_offsets"] = [offset + by for offset in header[name]["data_offsets"]]
     return packed(header, bytes(size))
-
-
-def _moved(by: int) -> bytes:
-    header, _ = header_of(SECOND)
-    return _placed(*(offset + by for offset in header["mtp.norm.weight"]["data_offsets"]))
 
 
 @pytest.mark.parametrize(
@@ -231,11 +226,6 @@ def _moved(by: int) -> bytes:
             (_moved(16), "mtp.norm.weight does not follow the tensor before it"),
             (_moved(10**9), "mtp.norm.weight does not follow the tensor before it"),
             (_moved(-16), "does not follow the tensor before it"),
-            (_placed(10**400, "x"), "has an impossible shape or position"),
-            (_placed(640, 640 + 2**60), "has an impossible shape or position"),
-            ((2**63).to_bytes(8, "little") + bytes(100), "is incomplete or not a safetensors file"),
-            (packed(b"[" * 100_000), "it is nested too deep"),
-            (stored({**SECOND, "mtp.\ud800.weight": ("BF16", (8,))}), "with an impossible name"),
             (packed(header_of(SECOND)[0], bytes(header_of(SECOND)[1] - 16)), "bytes"),
             (packed(header_of(SECOND)[0], bytes(header_of(SECOND)[1] + 16)), "bytes"),
             (packed(b"{" * 2_000), "is damaged: it is n"),
@@ -265,8 +255,6 @@ def test_files_that_are_damaged_are_refused_and_dropped(
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"hidden_size": 10**400}, "another hidden_size"),
-        ({"model_type": [1]}, "another model_type"),
         ({"hidden_size": 16}, "another hidden_size than some-org/Tiny-Next-4bit: 16 instead of 8"),
         ({"vocab_size": 41}, "another vocab_size"),
         ({"num_hidden_layers": 3}, "another num_hidden_layers"),

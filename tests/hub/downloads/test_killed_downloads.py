@@ -30,7 +30,7 @@ from tests.hub.downloads.downloading import (
     put_model,
     small_files,
 )
-from tests.hub.hub_server import HubServer
+from tests.hub.hub_server import HubServer, sha256
 from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, place, run, target_of
 from tests.processes import python_process
 
@@ -166,6 +166,17 @@ def test_a_damaged_blob_is_fetched_anew(hub: HubServer, files: dict[str, bytes])
     again, running = download()
     assert running.fetched_bytes == len(files[WEIGHTS])
     check_whole(again, files)
+
+
+@pytest.mark.parametrize("part", [b"", b"{", b'{"etag": 1, "size": 400000}', b'{"etag": "x", "size": 3}'])
+def test_a_partial_file_of_other_content_begins_again(hub: HubServer, part: bytes, files: dict[str, bytes]) -> None:
+    """Earlier versions kept notes beside it; the checksum tells."""
+    cached().work.mkdir(parents=True)
+    (cached().work / f"{sha256(files[WEIGHTS])}.part").write_bytes(b"y" * 1000)
+    (cached().work / f"{sha256(files[WEIGHTS])}.json").write_bytes(part)
+    folder, _ = download()
+    check_whole(folder, files)
+    assert hub.starts(files[WEIGHTS]) == [1000, 0]
 
 
 def test_a_snapshot_that_another_tool_began_is_completed(hub: HubServer, tmp_path: Path) -> None:
