@@ -70,6 +70,7 @@ class TitleWriter(QObject):
 
     def stop_writing(self) -> None:
         """Write no more titles."""
+        # Later events start the timer again, which then does nothing.
         self.quiet.blockSignals(True)
 
     def _begin(self) -> None:
