@@ -92,6 +92,8 @@ class EngineClient(QObject):
         super().__init__(parent)
         self._inbox: deque[EngineRequest | None] = deque()
         self._outbox: Outbox = deque()
+        # Events of the delivery that runs.
+        self._due: Outbox = deque()
         # Requests without their last event, oldest first.
         self._open: list[EngineRequest] = []
         self._closing = False
@@ -275,11 +277,11 @@ class EngineClient(QObject):
     def _deliver(self) -> None:
         """Deliver what has come. One event is taken at a time, so that a callback that shuts down keeps the order."""
         self._delivered_at = time.monotonic()
+        # What the thread writes meanwhile waits for the next delivery.
         for _ in range(len(self._outbox)):
-            # The event was merged into earlier ones, or delivered by a callback that shut down.
-            if not self._outbox:
-                break
-            request, event = take_merged(self._outbox)
+            self._due.append(self._outbox.popleft())
+        while self._due:
+            request, event = take_merged(self._due)
             if request not in self._open:
                 continue
             on_event = _ignore if request.ended else request.on_event
