@@ -216,8 +216,12 @@ class BenchResult:
     @cached_property
     def baseline_reports(self) -> tuple[CellReport, ...]:
         """The plain decoding that speed-ups compare with; nothing where it is among the settings."""
-        listed = any(cell.plain for cell in self.plan.cells)
-        return () if listed else self._reports(0, self.plan.baselines)
+        return () if any(cell.plain for cell in self.plan.cells) else self.plain_reports
+
+    @cached_property
+    def plain_reports(self) -> tuple[CellReport, ...]:
+        """The plain decoding that speed-ups compare with, at each precision and temperature."""
+        return self._reports(0, self.plan.baselines)
 
     def _reports(self, first: int, cells: Sequence[BenchCell]) -> tuple[CellReport, ...]:
         """Return the results of some cells; `first` is the index of the first in `BenchPlan.all_cells`."""

@@ -5,7 +5,6 @@ A `Plot` adds itself to a `Drawing`. Plots are saved as PNG or PDF files, withou
 """
 
 from collections.abc import Sequence
-from math import log2
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -55,8 +54,6 @@ _TITLE_HEIGHT = 22.0
 _LINE_HEIGHT = 18.0
 # Distance between pictures.
 _GAP = 28.0
-# Range that gets the strongest colours, at least, so that noise around 1 does not.
-_MIN_RANGE = 1.25
 # Lengths of dash and gap, in widths of the line.
 DASHED = (4.0, 2.0)
 _STEPS = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
@@ -211,37 +208,6 @@ class Plot(Protocol):
     """Adds itself below the earlier plots of a drawing."""
 
     def draw_plot(self, drawing: Drawing) -> None: ...
-
-
-def speed_color(colors: Colors, speed_up: float, fastest: float) -> str:
-    """Return the colour of a speed-up: neutral at 1, orange below, blue above, stronger the further it is from 1.
-
-    Args:
-        colors: The colours of the appearance.
-        speed_up: Above 0.
-        fastest: The speed-up, or slow-down as its inverse, that gets the strongest colour.
-    """
-    return shade(colors, log2(speed_up) / log2(max(fastest, _MIN_RANGE)))
-
-
-def shade(colors: Colors, share: float) -> str:
-    """Return the colour from -1, the slowest, to 1, the fastest."""
-    end = colors.faster if share > 0 else colors.slower
-    share = min(abs(share), 1.0)
-    pairs = zip(colors.neutral.getRgb()[:3], end.getRgb()[:3], strict=True)  # type: ignore[index]  # it is a tuple
-    return QColor(*(round(one + (other - one) * share) for one, other in pairs)).name()
-
-
-def ink_on(ground: str) -> str:
-    """Return black or white, whichever has the higher contrast: one of them always has at least 4.5 to 1."""
-    return "#000000" if luminance(ground) > 0.179 else "#ffffff"
-
-
-def luminance(color: str) -> float:
-    """Return the relative luminance of WCAG 2, from 0 to 1."""
-    shares = (share / 255 for share in (QColor(color).red(), QColor(color).green(), QColor(color).blue()))
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def _polygon(points: Sequence[tuple[float, float]]) -> QPolygonF:

@@ -17,7 +17,7 @@ from rdchat.inference.api import (
     Statistics,
 )
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
-from rdchat.ui.plots.measured_plots import HeatMap, SpeedBars, plots_of
+from rdchat.ui.plots.measured_plots import SpeedBars, plots_of
 from tests.inference.benchmark.results import LOOKUP, OFF, beam, plan, run
 
 BASE = 0  # indices where one baseline stands before the cells
@@ -187,36 +187,36 @@ def test_a_near_tie_does_not_hide_a_difference_that_comes_later(
     assert report.identical_text is False
 
 
-def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None:
+def test_there_is_a_bar_for_each_setting_and_the_fastest_is_first() -> None:
     asked = plan(LOOKUP, beam(2, 3), beam(4, 3), beam(2, 3, Dtype.FLOAT16))
     fast = {2: 10, 3: 15, 4: 12, 5: 30}  # index -> tokens/s
     runs = [run(asked, 0, 10, dtype="float32"), run(asked, 1, 20, baseline=1, dtype="float16")]
-    runs += [run(asked, index, tps, baseline=index == 5) for index, tps in fast.items()]
-    runs += [run(asked, MLX_LM, 9)]
-    bars, heat_map = plots_of(BenchResult(asked, tuple(runs), {}))  # one beam alone makes no map
-    assert isinstance(bars, SpeedBars)
-    assert isinstance(heat_map, HeatMap)
-    (first, first_bars), (second, second_bars) = bars.groups
-    assert (first, [(name, figure.median) for name, figure in first_bars]) == (
-        "float32",
-        [("mlx-lm, not drafting", 0.9), ("Prompt lookup, 3 tokens", 1.0), ("Drafter head, 2 beams of 3 tokens", 1.5)],
-    )
-    assert (second, [(name, figure.median) for name, figure in second_bars]) == (
-        "float16",
-        [("Drafter head, 2 beams of 3 tokens", 1.5)],
-    )
-    assert heat_map.values == pytest.approx({(2, 3): 1.5, (4, 3): 1.2})
-    assert heat_map.best == (2, 3)
+    runs += [
+        run(asked, index, tps, baseline=index == 5, dtype="float16" if index == 5 else "float32")
+        for index, tps in fast.items()
+    ]
+    runs += [run(asked, MLX_LM, 9), run(asked, MLX_LM, 16, baseline=1)]
+    (plot,) = plots_of(BenchResult(asked, tuple(runs), {}))
+    assert isinstance(plot, SpeedBars)
+    assert [(name, round(figure.median, 3)) for name, figure in plot.bars] == [
+        ("Drafter head, 2 beams of 3 tokens, float32", 1.5),
+        ("Drafter head, 2 beams of 3 tokens, float16", 1.5),
+        ("Drafter head, 4 beams of 3 tokens, float32", 1.2),
+        ("Prompt lookup, 3 tokens, float32", 1.0),
+        ("mlx-lm, not drafting, float32", 0.9),
+        ("mlx-lm, not drafting, float16", 0.8),
+    ]
 
 
-def test_beams_with_and_without_lookup_have_maps_of_their_own() -> None:
+def test_names_say_where_lookup_is_off() -> None:
     cells = [beam(width, 3) for width in (1, 2)]
     alone = [replace(cell, draft=replace(cell.draft, lookup_branch=False)) for cell in cells]
     asked = plan(*alone, *cells)
-    runs = [run(asked, BASE, 10), *(run(asked, 1 + index, 20 + index) for index in range(4))]
-    result = BenchResult(asked, tuple(replace(each, dtype="float32") for each in runs), {})
-    without, with_lookup = (plot for plot in plots_of(result) if isinstance(plot, HeatMap))
-    assert (without.dtype, with_lookup.dtype) == ("float32, without lookup", "float32")
-    assert without.values == pytest.approx({(1, 3): 2.0, (2, 3): 2.1})
-    assert with_lookup.values == pytest.approx({(1, 3): 2.2, (2, 3): 2.3})
-    assert result.reports[0].name == "Drafter head, 1 beam of 3 tokens, without lookup"
+    runs = [run(asked, 1 + index, 20 + index) for index in range(4)]
+    result = BenchResult(asked, tuple(runs), {})
+    assert [report.name for report in result.reports] == [
+        "Drafter head, 1 beam of 3 tokens, without lookup",
+        "Drafter head, 2 beams of 3 tokens, without lookup",
+        "Drafter head, 1 beam of 3 tokens",
+        "Drafter head, 2 beams of 3 tokens",
+    ]
