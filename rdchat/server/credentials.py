@@ -23,22 +23,25 @@ from rdchat.keychain import FAILED, ask_keychain
 
 _SERVICE = "rdchat: server key"
 _NAME = "server"
-# Bytes of randomness.
-_BYTES = 32
-# Limit of a key file's bytes.
-_LONGEST = 1000
+# Random bytes of a new key.
+_KEY_BYTES = 32
+# Longest key that is read from a file.
+_MAX_CHARACTERS = 1000
+# The permission bits of other users.
 _OTHERS = 0o077
 # macOS trusts no certificate that is valid for more than 825 days, both ends included.
 _VALID = datetime.timedelta(days=824)
+# From so long before a certificate's end on, the person is told.
 _SOON = datetime.timedelta(days=30)
 _END = "-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKey:
-    """The key, and where it is stored.
+    """The server's key, and where it is stored.
 
     Attributes:
+        text: The key itself.
         location: Where the key is, for people, such as "the keychain".
     """
 
@@ -50,7 +53,8 @@ def find_key(file: Path | None = None) -> ServerKey:
     """Return the key, made if there is none yet. A keychain may ask the person first: call it where waiting is allowed.
 
     Args:
-        file: Where a person keeps it; None is the keychain, or a file of rdchat's own without a keychain.
+        file: The file in which a person keeps it. None: it is in the keychain, or in a file of rdchat's own where
+            there is no keychain.
 
     Raises:
         InvalidSettingError: If other users can read the file, or it holds no key.
@@ -60,15 +64,15 @@ def find_key(file: Path | None = None) -> ServerKey:
         stored = ask_keychain(_SERVICE, "get_password", _NAME)
         if isinstance(stored, str) and stored:
             return ServerKey(stored, "the keychain")
-        # There is a keychain, without the key.
         if stored is None:
+            # There is a keychain, but no key in it yet.
             return replace_key()
         file = paths.server_key_path()
-    return ServerKey(_read(file) if file.exists() else write_private(file, new_key()), str(file))
+    return ServerKey(_read_key(file) if file.exists() else write_private(file, new_key()), str(file))
 
 
 def replace_key() -> ServerKey:
-    """Make a new key in place of the present one, which is of no use once the server runs with the new one.
+    """Make a new key in place of the present one. A server that runs keeps the old one until it is started again.
 
     Raises:
         StorageError: If it cannot be written.
@@ -76,7 +80,7 @@ def replace_key() -> ServerKey:
     key = new_key()
     if ask_keychain(_SERVICE, "set_password", _NAME, key) is not FAILED:
         return ServerKey(key, "the keychain")
-    # An old key would come back at the next start.
+    # The keychain still has the old key, which the next start would use again.
     if isinstance(ask_keychain(_SERVICE, "get_password", _NAME), str):
         raise StorageError(
             "The keychain did not store a new key for the server.", "The old key stays. Switch the server on again."
@@ -87,26 +91,33 @@ def replace_key() -> ServerKey:
 
 def new_key() -> str:
     """Return a random key."""
-    return f"rdchat-{secrets.token_urlsafe(_BYTES)}"
+    return f"rdchat-{secrets.token_urlsafe(_KEY_BYTES)}"
 
 
-def _read(file: Path) -> str:
+def _read_key(file: Path) -> str:
     problem = f"The server's key {file} cannot be read"
     with file_errors(problem, "Check the path."), opened(file) as content:
         if os.fstat(content.fileno()).st_mode & _OTHERS:
             raise InvalidSettingError(
                 f"Other users of this machine can read the server's key {file}.", f"Run: chmod 600 {file}"
             )
-        key = content.read(_LONGEST + 1).decode("ascii", "replace").strip()
-    if not 8 <= len(key) <= _LONGEST or not key.isascii() or not key.isprintable() or " " in key:
+        key = content.read(_MAX_CHARACTERS + 1).decode("ascii", "replace").strip()
+    if not 8 <= len(key) <= _MAX_CHARACTERS or not key.isascii() or not key.isprintable() or " " in key:
         raise InvalidSettingError(
-            f"{file} holds no key: one line of 8 to {_LONGEST} letters and digits.", "Delete it, and rdchat makes one."
+            f"{file} holds no key: one line of 8 to {_MAX_CHARACTERS} letters and digits.",
+            "Delete it, and rdchat makes one.",
         )
     return key
 
 
 def write_private(file: Path, key: str, what: str = "key") -> str:
-    """Write a key, or something else with one, for this user alone, and return it. Raises StorageError."""
+    """Write a key to a file that this user alone can read, and return it. Raises StorageError.
+
+    Args:
+        file: The file.
+        key: The key, or a certificate with its private key.
+        what: What it is, for the error.
+    """
     make_folder(file.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with (
@@ -146,7 +157,7 @@ def server_tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
         for file in (certificate, key or certificate):
             file.open("rb").close()
         try:
-            # Without a function, OpenSSL would ask for a key's password in the terminal.
+            # Without a password here, OpenSSL would ask for one in the terminal.
             context.load_cert_chain(certificate, key, password="")
         except (ssl.SSLError, ValueError) as error:
             raise InvalidSettingError(
@@ -158,14 +169,14 @@ def server_tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 def fingerprint(certificate: Path) -> str:
     """Return the SHA-256 fingerprint of the first certificate in a PEM file, as `AB:CD:...`."""
-    return fingerprint_of(_first(certificate))
+    return fingerprint_of(_first_certificate(certificate))
 
 
 def end_notice(certificate: Path) -> str:
-    """Return until when a certificate is valid and what to do, from 30 days before its end on; empty before."""
+    """Return a sentence that says when a certificate ends and what to do; empty until 30 days before its end."""
     from cryptography import x509  # noqa: PLC0415  slow to import
 
-    end = x509.load_pem_x509_certificate(_first(certificate).encode()).not_valid_after_utc
+    end = x509.load_pem_x509_certificate(_first_certificate(certificate).encode()).not_valid_after_utc
     if end - datetime.datetime.now(datetime.UTC) > _SOON:
         return ""
     hint = "Renew it, then start the server again."
@@ -174,7 +185,7 @@ def end_notice(certificate: Path) -> str:
     return f"Its certificate is valid until {end:%Y-%m-%d}. {hint}"
 
 
-def _first(certificate: Path) -> str:
+def _first_certificate(certificate: Path) -> str:
     """Return the first certificate in a PEM file."""
     pem = certificate.read_text(encoding="ascii", errors="replace")
     return pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index(_END) + len(_END)]

@@ -1,7 +1,8 @@
-"""Answers HTTP requests: `Endpoints` reads and queues them, `Answer` sends the replies, at once or as a stream.
+"""The HTTP requests of clients: `Endpoints` reads and queues them, and `Answer` sends the replies.
 
-A request has one or more prompts, and each gets `choices` replies. They are numbered prompt by prompt: with 3 choices,
-replies 0 to 2 are those to the first prompt.
+All of it runs on the server's event loop. A request has one or more prompts, and each gets `choices` replies. They are
+numbered prompt by prompt: with 3 choices, replies 0 to 2 are those to the first prompt. Replies are sent together at
+the end, or as a stream of server-sent events.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ _INTERFACES: Mapping[str, Callable[[], Interface]] = {
     _COUNT_PATH: partial(Messages, counts=True),
 }
 
-# Name of a field that may stand in a header.
+# Names of fields that may stand in a header, and how many of them do.
 _NAME = re.compile(r"[\w.$-]{1,100}", re.ASCII)
 _MAX_NAMES = 20
 
@@ -76,7 +77,7 @@ class Endpoints:
         headers = Headers(scope=scope)
         response = Response(scope, send, self._limits.send_seconds)
         try:
-            # uvicorn limits only what comes in parts.
+            # uvicorn limits headers that come in several packets, but not those of one.
             sizes = (len(name) + len(value) for name, value in headers.raw)
             if len(scope["raw_path"]) + len(scope["query_string"]) + sum(sizes) > self._limits.header_bytes:
                 raise ApiError(431, f"The headers are longer than {self._limits.header_bytes // 2**10} kB.")
@@ -98,6 +99,7 @@ class Endpoints:
             await _send_error(path, response, ApiError(500, "Something unexpected went wrong in rdchat."))
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, response: Response) -> None:
+        """Send the models, the number of a prompt's tokens, or the replies; raise ApiError or DisconnectedError."""
         is_models = path == _MODELS_PATH or path.startswith(f"{_MODELS_PATH}/")
         if not is_models and path not in self._interfaces:
             raise ApiError(404, f"There is nothing at {path[:200]}.")
@@ -114,7 +116,7 @@ class Endpoints:
             raise ApiError(400, f"One request may have at most {self._limits.choices} replies.", "n")
         is_loaded = await self._queue.models.card_to_load(request.model) is None
         info = self._queue.engine.model
-        # A model that does not see gets a line for each image, whatever is in it.
+        # A model that sees no images gets a placeholder for each, so they are not read.
         is_blind = is_loaded and info is not None and not info.sees
         async with self._images.reader(request) if request.images and not is_blind else nullcontext() as read_images:
             if path == _COUNT_PATH:
@@ -125,11 +127,13 @@ class Endpoints:
             host = scope["client"][0] if scope.get("client") else ""
             agent = headers.get("user-agent", "")
             job = self._queue.submit(f"{host} {agent}", path, agent, request, read_images)
-            watch = asyncio.ensure_future(self._stop_when_disconnected(job, receive))
+            watch = asyncio.ensure_future(_wait_for_disconnect(receive))
+            watch.add_done_callback(lambda _: self._queue.stop_request(job, DisconnectedError()))
             try:
                 await Answer(self._queue, interface, job, response, self._limits.silent_seconds).send()
             finally:
                 watch.cancel()
+                # Before the images' folder goes; a request that has ended stays as it is.
                 self._queue.stop_request(job, DisconnectedError())
 
     async def _read_for_count(self, read_images: Callable[[], ReplyRequest | None], receive: Receive) -> ReplyRequest:
@@ -145,11 +149,8 @@ class Endpoints:
             watch.cancel()
             reading.cancel()
 
-    async def _stop_when_disconnected(self, job: Job, receive: Receive) -> None:
-        await _wait_for_disconnect(receive)
-        self._queue.stop_request(job, DisconnectedError())
-
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
+        """Return the body of a request, unpacked; raise ApiError where it is too long, too slow or damaged."""
         coding = ", ".join(headers.getlist("content-encoding")).strip().lower()
         if coding not in _CODINGS:
             raise ApiError(415, "Send the body as it is, or with `Content-Encoding: gzip`.")
@@ -168,7 +169,7 @@ class Endpoints:
         return body
 
     async def _send_count(self, request: ReplyRequest, response: Response) -> None:
-        """Send the number of tokens of a prompt. That waits for no reply."""
+        """Send the number of tokens of a prompt, without a turn in the queue."""
         info = self._queue.engine.model
         models = self._queue.models
         if info is None or await models.card_to_load(request.model) is not None:
@@ -177,7 +178,7 @@ class Endpoints:
         await response.json(200, {"input_tokens": tokens}, headers_for(request, models, info))
 
     async def _send_models(self, name: str, response: Response) -> None:
-        """Send the models that a client may name, or the named one, for the clients of both interfaces."""
+        """Send the models that a client may name, or the named one, for OpenAI's and Anthropic's clients alike."""
         listed = [_model(*each, self._queue.engine.model) for each in (await self._queue.models.listed()).items()]
         first, last = (listed[0]["id"], listed[-1]["id"]) if listed else (None, None)
         body: Any = {"object": "list", "data": listed, "has_more": False, "first_id": first, "last_id": last}
@@ -195,19 +196,19 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def _model(name: str, changed: float, loaded: ModelInfo | None) -> dict[str, Any]:
-    """Return a model of the list, with OpenAI's fields and Anthropic's."""
+    """Return a model of the list, with OpenAI's fields and Anthropic's; `changed` is in seconds since 1970."""
     moment = datetime.fromtimestamp(int(changed), UTC)
-    openai = {"id": name, "object": "model", "created": int(changed), "owned_by": "rdchat"}
+    fields = {"id": name, "object": "model", "created": int(changed), "owned_by": "rdchat"}
     if loaded is not None and loaded.name == name:
         inputs = ["text", "image"] if loaded.sees else ["text"]
-        openai |= {
+        fields |= {
             "context_length": loaded.context_length,
             "thinking": list(loaded.thinking),
-            # As OpenRouter names it; as Mistral and LM Studio do, and Anthropic.
+            # What it sees, as OpenRouter names it, then as Mistral, LM Studio and Anthropic do.
             "architecture": {"input_modalities": inputs, "output_modalities": ["text"]},
             "capabilities": {"vision": loaded.sees, "image_input": {"supported": loaded.sees}},
         }
-    return openai | {"type": "model", "display_name": name, "created_at": moment.isoformat().replace("+00:00", "Z")}
+    return fields | {"type": "model", "display_name": name, "created_at": moment.isoformat().replace("+00:00", "Z")}
 
 
 async def _send_error(path: str, response: Response, error: ApiError) -> None:
@@ -216,16 +217,16 @@ async def _send_error(path: str, response: Response, error: ApiError) -> None:
         response.abort()
         return
     body = error.anthropic() if path.startswith(_ANTHROPIC_PATH) else error.openai()
-    # The body of such a request is not read.
+    # The body of a request with one of these errors is not read, so the connection cannot take another request.
     closed = {"connection": "close"} if error.status in {401, 403, 408, 413, 415} else {}
     with suppress(DisconnectedError):
         await response.json(error.status, body, error.headers | closed)
 
 
 class Answer:
-    """The replies to one request, sent at once or while they are written.
+    """Sends the replies to one request, together or while they are written.
 
-    However slowly a client reads, the request's turn at the engine ends with its last reply.
+    The parts wait in the job's queue, so a client that reads slowly does not hold up the engine.
 
     Args:
         queue: The queue with the request.
@@ -244,14 +245,14 @@ class Answer:
         self._response = response
         self._silent_seconds = silent_seconds
         self._reply_id = secrets.token_hex(12)
-        # The replies that have ended, in that order.
+        # The replies that have ended, in the order of their ends.
         self._choices: list[Choice] = []
 
     async def send(self) -> None:
-        """Send the replies. An error behind the beginning of a stream is sent as an event.
+        """Send the replies. Once a stream has begun, an error is sent as an event.
 
         Raises:
-            ApiError: If there is no answer, and nothing was sent.
+            ApiError: If the request failed before anything was sent.
             DisconnectedError: If the client has left, or does not read.
         """
         try:
@@ -290,6 +291,7 @@ class Answer:
 
     @cached_property
     def _format(self) -> ReplyFormat:
+        """Writes the replies in the form of the request's API."""
         # The model is known before the first part comes, but not always before a failure.
         if (info := self._job.info) is None:
             return self._interface.format(self._request, self._request.model, self._reply_id)
@@ -304,8 +306,8 @@ class Answer:
     async def _send_part(self, part: Part) -> None:
         """Send a part of a streamed reply, or a ping after a silence.
 
-        The response begins with the first progress of the prompt or the first ping, so that earlier errors have a
-        status.
+        The response begins with the first progress of the prompt or the first ping: until then, an error can be sent
+        with its HTTP status. Progress has a text in some APIs only.
         """
         text = self._text_of(part)
         begins = not self._response.started and isinstance(part, PrefillProgress)
@@ -320,6 +322,7 @@ class Answer:
             await self._response.send_part(text)
 
     def _text_of(self, part: Part) -> str:
+        """Return the events for a part; empty where the API has none for it."""
         if isinstance(part, tuple):
             choice, tail = part
             return self._format.finish(choice, tail)
@@ -328,14 +331,16 @@ class Answer:
         return self._format.delta(part) if part.thought or part.answer else ""
 
     async def _check_lengths(self) -> None:
-        """Raise ApiError for a prompt that is too long for the loaded model: once a stream has begun, no error has a
-        status.
+        """Raise ApiError for a prompt that is too long for the loaded model.
+
+        It is called before a ping begins a stream, because later errors have no HTTP status. Where the model is not
+        loaded, or an image not read, the prompt cannot be counted yet.
         """
         info = self._queue.engine.model
         is_read = self._job.read_images is None
         if info is None or not is_read or await self._queue.models.card_to_load(self._request.model) is not None:
             return
-        # The prompt of each reply; those to one prompt have the same.
+        # All replies to one prompt share it, so one of each is enough.
         for first_reply in range(0, self._request.replies, self._request.choices):
             tokens = await self._queue.count_prompt(self._request, first_reply, info)
             if tokens >= info.context_length:
@@ -344,7 +349,10 @@ class Answer:
 
 
 def headers_for(request: ReplyRequest, models: ServedModels, info: ModelInfo | None) -> dict[str, str]:
-    """Return the headers that name fields without effect or grammar, and the model that replaces an unknown one.
+    """Return the headers that name what a request asked for and does not get.
+
+    These are fields without an effect, parts of a schema that no grammar enforces, and a model that is not installed,
+    with the name of the one that answers in its place.
 
     Args:
         request: The request.

@@ -1,4 +1,9 @@
-"""Carries out the requests of all clients at the engine, one at a time, and publishes the facts about them."""
+"""Carries out the requests of all clients at the engine, one at a time, and publishes their state for the window.
+
+A request with images has two stages: its images are read from its body (`ReadImages`), which needs no turn at the
+engine, and then the engine computes them and writes the replies. Between two images of one request the engine may write
+a short reply to another client.
+"""
 
 import asyncio
 import time
@@ -22,6 +27,7 @@ from rdchat.server.served_models import ServedModels, ServerEngine, Stop, no_mod
 from rdchat.server.server_settings import Phase, RequestFacts, ServerFacts, ServerSettings
 
 _Event = GenerationEvent | ModelInfo | ApiError
+# The last event of a reply, of a load, or of either when it failed.
 _FINAL = (ReplyEnd, ModelInfo, ApiError)
 _REPORT_INTERVAL_S = 0.1
 # Longest wait that is suggested to a client.
@@ -29,7 +35,7 @@ _LONGEST_WAIT_S = 60
 _STOPPED = "The person at the machine stopped this request."
 
 ReadImages = Callable[[], ReplyRequest | None]
-"""Reads another image of a request, on any thread; returns the request once there is none left."""
+"""Reads the next image of a request on the calling thread; returns None, and the request once none is left."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,14 +44,16 @@ class Job:
 
     Attributes:
         client: The client; its requests are answered one after another.
+        request: What it asks for.
+        facts: Its state, for the window.
         info: The model that answers, from the first part on.
-        parts: The parts of the reply for its handler; an exception is the error of the request, and None its end.
-        stopped: Whether it was stopped here.
+        parts: The parts of all replies, for `Answer`; an exception is the error of the request, and None its end.
+        stopped: Whether it was stopped while it ran.
         stop: Stops the engine's work for it.
-        read_images: See `RequestQueue.submit`; None if there are no images, or they are read.
+        read_images: Reads its images; None if it has none, or they are read.
         images_read: Calls of `read_images`.
-        is_seeing: Whether an image is computed that is not the last one.
-        task: Carries it out.
+        is_seeing: Whether the engine computes one of its images that is not the last one.
+        task: Carries it out; kept here because asyncio itself keeps no task alive.
     """
 
     client: str
@@ -59,6 +67,7 @@ class Job:
     images_read: int = 0
     is_seeing: bool = False
     task: asyncio.Task[None] | None = None
+    # Of the present reply: the time of its first token, by `time.monotonic`, and its counts of tokens.
     _began: float = 0.0
     _tokens: int = 0
     _drafted: int = 0
@@ -70,7 +79,7 @@ class Job:
             raise ApiError(503, _STOPPED)
 
     def begin_reply(self) -> None:
-        """Count the tokens of another reply."""
+        """Count from zero for the next reply; `facts.tokens` goes on over all replies."""
         self.facts = replace(self.facts, phase=Phase.READING, tokens_per_second=None, acceptance=None)
         self._began = 0.0
         self._tokens = 0
@@ -78,7 +87,7 @@ class Job:
         self._accepted = 0
 
     def count(self, tokens: Sequence[TokenEvent]) -> None:
-        """Count tokens that were just written."""
+        """Count tokens of the present reply that were just written."""
         now = time.monotonic()
         self._began = self._began or now
         self._tokens += len(tokens)
@@ -95,11 +104,11 @@ class Job:
 
 
 class RequestQueue:
-    """The requests of all clients; everything here runs on the server's event loop.
+    """The requests of all clients. Everything here runs on the server's event loop, so nothing needs a lock.
 
     The client whose last turn is the longest ago is next; each keeps the order of its requests. With `a1 a2 b1 c1`
-    waiting behind a request of `a`, the order is `b1 c1 a1 a2`. While several images of a request are seen, each
-    other client gets one turn for a request without images: the engine makes its reply between two images.
+    waiting behind a request of `a`, the order is `b1 c1 a1 a2`. While the engine computes several images of a request,
+    each other client gets one turn for a request without images: its reply is written between two images.
 
     Args:
         settings: The server's settings.
@@ -119,21 +128,21 @@ class RequestQueue:
         self._settings = settings
         self._on_change = on_change
         self._waiting: list[Job] = []
-        # The last one is carried out; one before it waits for its end between two images.
+        # The engine works for the last one; those before it wait between two of their images.
         self._running: list[Job] = []
         self._turns = 0
-        # Number of each client's last turn; forgotten once no client waits.
+        # Number of each client's last turn; forgotten once no request is left.
         self._last_turns: dict[str, int] = {}
         self._submitted = 0
         self._answered = 0
-        # Mean time of a request at the engine.
+        # Mean time of a request at the engine; the last request counts a quarter.
         self._mean_s = 1.0
         # Timer that reports the progress of a reply.
         self._report: asyncio.TimerHandle | None = None
         self._closed = False
-        # The process that counts also makes the tokens of the next reply's prompt.
+        # One prompt is counted at a time: the process that counts also makes the tokens of the next reply's prompt.
         self._counting = asyncio.Lock()
-        # One image is read at a time, while the engine answers others.
+        # One image is read at a time, on another thread.
         self._reading = asyncio.Lock()
         self._reading_task: asyncio.Task[None] | None = None
 
@@ -145,12 +154,18 @@ class RequestQueue:
         request: ReplyRequest,
         read_images: ReadImages | None = None,
     ) -> Job:
-        """Queue a request; its parts come one by one.
+        """Queue a request, and return it; the parts of its replies come in `Job.parts`.
 
-        Its turn at the engine comes once its images are read: one at a call, in turns with those of other requests.
+        Args:
+            client: Names the client among others.
+            path: For `RequestFacts`.
+            user_agent: For `RequestFacts`.
+            request: The request.
+            read_images: Reads its images, in turns with those of other requests; its own turn at the engine comes
+                after the last one. None if it has none.
 
         Raises:
-            ApiError: If too many requests wait.
+            ApiError: If too many requests wait, or the server is closing.
         """
         if self._closed:
             raise _closing()
@@ -169,7 +184,7 @@ class RequestQueue:
         return job
 
     async def read_images(self, read: ReadImages) -> ReplyRequest:
-        """Read the images of a request, in turns with those of others."""
+        """Read the images of a request that is not in the queue, in turns with those of others."""
         while (request := await self._read_image(read)) is None:
             pass
         return request
@@ -197,7 +212,12 @@ class RequestQueue:
         self._reading_task = None
 
     async def count_prompt(self, request: ReplyRequest, index: int, info: ModelInfo) -> int:
-        """Return the number of tokens of the prompt of a request's reply; one prompt is counted at a time.
+        """Return the number of tokens of a reply's prompt.
+
+        Args:
+            request: The request.
+            index: Index of the reply among all replies to the request.
+            info: The loaded model.
 
         Raises:
             ApiError: If it is far too long, or the model's chat template refuses it.
@@ -211,7 +231,10 @@ class RequestQueue:
             raise ApiError(400, str(error), code=code) from error
 
     def stop_request(self, job: Job, error: Exception) -> None:
-        """End a request with an error at once, unless it has ended; the next one begins when the engine has stopped."""
+        """End a request with an error, unless it has ended. Its client gets the error at once.
+
+        Where the engine works for it, the next request begins when the engine has stopped.
+        """
         if job in self._waiting:
             self._waiting.remove(job)
             self._answered += 1
@@ -220,7 +243,7 @@ class RequestQueue:
         elif job in self._running and not job.stopped:
             job.stopped = True
             job.stop()
-        # What was not sent is of no use, and may be long.
+        # The client gets the error instead of the parts that were not sent yet.
         while not job.parts.empty():
             job.parts.get_nowait()
         job.parts.put_nowait(error)
@@ -251,17 +274,18 @@ class RequestQueue:
             yield job
 
     def _next_ready(self) -> Job | None:
-        """Return the next request that may begin; each client's requests keep their order."""
-        behind = set[str]()
+        """Return the next request that may begin; None where none may."""
+        # Clients with an earlier request that may not begin: each client's requests keep their order.
+        held_up = set[str]()
         for job in self._in_turn():
             if job.read_images is not None or not all(self._may_pause(each, job) for each in self._running):
-                behind.add(job.client)
-            elif job.client not in behind:
+                held_up.add(job.client)
+            elif job.client not in held_up:
                 return job
         return None
 
     def _may_pause(self, running: Job, job: Job) -> bool:
-        """Return whether a request may be answered between two images of one that runs."""
+        """Return whether a request that runs may wait between two of its images until another one is answered."""
         is_next = self._last_turns.get(job.client, 0) < self._last_turns[running.client]
         loads = self._settings.may_load_models and job.request.model != running.request.model
         return running.is_seeing and is_next and not job.request.images and not loads
@@ -304,22 +328,25 @@ class RequestQueue:
                 generation = request.request(index, info, self.engine.draft, self._settings.partition)
             except InvalidSettingError as error:
                 raise ApiError(400, str(error), "prompt" if request.raw else "messages") from error
-            made = ReplyParts(index, request, generation.seed)
+            reply = ReplyParts(index, request, generation.seed)
             job.begin_reply()
             async with aclosing(self._events(job, partial(self.engine.generate, generation))) as batches:
                 async for batch in batches:
                     job.is_seeing = isinstance(batch[-1], PrefillProgress) and batch[-1].images > 1
                     if job.is_seeing:
+                        # The engine answers another request now and then goes on with this one.
                         self._begin_next()
                     if job.stopped:
+                        # Its client has the error already; what is left is to wait for the engine's last event.
                         continue
                     if tokens := [event for event in batch if isinstance(event, TokenEvent)]:
                         job.count(tokens)
                     self._publish_soon()
-                    for part in made.take_events([event for event in batch if isinstance(event, GenerationEvent)]):
+                    for part in reply.take_events([event for event in batch if isinstance(event, GenerationEvent)]):
                         job.parts.put_nowait(part)
 
     async def _ready_model(self, job: Job) -> ModelInfo:
+        """Return the loaded model, after the one that the request names is loaded where it must be."""
         card = await self.models.card_to_load(job.request.model)
         if card is not None:
             job.facts = replace(job.facts, phase=Phase.LOADING)
@@ -333,7 +360,15 @@ class RequestQueue:
     async def _events(
         self, job: Job, begin: Callable[[Callable[[_Event], object]], Stop]
     ) -> AsyncGenerator[list[_Event]]:
-        """Begin something at the engine and yield its events, perhaps several at once; its failure is raised."""
+        """Begin a reply or a load at the engine, and yield its events up to the last one, as many as came together.
+
+        Args:
+            job: The request. Once it is stopped, the last event ends the iteration without an error.
+            begin: Begins the work with a function that takes each event; returns what stops the work.
+
+        Raises:
+            ApiError: If the work failed, or was stopped elsewhere.
+        """
         loop = asyncio.get_running_loop()
         events = asyncio.Queue[_Event]()
 
@@ -354,17 +389,18 @@ class RequestQueue:
                     return
                 if isinstance(last, ReplyEnd) and last.finish_reason is FinishReason.CANCELLED:
                     last = ApiError(503, _STOPPED)
-                if rest := batch[:-1] if isinstance(last, ApiError) else batch:
-                    yield rest
                 if isinstance(last, ApiError):
+                    if before := batch[:-1]:
+                        yield before
                     raise last
+                yield batch
                 if isinstance(last, _FINAL):
                     return
         finally:
             job.stop()
 
     def _publish(self) -> None:
-        """Report the facts."""
+        """Make the facts and report them."""
         if self._report is not None:
             self._report.cancel()
             self._report = None

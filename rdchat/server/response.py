@@ -1,4 +1,4 @@
-"""Sends one response, to a reader who may be slow or have left."""
+"""Sends a response to a client that may read slowly or have left, and reads the body of a request."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ class Response:
     Args:
         scope: The request, with the connection's `abort` in its state.
         send: Sends a part of the response.
-        seconds: The time that a reader may take to read what was sent before.
+        seconds: The time that a client may take to read what was sent before.
 
     Attributes:
-        abort: Closes the connection at once; closing waits until the client has read what was sent.
+        abort: Drops the connection at once. An orderly close would wait until the client has read what was sent.
         started: Whether the status was sent.
         headers: Headers that every response has.
         written_at: Time of the last sending, by `time.monotonic`; at first the time of the request.
@@ -38,21 +38,21 @@ class Response:
         self.written_at = time.monotonic()
 
     async def send_head(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
-        """Send the status and the headers."""
+        """Send the status and the headers; `kind` is the content type."""
         self.started = True
-        named = {"content-type": kind, "cache-control": "no-store", "x-content-type-options": "nosniff"}
-        named |= {**self.headers, **headers}
-        listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
-        await self._send_message({"type": "http.response.start", "status": status, "headers": listed})
+        all_headers = {"content-type": kind, "cache-control": "no-store", "x-content-type-options": "nosniff"}
+        all_headers |= {**self.headers, **headers}
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers.items()]
+        await self._send_message({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def send_part(self, text: str, *, more: bool = True) -> None:
-        """Send a part of the body."""
+        """Send a part of the body, or with `more=False` its end. Half a character (a surrogate) becomes `?`."""
         await self._send_message(
             {"type": "http.response.body", "body": text.encode(errors="replace"), "more_body": more}
         )
 
     async def json(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
-        """Send a complete response."""
+        """Send a complete response with a JSON body."""
         text = json.dumps(body, ensure_ascii=False)
         length = len(text.encode(errors="replace"))
         await self.send_head(status, "application/json", {**headers, "content-length": str(length)})
@@ -86,7 +86,7 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes | None:
 
 
 def inflated(body: bytes, max_bytes: int) -> bytes | None:
-    """Return the content of a body in gzip; None if it is longer than `max_bytes`, of which no more are made.
+    """Return the content of a body in gzip; None if it is longer than `max_bytes`, where unpacking stops.
 
     Raises:
         ValueError: If it is not one complete gzip member: Python reads many empty ones slowly.

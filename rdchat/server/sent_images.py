@@ -1,4 +1,4 @@
-"""The images of requests, as files: the engine takes paths."""
+"""Stores the images of a request as files, because the engine takes paths, and finds their sizes."""
 
 import hashlib
 import threading
@@ -19,54 +19,63 @@ from rdchat.server.response import DisconnectedError
 
 # Images whose sizes are remembered: clients send those of a conversation with each of its requests.
 _MAX_SIZES = 1000
-# Stands in the place of an image that the model does not get.
-_UNSEEN = "[image]"
+# Text in place of an image that the model does not get.
+_PLACEHOLDER = "[image]"
 
 
 class SentImages:
-    """Keeps the images of each request in a private folder of its own, as long as the request lives."""
+    """Stores the images of each request in a private folder of its own, which goes when the request has ended."""
 
     def __init__(self) -> None:
+        # Width and height of images by the SHA-256 of their bytes, the ones used last at the end.
         self._sizes: dict[str, tuple[int, int]] = {}
 
     @asynccontextmanager
     async def reader(self, request: ReplyRequest) -> AsyncGenerator[Callable[[], ReplyRequest | None]]:
-        """Give a function that reads a request's images.
+        """Give a function that reads a request's images, one at each call, so that requests can take turns.
 
-        Each call reads one; the call after the last one returns the request with images that are files of known sizes.
-        A call blocks, and ends when the block does. An old image that cannot be read is a placeholder, as other
-        parts without text are. So are the oldest ones where a message or the conversation has too many. A new one that
-        cannot be read is an ApiError.
+        It returns None for each image, and after the last one the request, whose images are now files of known sizes.
+        A call blocks its thread until the image is read, or until the `async with` block ends.
+
+        An image of an earlier message that cannot be read becomes a placeholder. So do the oldest images where a
+        message or the conversation has too many. An image of the last message that cannot be read is an ApiError.
         """
         ended = threading.Event()
+
+        def check_ended() -> None:
+            if ended.is_set():
+                raise DisconnectedError
+
         with temporary_folder() as folder:
             try:
-                yield partial(next, self._steps(request, folder, partial(_check, ended)))
+                yield partial(next, self._read_one_by_one(request, folder, check_ended))
             finally:
                 ended.set()
 
-    def _steps(self, request: ReplyRequest, folder: Path, waiting: Waiting) -> Iterator[ReplyRequest | None]:
+    def _read_one_by_one(self, request: ReplyRequest, folder: Path, waiting: Waiting) -> Iterator[ReplyRequest | None]:
+        """Yield None after each image, and at last the request; `waiting` raises once nobody waits for it."""
         (prompt,) = request.prompts
         room = MAX_IMAGES
+        # Names of the fields whose images the model does not get.
         left_out = set[str]()
         messages = list[ChatMessage]()
-        # The newest images are kept.
+        # Backwards, because the newest images count where there are too many.
         for message in reversed(prompt.messages):
             sent = [image for image in message.images if isinstance(image, SentImage)]
             newest = min(len(sent), MAX_MESSAGE_IMAGES, room)
             room -= newest
             oldest = len(sent) - newest
             left_out |= {image.field for image in sent[:oldest]}
-            seen: list[ChatImage | str] = [_UNSEEN] * oldest
+            lines: list[ChatImage | str] = [_PLACEHOLDER] * oldest
             for image in sent[oldest:]:
-                seen.append(self._seen(image, folder, waiting))
+                lines.append(self._stored(image, folder, waiting))
                 yield None
-            messages.append(message.with_lines(seen))
+            messages.append(message.with_lines(lines))
         ignored = (*request.ignored, *sorted(left_out))
         yield replace(request, prompts=(replace(prompt, messages=tuple(reversed(messages))),), ignored=ignored)
 
-    def _seen(self, image: SentImage, folder: Path, waiting: Waiting) -> ChatImage | str:
-        """Return an image as a file, or the line in its place."""
+    def _stored(self, image: SentImage, folder: Path, waiting: Waiting) -> ChatImage | str:
+        """Return an image as a file with its size, or the text in its place."""
         waiting()
         digest = hashlib.sha256(image.data).hexdigest()
         path = folder / digest
@@ -78,15 +87,9 @@ class SentImages:
             except ImageRefusedError as error:
                 if image.strict:
                     raise ApiError(400, str(error), image.name) from error
-                return _UNSEEN
+                return _PLACEHOLDER
             size = facts.width, facts.height
         self._sizes[digest] = size
         while len(self._sizes) > _MAX_SIZES:
             self._sizes.pop(next(iter(self._sizes)), None)
         return replace(image, path=path, digest=digest, width=size[0], height=size[1], data=b"")
-
-
-def _check(ended: threading.Event) -> None:
-    """Raise DisconnectedError once nobody waits for an image."""
-    if ended.is_set():
-        raise DisconnectedError

@@ -64,7 +64,7 @@ class ServedModels:
         # When the installed models were last listed, and the list.
         self._listed_at = float("-inf")
         self._cards = tuple[ModelCard, ...]()
-        # One search for models serves all who ask at once, because it starts a process.
+        # A search starts a process, so requests that come at once wait for the same one.
         self._searching = asyncio.Lock()
 
     async def installed(self) -> tuple[ModelCard, ...]:
@@ -76,7 +76,10 @@ class ServedModels:
             return self._cards
 
     async def listed(self) -> dict[str, float]:
-        """Return the names that a client may use, the loaded model first, with the time of each model's last change."""
+        """Return the names that a client may use, with the time of each model's last change in seconds since 1970.
+
+        The loaded model is the first.
+        """
         info = self._engine.model
         models = {info.name: self._since} if info else {}
         if self._settings.may_load_models:
@@ -84,12 +87,12 @@ class ServedModels:
         return models
 
     async def card_to_load(self, name: str) -> ModelCard | None:
-        """Return the installed model that must be loaded for a client's request.
+        """Return the installed model that must be loaded for a request that names a model.
 
-        None where the loaded one answers: it is named, or answers in place of an unknown one.
+        None where the loaded model answers: it is the named one, or answers in place of one that is not installed.
 
         Raises:
-            ApiError: If there is none of that name and none is loaded in its place, or it may not be loaded.
+            ApiError: If the named one is not installed and no other may answer, or if it may not be loaded.
         """
         info = self._engine.model
         if info is not None and name in ("", info.name):
@@ -112,9 +115,14 @@ class ServedModels:
         return card
 
     def substitute(self, name: str) -> str:
-        """Return the loaded model's name if it answers for another one, which is not installed; else an empty text."""
+        """Return the loaded model's name if it answers in place of another one, which is not installed; else empty.
+
+        The installed models are those that `card_to_load` listed for the same request.
+        """
         info = self._engine.model
-        return info.name if info and name not in ("", info.name, *(card.name for card in self._cards)) else ""
+        if info is None or name in ("", info.name, *(card.name for card in self._cards)):
+            return ""
+        return info.name
 
 
 def no_model() -> ApiError:

@@ -1,4 +1,7 @@
-"""The HTTP server on a thread of its own: it is started, stopped and watched from any other thread."""
+"""The HTTP server: uvicorn on a thread and an event loop of its own.
+
+`Server` may be used from any other thread. `Connection` adds time limits that uvicorn does not have.
+"""
 
 import asyncio
 import logging
@@ -19,9 +22,9 @@ from rdchat.server.request_queue import RequestQueue
 from rdchat.server.served_models import ServerEngine
 from rdchat.server.server_settings import ServerFacts, ServerSettings
 
-# Connections that the system holds until they are accepted.
+# Connections that the operating system holds until they are accepted.
 _BACKLOG = 128
-# Time for replies that are sent when the server stops.
+# When the server stops, the replies that are being sent have this time to end.
 _STOP_SECONDS = 2
 _LOG = logging.getLogger(__name__)
 
@@ -75,12 +78,13 @@ class Server:
         limits = self.settings.limits
         config = uvicorn.Config(
             Endpoints(self._queue, Guard(self.settings, port), limits),
+            # uvicorn takes a class and makes the connections itself, so the limit is an attribute of the class.
             http=type("LimitedConnection", (Connection,), {"header_seconds": limits.header_seconds}),
             loop="asyncio",
             ws="none",
             lifespan="off",
             log_config=None,
-            # Its log of broken requests would go to the terminal.
+            # uvicorn's log of broken requests would go to the terminal.
             log_level="critical",
             access_log=False,
             proxy_headers=False,
@@ -125,15 +129,17 @@ class Server:
         try:
             return socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            reason, _, _ = (error.strerror or str(error)).partition(" (while")  # Python adds the address
+            # Python adds the address, which the message has already.
+            reason, _, _ = (error.strerror or str(error)).partition(" (while")
             raise RdchatError(
                 f"The server cannot listen on {host}, port {port}: {reason}.", "Choose another address or port."
             ) from error
 
     async def _serve(self, listener: socket.socket, server: uvicorn.Server) -> None:
+        """Answer requests until the server is stopped; then close the connections that are still open."""
         with listener:
             await server.serve([listener])
-        # These clients do not take what was sent.
+        # The clients of these connections do not read what was sent.
         for connection in list(server.server_state.connections):
             connection.transport.abort()
         # A transport closes its socket in the loop's next turn.
@@ -147,22 +153,32 @@ class Server:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection with time limits: by itself it would wait for ever for a request that comes byte by byte."""
+    """uvicorn's connection with a time limit for the headers of each request.
+
+    By itself uvicorn waits for ever for a request that comes byte by byte. uvicorn's `cycle` is the request that is
+    being answered, and its timer `timeout_keep_alive_task` closes a connection that waits for the next request.
+
+    Attributes:
+        header_seconds: Time for all headers of a request.
+    """
 
     header_seconds = 10.0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # By the loop's clock; 0 between requests.
+        # Until when the headers must be complete, by the loop's clock; 0 while a request is answered.
         self._headers_until = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request, unless too many requests run: each takes one of the app's files."""
+        """Begin to wait for the first request, unless too many are open: a connection takes one of the app's files.
+
+        uvicorn itself answers 503 once `limit_concurrency` connections are open, so this one makes room before.
+        """
         super().connection_made(transport)
         others = cast("set[Connection]", self.connections - {self})
         if self.limit_concurrency is not None and len(others) + 1 >= self.limit_concurrency:
-            # Connections without a whole request need no key, so they make room.
-            waiting = [each for each in others if each.cycle is None or each.cycle.response_complete]
+            # Anybody can open connections without a key, so those on which no request is answered make room.
+            waiting = [each for each in others if not each._is_answering]
             if waiting:
                 oldest = min(waiting, key=lambda each: each._headers_until)
                 self.connections.discard(oldest)
@@ -172,24 +188,29 @@ class Connection(H11Protocol):
                 return
         # Each request gets a copy in `scope["state"]`.
         self.app_state = {"abort": transport.abort}
-        self._limit()
+        self._limit_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Take data; what begins a request has a limit for its end."""
+        """Take data. While it is only a part of a request's headers, their time goes on."""
         super().data_received(data)
-        if self.cycle is None or self.cycle.response_complete:
-            self._limit()
-        else:
+        if self._is_answering:
             self._headers_until = 0.0
+        else:
+            self._limit_headers()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; behind a response only closing is left, where uvicorn would raise an error."""
+        """Refuse what is no HTTP. Once a response has begun, only close: uvicorn would raise an error here."""
         if self.cycle is not None and self.cycle.response_started:
             self.transport.close()
         else:
             super().send_400_response(msg)
 
-    def _limit(self) -> None:
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _limit_headers(self) -> None:
+        """Close the connection at the end of the headers' time, which begins now unless it has begun before."""
         self._headers_until = self._headers_until or self.loop.time() + self.header_seconds
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_at(self._headers_until, self.timeout_keep_alive_handler)

@@ -1,4 +1,4 @@
-"""The settings of the server, its limits, and what the window sees of its work (`ServerFacts`): plain frozen data."""
+"""Plain frozen data of the server: its settings and limits, and its state for the window (`ServerFacts`)."""
 
 import hashlib
 import re
@@ -81,21 +81,24 @@ class ServerSettings:
 
     @property
     def partition(self) -> str:
-        """See `GenerationRequest.partition`: KV caches are never shared between keys."""
+        """The name under which the engine keeps KV caches of requests with this key; see `GenerationRequest.partition`.
+
+        Requests with another key, and chats of the window, never use them.
+        """
         return f"server-{hashlib.sha256(self.key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
 
-def host_names(given: Iterable[str]) -> tuple[str, ...]:
+def host_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return exact host names in lower case, without a dot at their end and without repetitions.
 
     Raises:
         InvalidSettingError: If one is no name, such as one with a wildcard, a port or a scheme.
     """
-    names = tuple(dict.fromkeys(name.strip().lower().removesuffix(".") for name in given))
-    wrong = next((name for name in names if not _HOST_NAME.fullmatch(name)), None)
-    if wrong is not None:
-        raise InvalidSettingError(f"{wrong!r} is no host name.", "Give an exact name, such as host.docker.internal.")
-    return names
+    exact = tuple(dict.fromkeys(name.strip().lower().removesuffix(".") for name in names))
+    for name in exact:
+        if not _HOST_NAME.fullmatch(name):
+            raise InvalidSettingError(f"{name!r} is no host name.", "Give an exact name, such as host.docker.internal.")
+    return exact
 
 
 class Phase(StrEnum):
