@@ -311,7 +311,7 @@ class ImageTile(Chip):
             colors = self._theme.colors
             veil = QColor(colors.surface)
             veil.setAlphaF(_VEIL)
-            paint_card(self, QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), veil, colors.border, RADIUS)
+            paint_card(self, QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), veil, colors.border)
             painter = QPainter(self)
             painter.setFont(control_font(-1))
             painter.setPen(colors.text)

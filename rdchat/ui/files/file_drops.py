@@ -28,7 +28,7 @@ from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.errors import ImageRefusedError
 from rdchat.files.image_formats import FORMATS, MEDIA
 from rdchat.services.background_work import BackgroundWork
-from rdchat.ui.style import LARGE, RADIUS, SMALL, Theme, control_font, line_pixmap, paint_card
+from rdchat.ui.style import LARGE, SMALL, Theme, control_font, line_pixmap, paint_card
 
 # Another program may give an image's bytes this name.
 _QT_IMAGE = "application/x-qt-image"
@@ -158,10 +158,10 @@ class DropOverlay(QWidget):
         paint_card(self, self.rect(), veil, radius=0)
         edge = SMALL + 1
         pen = QPen(colors.accent, 2)
-        paint_card(self, QRectF(self.rect()).adjusted(edge, edge, -edge, -edge), tint, pen, RADIUS)
+        paint_card(self, QRectF(self.rect()).adjusted(edge, edge, -edge, -edge), tint, pen)
         card = QRect(QPoint(0, 0), _CARD)
         card.moveCenter(self.rect().center())
-        paint_card(self, card, colors.surface, colors.border, RADIUS)
+        paint_card(self, card, colors.surface, colors.border)
         painter = QPainter(self)
         picture = line_pixmap(self._icon, colors.accent, _ICON, self.devicePixelRatioF())
         painter.drawPixmap(card.center().x() - _ICON // 2, card.top() + LARGE, picture)

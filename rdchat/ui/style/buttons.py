@@ -1,4 +1,4 @@
-"""Buttons and menus of all windows, and a ring around focused controls to which Qt's own style gives none."""
+"""Buttons and menus of all windows, and `FocusRings`, which mark focused controls that Qt's own style does not mark."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,11 @@ _COPIED_MS = 1600
 
 
 class FlatButton(QToolButton):
-    """A flat tool button without a menu's arrow; its focus ring is at the edge, where it does not cut the text."""
+    """A flat tool button without a menu's arrow; its focus ring is at the edge, where it does not cut the text.
+
+    Attributes:
+        looks_checked: Whether it is drawn as pressed while it is checked.
+    """
 
     looks_checked = True
 
@@ -69,7 +73,11 @@ class FlatButton(QToolButton):
 
 
 class IconButton(FlatButton):
-    """A flat icon button. A concealed one draws nothing, but stays in the layout and in the Tab order."""
+    """A flat icon button. A concealed one draws nothing, but stays in the layout and in the Tab order.
+
+    Attributes:
+        focus_changed: Emitted when it gets or loses the focus; its owner may conceal it then.
+    """
 
     focus_changed = Signal()
 
@@ -94,7 +102,7 @@ class IconButton(FlatButton):
         self._draw()
 
     def _draw(self) -> None:
-        """Draw the icon when it is seen: a transcript has hundreds of concealed buttons."""
+        """Have `paintEvent` draw the icon, once it is seen: a transcript has hundreds of concealed buttons."""
         self._drawn = False
         self.update()
 
@@ -287,7 +295,7 @@ def add_action(menu: QMenu, text: str, act: Action, chosen: bool | None = None, 
 
 
 class _Ring(QWidget):
-    """A ring over a widget, or around a text, which has no margin. Clicks pass through."""
+    """A ring inside a widget's edge, or around a text browser, whose text has no margin. Clicks pass through."""
 
     def __init__(self, widget: QWidget, theme: Theme) -> None:
         self._outside = isinstance(widget, QTextBrowser)
@@ -325,7 +333,7 @@ class FocusRings(QObject):
             app.focusChanged.connect(self._show)
 
     def _show(self, _old: QWidget | None, now: QWidget | None) -> None:
-        # The widget may have been deleted, and the ring with it.
+        # The ring is a child of the widget before, or of its parent, and may have been deleted with that.
         if self._ring is not None and isValid(self._ring):
             self._ring.hide()
             self._ring.deleteLater()

@@ -1,4 +1,4 @@
-"""Formats figures and states for the window. Pure functions."""
+"""Figures, times, states and names of models as the windows show them. Pure functions; none asks Qt."""
 
 import math
 import time
@@ -15,11 +15,11 @@ LEAVES = "↗"
 """Marks a model whose server gets what is sent to it."""
 SEES = "sees images"
 """Marks a model with a vision tower."""
-# If the range of a measured ratio is narrower, its hundredths mean something.
+# A measured ratio whose range (high - low) is narrower than this is shown with two decimals.
 _SURE = 0.2
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
-"""A model is named by its folder."""
+"""The name of the default model: its folder's, as `model_label` names models."""
 
 
 def dtype_text(dtype: str) -> str:
@@ -68,7 +68,7 @@ def percent(share: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """Return a share of a whole, with a decimal below ten percent: `71 %`, `0.4 %`."""
+    """Return a share of a whole like `percent`, but with a decimal below ten percent: `71 %`, `0.4 %`."""
     if part is None:
         return NONE
     return f"{part * 100:.{1 if part < 0.0995 else 0}f}\N{NARROW NO-BREAK SPACE}%"
@@ -104,7 +104,7 @@ def count(number: int) -> str:
 
 
 def listed(names: Sequence[str], limit: int, mark: str = ", ") -> str:
-    """Return the first names with a mark between them, and how many more there are."""
+    """Return the first `limit` names with `mark` between them, and how many more there are: `a, b and 3 more`."""
     more = len(names) - limit
     return mark.join(names[:limit]) + (f"{mark[-1]}and {more:,} more" if more > 0 else "")
 

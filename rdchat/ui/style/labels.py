@@ -1,8 +1,10 @@
-"""Texts that a window shows as they are: labels, tooltips, message boxes, code, and the definitions of figures.
+"""Widgets and functions that show plain text: labels, tooltips, message boxes, code; and the definitions of figures.
 
 Qt treats a text that looks like HTML as rich text and opens the files that it names, on the main thread: a pipe hangs
 the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
 through here; `tests/ui/style/test_hostile_names.py` checks that. The definitions are in `resources/definitions.toml`.
+
+Two timers that all windows use are at the end: `single_shot` and `Throttle`.
 """
 
 import re
@@ -25,7 +27,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.ui.style.theme import RADIUS, SMALL, Theme, control_font, paint_card, set_role
+from rdchat.ui.style.theme import SMALL, Theme, control_font, paint_card, set_role
 
 # The longest line of a tooltip that is not wrapped, in characters, and the most lines of one.
 _LINE = 80
@@ -33,8 +35,9 @@ _MAX_LINES = 50
 # The longest text, and the longest text on a button, in characters.
 _MAX = 2000
 _MAX_OF_BUTTON = 200
-# Characters that Python takes for printable, but that cannot be seen.
+# Characters that `str.isprintable` accepts, but that cannot be seen.
 _INVISIBLE = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc\U0001d159")
+# Variation selectors: they choose the look of the character before them, and are invisible themselves.
 _VARIATIONS = re.compile(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MARKUP = '<p style="white-space: {}">{}</p>'
 _TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
@@ -46,18 +49,19 @@ TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
 MODES: Mapping[str, str] = _TEXTS.pop("Modes")
 ENGINE_STATES: Mapping[str, str] = _TEXTS.pop("Engine states")
 WAITING = "Waiting…"
-"""What is shown in place of the state until a reply is asked of the model."""
+"""Shown in place of the engine's state until the model gets the request."""
 REQUEST_PHASES: Mapping[str, str] = _TEXTS.pop("Request phases")
 LEGENDS: Mapping[str, str] = _TEXTS.pop("Legends")
 ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")
 SAMPLING: Mapping[str, tuple[str, str]] = _TEXTS.pop("Sampling")
 TRAINING: Mapping[str, Mapping[str, str]] = _TEXTS.pop("Training")
+# Each reason why a reply ends, one a line.
 _ENDED = "".join(f"\n{text}: {reason}" for text, reason in ENDS.values())
 DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_ENDED}"}
-"""The definition of each figure."""
-# The shortest time between two showings: figures that change faster cannot be read.
+"""The definition of each figure: all tables of the file that are not named above."""
+# The shortest time between two calls of a `Throttle`: figures that change faster cannot be read.
 _INTERVAL_MS = 100
-# Laying out a longer line blocks the window.
+# `CodeField` breaks lines after 2000 characters, since laying out a longer one blocks the window.
 _LONG_LINE = re.compile(r"(.{2000})(?=.)")
 
 
@@ -69,7 +73,8 @@ def cut(text: str, limit: int = _MAX) -> str:
 def tip_text(text: str) -> str:
     """Return a tooltip that shows the text as it is, with long lines wrapped.
 
-    Qt takes no text without `<` and `&` for HTML, and wraps rich text only.
+    Qt wraps rich text only, so a wide text becomes HTML with its own characters escaped. So does one with `<` or `&`,
+    which Qt might take for HTML.
     """
     lines = cut(text).split("\n")
     text = "\n".join([*lines[:_MAX_LINES], "…"] if len(lines) > _MAX_LINES else lines)
@@ -130,7 +135,7 @@ class PlainLabel(QLabel):
 
     def __init__(self, text: str = "") -> None:
         super().__init__()
-        # This is set before there is a text.
+        # Before there is a text, which Qt might else take for HTML.
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setText(text)
 
@@ -155,7 +160,7 @@ def message_box(
         parent: The window of the box.
     """
     box = QMessageBox(icon, title, "", parent=parent)
-    # This also holds for the detail, and must come before there is a text.
+    # This also holds for the detail; it comes first, as in `PlainLabel`.
     box.setTextFormat(Qt.TextFormat.PlainText)
     box.setText(text)
     box.setInformativeText(detail)
@@ -298,7 +303,7 @@ class Card(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
-        paint_card(self, area, self._theme.colors.raised, self._theme.colors.border, RADIUS)
+        paint_card(self, area, self._theme.colors.raised, self._theme.colors.border)
 
 
 class Popover(Ground):
@@ -337,11 +342,12 @@ class CodeField(QPlainTextEdit):
         self.setAccessibleName(name)
         self.setFont(theme.code_font())
         self.setWordWrapMode(QTextOption.WrapMode.WrapAnywhere)
-        # So that the order of characters is that of the text, also where it begins with another script.
+        # Code reads from left to right, also where it begins with letters of another script.
         self.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
         flags = Qt.TextInteractionFlag
         self.setTextInteractionFlags(flags.TextSelectableByMouse | flags.TextSelectableByKeyboard)
         self._max_lines = max_lines
+        # Characters of each line, from which `fit` computes the height without laying the text out.
         self._lengths = [0]
 
     def show_code(self, text: str) -> None:
@@ -366,7 +372,10 @@ def single_shot(parent: QObject, interval_ms: int, act: Callable[[], object]) ->
 
 
 class Throttle(QObject):
-    """Calls `act` at once for the first call of `note`, and at most ten times a second for those that follow."""
+    """Calls `act` at once for the first call of `note`, and at most ten times a second for those that follow.
+
+    After the last call of `note` there is always one of `act`.
+    """
 
     def __init__(self, parent: QObject, act: Callable[[], object]) -> None:
         super().__init__(parent)

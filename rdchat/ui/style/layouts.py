@@ -47,6 +47,8 @@ _SWEEP_S = 1.2
 _PIECE = 0.3
 _GROUND_ALPHA = 40
 _MAX_SEARCH_LETTERS = 500
+# Alignment of a text by the direction of its first paragraph. Qt would mirror a plain AlignRight where it reads from
+# right to left.
 _SIDES = {
     Qt.LayoutDirection.LeftToRight: Qt.AlignmentFlag.AlignLeft,
     Qt.LayoutDirection.RightToLeft: Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignAbsolute,
@@ -56,18 +58,18 @@ Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
 # Left, top, right and bottom.
 _Margins = int | tuple[int, int, int, int]
 type Answer = tuple[str, Action]
-"""A button of a sheet: its text, and what it does."""
+"""A button: its text, and what it does."""
 WIDTH = 440
 """Width of a sheet's parts."""
 
 
 def row(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QHBoxLayout:
-    """Return a layout of parts side by side; it becomes the layout of `within`."""
+    """Return a layout of parts side by side; it becomes the layout of `within`, if that is given."""
     return _filled(QHBoxLayout(), parts, within, spacing, margins)
 
 
 def column(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QVBoxLayout:
-    """Return a layout of parts one below the other; it becomes the layout of `within`."""
+    """Return a layout of parts one below the other; it becomes the layout of `within`, if that is given."""
     return _filled(QVBoxLayout(), parts, within, spacing, margins)
 
 
@@ -217,7 +219,8 @@ class PlainField(QPlainTextEdit):
     def __init__(self, placeholder: str = "", *, read_only: bool = False) -> None:
         super().__init__(tabChangesFocus=True, readOnly=read_only)
         self._placeholder = placeholder
-        # Undoes the last change of a message's files, and returns a text to insert; None without such a change.
+        # A message field's owner sets it: it undoes the last change of the message's files, and returns a text to
+        # insert, perhaps empty; None without such a change.
         self.take_back: Callable[[], str | None] = lambda: None
         self.textChanged.connect(self._show_placeholder)
         self.textChanged.connect(self._align)
@@ -229,7 +232,10 @@ class PlainField(QPlainTextEdit):
         return bool(self.textCursor().block().layout().preeditAreaText())
 
     def undo(self) -> None:
-        """Undo the last change of the text, or what was done to the files of the message after it."""
+        """Undo the last change of the text, or what was done to the files of the message after it.
+
+        A change of the files sets the document unmodified, so a modified one was typed in since.
+        """
         text = None if self.document().isModified() else self.take_back()
         if text is None:
             super().undo()
@@ -371,14 +377,16 @@ def nothing() -> None:
 
 
 class Sheet(QDialog):
-    """A title, a text, widgets, and buttons that close the sheet. Escape presses the first button, Return the last.
+    """A dialog in front of a window: a title, a text, widgets, and a row of buttons that close it.
+
+    Escape presses the first button, Return the last.
 
     Args:
         window: The sheet stands in front of it.
         theme: The appearance to follow.
         title: The subject, or a question.
         text: Shown below the title.
-        answers: The buttons.
+        answers: The buttons: one, or one to leave and one to go on.
         parts: Shown below the text.
         left: A button at the left end of the row.
         stays: Whether the sheet stays open when a button acts; one without an action closes it.
@@ -409,8 +417,9 @@ class Sheet(QDialog):
         if text:
             head.append(ThemedLabel(theme, text, "muted", wraps=True, selectable=True))
         self.buttons = [self._button(answer) for answer in answers]
-        by_role = dict(zip(("reject", "accept"), self.buttons, strict=False))
-        line = dialog_buttons(**({"action": self._button(left)} if left else {}), **by_role)
+        roles = {"action": self._button(left)} if left else {}
+        roles |= zip(("reject", "accept"), self.buttons, strict=False)  # a sheet may have one button only
+        line = dialog_buttons(**roles)
         self.buttons[-1].setDefault(True)
         self._column = column(*head, *parts, MEDIUM, line, within=self, margins=LARGE)
         self.fit()
@@ -424,7 +433,7 @@ class Sheet(QDialog):
         return push_button(answer[0], "", lambda: self.answer(answer[1]))
 
     def answer(self, act: Action) -> None:
-        """Act, and close the sheet unless it stays."""
+        """Do what a button does, and close the sheet unless it stays."""
         if act is nothing or not self._stays:
             self.done(0)
         act()

@@ -1,4 +1,4 @@
-"""Opens windows, dialogs and questions, and pages and folders in other programs.
+"""Opens windows, questions and file dialogs, and pages and folders in other programs.
 
 `ConsentPause` keeps a question from being answered before it can have been read.
 """
@@ -27,7 +27,7 @@ from rdchat.files.privacy import with_persons_umask
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.theme import TIGHT
 
-# The shortest pause before an answer counts.
+# The shortest pause before an answer counts; a longer double click of the system prolongs it.
 _SHORTEST_S = 0.5
 # The events that begin the pause anew.
 _APPEARED = (
@@ -91,10 +91,10 @@ class ConsentPause(QObject):
         return False
 
     def _watch(self, part: QObject | None) -> None:
-        """Watch what a part stands in too, since it moves with that."""
+        """Watch a part and all that it stands in: it moves and appears with them."""
         while isinstance(part, QWidget):
             part.installEventFilter(self)
-            # A window's handle is told when it is uncovered.
+            # The event of being uncovered goes to a window's handle, not to the widget.
             part = part.windowHandle() if part.isWindow() else part.parentWidget()
         if part is not None:
             part.installEventFilter(self)
@@ -130,7 +130,10 @@ class SideWindow(QDialog):
         self.resize(*size)
 
     def event(self, event: QEvent) -> bool:
-        """Keep Escape for closing: in the menus it stops a reply. Let the main window see when this one can be seen."""
+        """Keep Escape for closing: in the menus it stops a reply.
+
+        The main window watches this one's handle too, since the engine's idle work waits while no window can be seen.
+        """
         if event.type() is QEvent.Type.Show and (main := self.parent()) is not None:
             self.windowHandle().installEventFilter(main)
         if event.type() is QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
@@ -154,8 +157,12 @@ def show_in_front(window: QWidget) -> None:
 
 
 def open_beside(popup: QWidget, button: QWidget, *, below: bool = False) -> None:
-    """Show a popup over a button, or below it where there is no room; `below` shows it below, with their right sides
-    in line.
+    """Show a popup inside the screen, above a button or below it where there is no room.
+
+    Args:
+        popup: The popup.
+        button: The button.
+        below: Whether to show it below in any case, with the right sides of both in line.
     """
     popup.adjustSize()
     corner = button.mapToGlobal(QPoint(0, -popup.height() - TIGHT))
@@ -277,7 +284,7 @@ def ask_to_save_content(
     """Ask where to save something, and write it there, text in UTF-8; a message box reports an error.
 
     Args:
-        parent: See `ask_to_save`, as for the next ones.
+        parent: As for `ask_to_save`, like the next three.
         title: The dialog's title.
         name: The suggested name.
         filters: Name filters.

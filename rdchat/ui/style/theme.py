@@ -37,7 +37,8 @@ RADIUS = 10
 SIDEBAR_WIDTH = 240
 PANEL_WIDTH = 296
 TEXT_WIDTH = 720  # the widest a line of prose gets
-# How much lighter, in percent, the window's colour must be than a ring: Fusion darkens it by 140 and lightens by 110.
+# Percent of the colour of rings that Fusion must get as the window's colour: it draws a ring by darkening that by 140
+# and lightening it by 110.
 _TO_RING = 127
 ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
@@ -70,7 +71,8 @@ class Colors:
 
     Args:
         dark: Whether the appearance is dark.
-        contrast: Whether secondary text is as strong as the text, and lines as that was.
+        contrast: Whether it is for high contrast: secondary text gets the colour of text, and lines and the selection
+            get that of secondary text and of lines.
 
     Attributes:
         surface: Background of the transcript.
@@ -82,6 +84,8 @@ class Colors:
         current_hit: Background of the current search hit.
         name: Functions, classes and tags in code.
         neutral: As fast as plain decoding.
+
+    The other colours are named by what they mark; the comments below say where.
     """
 
     def __init__(self, dark: bool, *, contrast: bool = False) -> None:
@@ -165,7 +169,7 @@ class Theme(QObject):
         self._hints.accessibility().contrastPreferenceChanged.connect(self._refresh)
 
     def _choose_colors(self) -> None:
-        # Not every platform obeys a forced scheme (bare X11 does not), so it is kept here too.
+        # Not every platform obeys `setColorScheme` (bare X11 does not), so the forced scheme counts here too.
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
         is_strong = self._hints.accessibility().contrastPreference() is Qt.ContrastPreference.HighContrast
         self.colors = (_CONTRAST if is_strong else (LIGHT, DARK))[scheme is Qt.ColorScheme.Dark]
@@ -204,9 +208,9 @@ class Theme(QObject):
         # A Mac's own palette follows its appearance and accent colour.
         if QGuiApplication.platformName() != "cocoa":
             self._app.setPalette(_palette(self.colors))
-            # A palette for all controls takes those of some away.
+            # `setPalette` has removed the palettes of these two controls, so they are set again.
             if isinstance(self._app, QApplication):
-                rings = _palette(self.colors)  # Fusion draws rings darker than the window colour
+                rings = _palette(self.colors)
                 rings.setColor(QPalette.ColorRole.Window, self.colors.muted.lighter(_TO_RING))
                 for name in ("QCheckBox", "QRadioButton"):
                     QApplication.setPalette(rings, name)  # type: ignore[arg-type]  # bytes are refused
@@ -215,9 +219,9 @@ class Theme(QObject):
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
     """Return the system's font for controls, a little larger or smaller; `tabular` gives figures one width."""
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-    # This is -1 where the system gives the size in pixels; QFontInfo needs 0.5 ms to find it.
-    given = font.pointSizeF()
-    font.setPointSizeF((given if given > 0 else QFontInfo(font).pointSizeF()) + points_more)
+    # This is -1 where the system gives the size in pixels; only then QFontInfo is asked, which takes 0.5 ms.
+    points = font.pointSizeF()
+    font.setPointSizeF((points if points > 0 else QFontInfo(font).pointSizeF()) + points_more)
     font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
     if tabular:
         font.setFeature(QFont.Tag("tnum"), 1)
@@ -227,18 +231,24 @@ def control_font(points_more: float = 0, bold: bool = False, tabular: bool = Fal
 def _palette(colors: Colors) -> QPalette:
     role = QPalette.ColorRole
     palette = QPalette(colors.raised, colors.window)  # Qt derives bevels from the button and window colours
-    for color, roles in (
-        (colors.window, (role.Window,)),
-        (colors.surface, (role.Base,)),
-        (colors.raised, (role.AlternateBase, role.ToolTipBase)),
-        (colors.text, (role.WindowText, role.Text, role.ButtonText, role.ToolTipText)),
-        (colors.muted, (role.PlaceholderText,)),
-        (colors.danger, (role.BrightText,)),
-        (colors.accent, (role.Highlight, role.Accent, role.Link, role.LinkVisited)),
-        (colors.on_accent, (role.HighlightedText,)),
-    ):
-        for each in roles:
-            palette.setColor(each, color)
+    for name, color in {
+        role.Window: colors.window,
+        role.Base: colors.surface,
+        role.AlternateBase: colors.raised,
+        role.ToolTipBase: colors.raised,
+        role.WindowText: colors.text,
+        role.Text: colors.text,
+        role.ButtonText: colors.text,
+        role.ToolTipText: colors.text,
+        role.PlaceholderText: colors.muted,
+        role.BrightText: colors.danger,
+        role.Highlight: colors.accent,
+        role.Accent: colors.accent,
+        role.Link: colors.accent,
+        role.LinkVisited: colors.accent,
+        role.HighlightedText: colors.on_accent,
+    }.items():
+        palette.setColor(name, color)
     faint = QColor(colors.muted)
     faint.setAlpha(150)
     for name in (role.WindowText, role.Text, role.ButtonText):
@@ -247,7 +257,7 @@ def _palette(colors: Colors) -> QPalette:
 
 
 def paint_card(
-    widget: QWidget, area: QRect | QRectF, fill: QColor, line: QPen | QColor | None = None, radius: float = 10
+    widget: QWidget, area: QRect | QRectF, fill: QColor, line: QPen | QColor | None = None, radius: float = RADIUS
 ) -> None:
     """Fill an area of a widget, with round corners and perhaps a line around it."""
     painter = QPainter(widget)
@@ -314,7 +324,7 @@ def show_icon(item: QAction | QAbstractButton, name: str, theme: Theme, color: s
 
 
 def line_pixmap(name: str, color: QColor, size: int, ratio: float, opacity: float = 1.0) -> QPixmap:
-    """Draw an icon of `resources/icons` in a colour."""
+    """Draw an icon of `resources/icons`, an SVG of lines in `currentColor`, in a colour."""
     svg = _resource(f"icons/{name}.svg").replace(b"currentColor", color.name().encode())
     return draw_svg(svg, QSizeF(size, size), ratio, opacity)
 
@@ -328,6 +338,7 @@ def app_icon() -> QIcon:
 
 
 def app_pixmap(size: int, ratio: float = 1) -> QPixmap:
+    """Draw the application's icon in one size."""
     return draw_svg(_resource("icon.svg"), QSizeF(size, size), ratio)
 
 
