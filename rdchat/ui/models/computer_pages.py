@@ -60,13 +60,13 @@ _FINGERPRINT = "Go on only if rdchat serve prints the same fingerprint there:\n\
 
 
 class ComputerPage(QWidget):
-    """A list of computers, and one of them with its buttons and models.
+    """A list of computers at the left, and the chosen one with its buttons and models at the right.
 
     Args:
         models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
-        texts: The list's name, a title and a text while there is no computer, and the button that adds one.
+        texts: Four texts: the list's name; a title and a note while there is no computer; the button that adds one.
         buttons: What can be done with the chosen one; Delete presses the last.
 
     Attributes:
@@ -101,7 +101,7 @@ class ComputerPage(QWidget):
 
     @property
     def chosen(self) -> Any:
-        """The chosen entry's object; buttons are enabled only while there is one."""
+        """The chosen computer, a `Host` or a `ServerState`; the buttons are visible only while there is one."""
         assert self.list.current is not None
         return self.list.current.item
 
@@ -117,7 +117,7 @@ class ComputerPage(QWidget):
         raise NotImplementedError
 
     def show_computers(self, entries: Sequence[Entry]) -> None:
-        """Show these computers; choose one that was added, or the first if none is chosen."""
+        """Show these computers; choose one that is new in the list, or the first if none is chosen."""
         before = {entry.key for entry in self.list.entries}
         self.list.show_entries(entries)
         added = [computer for computer in entries if before and computer.key not in before]
@@ -252,7 +252,14 @@ class ServerSheet(ComputerSheet):
         self._try(self.name.text().strip(), self.address.text().strip())
 
     def _try(self, name: str, address: str, *, plain: bool = False, fingerprint: str = "") -> None:
-        """Ask a server, after the person has confirmed what is not safe."""
+        """Ask a server for its models, after the person has confirmed what is not safe.
+
+        Args:
+            name: The person's name for it.
+            address: Its address.
+            plain: Whether the person accepts a connection without encryption.
+            fingerprint: Of the certificate that the person accepts; empty before it is known.
+        """
         self.show_status("")
         if not plain and is_address(address) and needs_confirmation(address):
             accept = partial(self._try, name, address, plain=True)

@@ -1,4 +1,8 @@
-"""The details of one model: of this machine, or of the hub."""
+"""The details of one model, at the right of the Installed page (of this machine) and the Discover page (of the hub).
+
+From the top: its name, its row of buttons, why it is suggested, the memory it needs, its facts, its drafters, and for a
+model of the hub its files and its card.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +18,7 @@ from rdchat.services.models.fit import Model, pair_bytes, sizes_of_files, sizes_
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.window_services import Models
 from rdchat.ui.models import entries
-from rdchat.ui.models.memory_section import MemorySection
+from rdchat.ui.models.memory_section import MemorySection, ModelMemory
 from rdchat.ui.models.model_row import FileList, ModelRow
 from rdchat.ui.models.page_parts import NoticeView, PageLinks, reading_area
 from rdchat.ui.style import (
@@ -38,10 +42,11 @@ from rdchat.ui.style import (
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 
-# A longer card is cut here, as Qt lays out all its text when the window's width changes. In characters.
+# Characters of a card that are shown, as Qt lays out all its text when the window's width changes.
 _MAX_OF_CARD = 30_000
 _GATED = "Gated: ask its authors for access on the web page, then enter your token."
 _VISION = "This is the vision of a model, fetched from its original. The model uses it when it is loaded."
+# The least width of the names of facts, so that the values of all forms begin at the same distance. In pixels.
 _NAMES_WIDTH = 88
 _TOP_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
 
@@ -62,7 +67,7 @@ class SuggestionBox(Ground):
         column(*reasons, *drafter, self.check, within=self, spacing=TIGHT, margins=MEDIUM)
 
     def show_suggestion(self, suggestion: Suggestion | None) -> None:
-        """Show a suggestion; without one the box is hidden. `show_progress` shows its drafter."""
+        """Show why a model is suggested; without a suggestion the box is hidden. `show_progress` shows its drafter."""
         self.setVisible(suggestion is not None)
         self._suggestion = suggestion
         if suggestion is None:
@@ -72,7 +77,7 @@ class SuggestionBox(Ground):
         self.check.setText(entries.check_text(suggestion))
 
     def show_progress(self, is_here: bool) -> None:
-        """Show the drafter; if the model is here without it, with a button, and how far its download is."""
+        """Show the drafter; if the model is here without it, also a button and how far its download is."""
         if self._suggestion is None:
             return
         drafter = self._suggestion.drafter
@@ -109,7 +114,6 @@ class FactsForm(QWidget):
         self._labels = []
         for number, (name, value, tip) in enumerate(rows):
             label = ThemedLabel(self._theme, name, "muted")
-            # The values of all forms begin at the same distance.
             label.setMinimumWidth(_NAMES_WIDTH)
             label.setAlignment(_TOP_LEFT)
             field = ThemedLabel(self._theme, value, wraps=True, selectable=True)
@@ -133,7 +137,9 @@ class DetailsPane(QStackedWidget):
         super().__init__()
         self._models = models
         self._model: ModelDetails | ModelCard | None = None
+        # The text of the card that is shown; None before the hub has answered.
         self._card: str | None = None
+        # The model's page on the hub.
         self._address = ""
         label = partial(ThemedLabel, theme, wraps=True, selectable=True)
         self.notice = NoticeView(links, theme, models.details.retry, links.discover_requested.emit)
@@ -194,12 +200,18 @@ class DetailsPane(QStackedWidget):
         self.show_progress()
         self._draft_parts.setVisible(model.can_be_loaded)
         self.show_drafters(model, None, ())
-        self.show_advice(None)
+        self.show_advice(DraftAdvice(""))
 
     def show_drafters(
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
-        """Show the drafters for a model on this machine; None while they are searched."""
+        """Show the drafters for a model on this machine.
+
+        Args:
+            model: The model.
+            heads: The drafter heads that fit it or may fit; None while they are searched.
+            draft_models: The smaller models that can draft for it.
+        """
         support, reason = entries.support_text(model)
         rows = [("Support", f"{support}\n{reason}" if model.tried and reason else support, reason)]
         if heads is None:
@@ -212,14 +224,14 @@ class DetailsPane(QStackedWidget):
             rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
         self.drafts.show_rows(rows)
 
-    def show_advice(self, advice: DraftAdvice | None) -> None:
-        """Show what would make the model faster; None hides it."""
-        self.advice.show_text(advice.text if advice is not None else "")
-        self.follow.setText(advice.action.value if advice is not None else "")
-        self.follow.setVisible(bool(self.follow.text()))
+    def show_advice(self, advice: DraftAdvice) -> None:
+        """Show what would make the model faster, with a button for the advice's action if it has one."""
+        self.advice.show_text(advice.text)
+        self.follow.setText(advice.action.value)
+        self.follow.setVisible(bool(advice.action))
 
     def show_published(self, model: ModelDetails) -> None:
-        """Show a model of the hub, as far as it is known."""
+        """Show a model of the hub, as far as it is known; a suggested one also while the hub does not answer."""
         self._model = model
         suggestion = suggestion_of(model.repository)
         if model.trouble is not None and suggestion is None:
@@ -240,7 +252,8 @@ class DetailsPane(QStackedWidget):
         sizes = _sizes(model, suggestion)
         has_answered = model.is_listed or bool(model.problem or model.trouble)
         from_hub = not model.here and (sizes is not None or has_answered)
-        self.memory.show_sizes(sizes, idle, drafter_bytes=pair_bytes(model.repository), from_hub=from_hub)
+        drafter_bytes = pair_bytes(model.repository)
+        self.memory.show_model(ModelMemory(sizes, idle, drafter_bytes=drafter_bytes, from_hub=from_hub))
         self._draft_parts.hide()
         self._card_parts.show()
         self.suggestion.show_suggestion(suggestion)
@@ -262,7 +275,7 @@ class DetailsPane(QStackedWidget):
                 return
 
     def _show_model(self, name: str, source: str, page: str, facts: Sequence[entries.Fact]) -> None:
-        """Show what each model has; another one than before is shown from its top."""
+        """Show what every model has; another model than before is shown from its top, without the old one's card."""
         if (name, source) != (self.name.text(), self.source.text()):
             self.area.verticalScrollBar().setValue(0)
             self._card = None
@@ -311,13 +324,17 @@ class DetailsPane(QStackedWidget):
         self.card_text.show_text(text)
         if model.card is not None and model.card != self._card:
             self._card = model.card
-            end = model.card.rfind("\n", 0, _MAX_OF_CARD) if len(model.card) > _MAX_OF_CARD else len(model.card)
-            self.card.set_text(model.card[: end if end > 0 else _MAX_OF_CARD])
-            self.cut.setVisible(len(model.card) > _MAX_OF_CARD)
+            text = model.card[:_MAX_OF_CARD]
+            is_long = len(model.card) > _MAX_OF_CARD
+            if is_long:
+                # Whole lines, unless the first one is too long.
+                text = text.rpartition("\n")[0] or text
+            self.card.set_text(text)
+            self.cut.setVisible(is_long)
 
 
 def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:
-    """Return a model's sizes, from its files if they are known."""
+    """Return a model's sizes: from its files, else as estimated from the hub's answer, else from the suggestion."""
     if model.hub is not None and model.files is not None:
         return sizes_of_files(model.hub, model.files)
     estimated = sizes_read(model.hub) if model.hub is not None else None

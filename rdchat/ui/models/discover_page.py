@@ -30,7 +30,7 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted
 
-# The hub is asked for a model only after it stays selected this long.
+# The hub is asked for a model only after it stays selected this long: arrow keys pass many.
 _PASSING_MS = 200
 _SORTS: tuple[tuple[str, SortBy], ...] = (
     ("Most downloads", "downloads"),
@@ -73,15 +73,19 @@ class SearchBar(QWidget):
 
     @property
     def query(self) -> HubQuery:
+        """What the hub is asked for."""
         return HubQuery(self.field.text(), self.sort.currentData())
 
     @property
     def filters(self) -> SearchFilters:
-        licence = self.licence.currentData()
-        family = self.family.currentData()
-        quantization = self.quantization.currentData()
-        fitting = self.fitting.isChecked()
-        return SearchFilters(self.largest.currentData(), quantization, licence, family, fitting)
+        """Which of the found models are listed; the hub is not asked again for them."""
+        return SearchFilters(
+            self.largest.currentData(),
+            self.quantization.currentData(),
+            self.licence.currentData(),
+            self.family.currentData(),
+            self.fitting.isChecked(),
+        )
 
     def clear_filters(self) -> None:
         """Reset all filters."""
@@ -90,7 +94,10 @@ class SearchBar(QWidget):
         self.fitting.setChecked(False)
 
     def show_choices(self, choices: tuple[list[str], ...]) -> None:
-        """Enable the filters, and offer these quantisations, licences and families; a chosen one stays."""
+        """Enable the filters, and offer the quantisations, licences and families of the found models.
+
+        A chosen one stays, also if no found model has it.
+        """
         self.filter_row.setEnabled(True)
         for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
             chosen = box.currentData()
@@ -112,6 +119,7 @@ class DiscoverPage(QWidget):
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._models = models
+        # What the details show or will show; it may not be in the list.
         self._chosen: Entry | None = None
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
@@ -192,14 +200,14 @@ class DiscoverPage(QWidget):
             if not visible:
                 self._show_notice()
             if not visible or not self.list.verticalScrollBar().maximum():
-                # The list has room for more.
+                # The list is not full, so it cannot be scrolled to ask for more.
                 self._models.search.more()
         self.list.select(self._chosen.key if self._chosen else "")
-        trouble = state.trouble is not None and bool(state.results)
-        self.again.setVisible(trouble)
+        self.again.setVisible(state.trouble is not None and bool(state.results))
         self.foot.setText(self._foot_text())
 
     def _show_notice(self) -> None:
+        """Show in place of the list why it is empty."""
         state = self._models.search.state
         if state.trouble is not None:
             self.notice.show_trouble(state.trouble)
@@ -214,7 +222,7 @@ class DiscoverPage(QWidget):
         self._left.setCurrentWidget(self.notice)
 
     def _foot_text(self) -> str:
-        """Return the number of models that are shown, or which server a search asks."""
+        """Return how many models are listed; before the first are found, which server a search asks."""
         state = self._models.search.state
         count = len(state.results)
         if count and state.trouble is not None:

@@ -41,6 +41,7 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted, size_text
 
+# The sheet
 _TITLES = {ModelPart.MTP: "MTP layers for {}", ModelPart.VISION: "Vision for {}"}
 _EXPLANATIONS = {
     ModelPart.MTP: "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most "
@@ -51,20 +52,24 @@ _SOURCE = "{size} from {repository}: whole files, of which only that part is kep
 _UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
+# The page; width in pixels
 _WIDEST = 820
+# States in which there is no training to show.
 _NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
 _MAX_REASONS = 20
 _NONE_HERE = "No drafter for {name} is installed. Search for a published one below, or train one."
 _OTHER = "These drafters were made for {name}. Load the model to see which others fit."
 _NO_MODEL = "Load a model to see its drafters."
-_BEFORE = "Searches {host} for drafters made for this model and for smaller models of its family."
+_EXPLANATION = "Searches {host} for drafters made for this model and for smaller models of its family."
 _NONE = "No drafter for {name} was found on {host}. You can train one."
 _MTP = "A drafter by the model's authors, which most quantised versions leave out. Shows its size first."
 _RESULTS = "Found by name. rdchat checks whether one fits after the download."
 
 
 class MissingPartSheet(Sheet):
-    """Looks for what a model lacks when it opens; downloads that after a click.
+    """Asks the hub for a part that a model lacks, and downloads that after a click.
+
+    It asks when it opens. Where the hub does not know the model's original, which has the part, the person names it.
 
     Args:
         search: Asks the hub.
@@ -110,6 +115,7 @@ class MissingPartSheet(Sheet):
             open_page(self._search.problem.page)
 
     def _show(self) -> None:
+        """Show what the hub has answered: the download that is planned, a problem, or the question for the original."""
         search = self._search
         original = self.field.text().strip()
         plan = search.plan
@@ -154,6 +160,7 @@ class DraftersPage(QWidget):
         self._hub = models.hub_drafters
         self._links = links
         self._theme = theme
+        # Says that a newly trained drafter is used, until another model is chosen.
         self._use_message = ""
         self.model = CalmComboBox(placeholderText="Choose a model")
         self.model.setAccessibleName("Model")
@@ -286,18 +293,19 @@ class DraftersPage(QWidget):
             self._show_published()
 
     def _show_published(self) -> None:
+        """Show the drafters that the hub has, and in words what a search does or has found."""
         hub = self._hub
         chosen = self._library.chosen
         searched = self._models.was_searched
         published = self._models.published
-        before = _BEFORE.format(host=hub.host)
+        explanation = _EXPLANATION.format(host=hub.host)
         self.search.setEnabled(chosen is not None and not hub.searching)
         self.mtp.setVisible(chosen is not None and chosen.states_mtp)
         self.search.setText("Search Again" if searched and not hub.searching else "Search for Drafters")
-        set_tip(self.search, before)
+        set_tip(self.search, explanation)
         self.hub_list.show_models(published)
         if not searched:
-            text = before
+            text = explanation
         elif hub.problem or hub.searching:
             text = hub.problem or f"Searching {hub.host}…"
         else:

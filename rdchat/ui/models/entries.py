@@ -1,6 +1,8 @@
 """The texts of the Models window about models, drafters and downloads, and the entries of its lists. Pure functions.
 
-In this order: models and drafters on this machine, downloads, models of the hub, and then `Entry`, one row of a list.
+In this order: models and drafters on this machine, downloads, models of the hub, and then `Entry`, one row of a list,
+with the functions that make the entries of the Installed and Discover pages. Colours are given by their names in
+`Colors`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,6 +33,7 @@ _SUPPORT = {
 }
 # At a lower speed, in bytes a second, the time left is not shown.
 _MIN_SPEED = 1000
+# States of a download without figures of their own.
 _GOING = {
     DownloadState.WAITING: "Waiting",
     DownloadState.ASKING: "Getting the list of files…",
@@ -43,6 +46,7 @@ _FAMILY = "The architecture, by its name in mlx-lm"
 _STORED_AS = "Precision of the weights in the files"
 Fact = tuple[str, str, str]
 """A fact of a model: name, value and explanation."""
+# The mark of a model that does not simply fit, with its colour.
 _FIT_MARKS = {Fit.TIGHT: ("Tight", "warning"), Fit.TOO_LARGE: ("Too large", "muted")}
 
 
@@ -55,14 +59,16 @@ def short_name(name: str) -> str:
 
 
 def drafter_name(drafter: ModelCard, models: Iterable[str]) -> str:
-    """Return a drafter's name; if a model has the same one, say that it is the drafter."""
+    """Return a drafter's name; if one of some models has the same short name, `Drafter for MODEL`."""
     name = short_name(drafter.name).casefold()
-    short = map(short_name, models)
-    return next((f"Drafter for {model}" for model in short if model.casefold() == name), drafter.name)
+    for model in map(short_name, models):
+        if model.casefold() == name:
+            return f"Drafter for {model}"
+    return drafter.name
 
 
 def row_line(row: ModelCard) -> str:
-    """Return the second line of a row."""
+    """Return the second line of the Installed page's entry of a model: sizes, kind, and what is wrong."""
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
         return joined("Unfinished", f"{percent(share)} of {size_text(row.download_bytes)}")
@@ -82,7 +88,7 @@ def joined(*parts: str) -> str:
 
 
 def drafter_kind(model: ModelCard) -> str:
-    """Return what kind of drafter one is: "EAGLE-3 drafter"; or that it is a tower."""
+    """Return what a drafter's card is: "EAGLE-3 drafter", or the vision tower of a model, which has such a card too."""
     drafter = f"{model.family} drafter" if model.family else "Drafter"
     return "Vision of a model" if model.sees else drafter
 
@@ -135,7 +141,10 @@ def verdict_text(verdict: "Verdict") -> tuple[str, str]:
 
 
 def drafter_facts(model: Model) -> str:
-    """Return the facts of a drafter in one line: its kind, whether it fits, its size and where it is from."""
+    """Return the facts of a drafter in one line: its kind, whether it fits, its size and where it is from.
+
+    They come from its card if it is on this machine, else from the hub.
+    """
     card = model.card
     hub = model.hub
     if card is not None:
@@ -151,7 +160,7 @@ def drafter_facts(model: Model) -> str:
 
 
 def drafter_problem(model: Model, problem: str) -> str:
-    """Return why a drafter cannot be used, or why that is not sure; `problem` is the engine's."""
+    """Return why a drafter cannot be used, or why that is not sure; `problem` is what the engine says, if anything."""
     if model.card is not None and model.card.match is not None and not model.card.match.sure:
         return problem or model.card.match.text
     return problem or (model.hub.problem if model.hub is not None else "")
@@ -216,7 +225,10 @@ def problem_text(progress: Download) -> tuple[str, str]:
 
 
 def totals_text(going: Sequence[Download]) -> str:
-    """Return the sum of the running downloads in one line, which takes as long as the slowest; empty for none."""
+    """Return the sums of the running downloads in one line; empty for none.
+
+    The time left is that of all bytes at the present speed, but no shorter than that of any one download.
+    """
     if not going:
         return ""
     done = sum(each.done_bytes for each in going)
@@ -231,7 +243,7 @@ def totals_text(going: Sequence[Download]) -> str:
 
 
 def compact(number: int) -> str:
-    """Return `987`, `32 K` or `1.4 M`."""
+    """Return a number with two or three figures: `987`, `1.4 K`, `32 K` or `1.4 M`."""
     if number < 1000:
         return str(number)
     if number < 999_500:
@@ -320,9 +332,16 @@ class SortBy(StrEnum):
 
 
 def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: ModelCard | None) -> list[Entry]:
-    """Return the rows that have all words of a search: models, then drafters."""
-    text = searched.casefold().split()
-    matches = [row for row in rows if all(word in _searched(row) for word in text)]
+    """Return entries of the Installed page: models, then drafters, that have all words of a search.
+
+    Args:
+        rows: The models and drafters on this machine.
+        searched: What is typed into the search field.
+        sort: The order of the models, and that of the drafters.
+        loaded: The loaded model, which gets a mark.
+    """
+    words = searched.casefold().split()
+    matches = [row for row in rows if all(word in _searched(row) for word in words)]
     matches.sort(
         key=lambda row: (row.is_drafter, _order(row, sort), short_name(row.name).casefold(), row.name.casefold())
     )
@@ -347,6 +366,7 @@ def key_of(row: ModelCard) -> str:
 
 
 def _searched(row: ModelCard) -> str:
+    """Return the text in which a search looks for its words."""
     kind = "drafter" if row.is_drafter else ""
     return f"{row.name} {row.family} {kind} {row.quantization} {row.origin}".casefold()
 
@@ -360,7 +380,7 @@ def _order(row: ModelCard, sort: SortBy) -> float:
 
 
 def results_listed(models: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
-    """Return an entry for each model, in the same order.
+    """Return an entry of the Discover page for each model that a search found, in the same order.
 
     Args:
         models: The models.
@@ -372,35 +392,38 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
         publisher, _, name = model.repository.partition("/")
         facts = joined(publisher, model.quantization, size(model.weight_bytes))
         entry = Entry(model.repository, name, facts, f"{compact(model.downloads)} downloads", item=model)
-        entries.append(_judged(entry, sizes_read(model), machine, here, gated=model.gated))
+        entries.append(_with_fit(entry, sizes_read(model), machine, here, gated=model.gated))
     return entries
 
 
 def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entry]:
-    """Return the list for newcomers; the group that fits this machine best comes first."""
+    """Return the suggested models by the memory that they are for, which the Discover page lists before a search.
+
+    The group that fits this machine best comes first; its heading says so, if all models of the group fit.
+    """
     entries: list[Entry] = []
-    installed_text = f": fits {MACHINE}"
-    first = for_machine(machine) if machine is not None else ()
-    best = first[0].memory_gb if first else 0
-    if len(first) < sum(each.memory_gb == best for each in suggestions()):
-        installed_text = ""
+    fitting = for_machine(machine) if machine is not None else ()
+    best = fitting[0].memory_gb if fitting else 0
     for memory in sorted({each.memory_gb for each in suggestions()}, key=lambda memory: (memory != best, memory)):
-        entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
-        for each in suggestions():
-            if each.memory_gb == memory:
-                both = size(each.weight_bytes + each.drafter.weight_bytes)
-                marks = (("For images", "muted"),) if each.sees else ()
-                entry = Entry(each.repository, each.name, f"{both} with its drafter", marks=marks)
-                entries.append(_judged(entry, sizes_suggested(each), machine, here, gated=False))
+        group = [each for each in suggestions() if each.memory_gb == memory]
+        fits = f": fits {MACHINE}" if memory == best and len(fitting) == len(group) else ""
+        entries.append(Entry("", f"For {memory} GB of memory{fits}"))
+        for each in group:
+            both = size(each.weight_bytes + each.drafter.weight_bytes)
+            marks = (("For images", "muted"),) if each.sees else ()
+            entry = Entry(each.repository, each.name, f"{both} with its drafter", marks=marks)
+            entries.append(_with_fit(entry, sizes_suggested(each), machine, here, gated=False))
     return entries
 
 
-def _judged(
+def _with_fit(
     entry: Entry, sizes: ModelSizes | None, machine: Machine | None, here: frozenset[str], *, gated: bool
 ) -> Entry:
-    """Return an entry with its marks, its tooltip, and the memory that it needs if it is too large."""
-    drafter_bytes = pair_bytes(entry.key)
-    fit = machine.fit(sizes, drafter_bytes) if machine is not None else None
+    """Return the entry of a hub model, whose key is its hub id, with what depends on this machine.
+
+    That is marks for an installed, gated, tight or too large one, its id and verdict as the tooltip, and the memory
+    that it needs in place of its downloads if it is too large. It is judged by the whole memory; see `Machine.fit`.
+    """
     marks = list(entry.marks)
     use = entry.use
     tip = entry.key
@@ -408,10 +431,13 @@ def _judged(
         marks.append(("Installed", "success"))
     if gated:
         marks.append(("Gated", "muted"))
-    if fit in _FIT_MARKS and machine is not None and sizes is not None:
-        marks.append(_FIT_MARKS[fit])
-        need = machine.need(sizes, drafter_bytes)
-        tip += f"\n{judge(need, need, machine.when_idle.memory)[0]}"
+    if machine is not None and sizes is not None:
+        need = machine.need(sizes, pair_bytes(entry.key))
+        memory = machine.when_idle.memory
+        fit = need.fit(memory.room)
+        if fit in _FIT_MARKS:
+            marks.append(_FIT_MARKS[fit])
+            tip += f"\n{judge(need, need, memory)[0]}"
         if fit is Fit.TOO_LARGE:
             use = f"needs {size_text(need.total_bytes)} in {dtype_text(need.precision)}"
     return replace(entry, use=use, marks=tuple(marks), tip=tip)

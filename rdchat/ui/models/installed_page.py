@@ -16,6 +16,7 @@ from rdchat.services.models.window_services import Models
 from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.drafters_page import MissingPartSheet
 from rdchat.ui.models.entries import SortBy, entries_of, key_of, short_name, verdict_text
+from rdchat.ui.models.memory_section import ModelMemory
 from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
 from rdchat.ui.style import (
     LARGE,
@@ -42,7 +43,7 @@ _EMPTY = ("No models are installed yet.", "Find one on the Discover page, or dro
 
 
 class InstalledResults(ResultLine):
-    """Shows the results of loads and verifications too.
+    """A `ResultLine` that shows the progress and results of loads and verifications too.
 
     Args:
         models: The window's services.
@@ -66,7 +67,7 @@ class InstalledResults(ResultLine):
         verification.failed.connect(self._on_verify_failed)
 
     def show_model(self, model: ModelCard | None) -> None:
-        """Show what concerns a model; the result of another one is no longer shown."""
+        """Report about another model: what was shown of the one before goes."""
         if self._model is not None and (model is None or key_of(model) != key_of(self._model)):
             self.show_text("")
         self._model = model
@@ -84,7 +85,7 @@ class InstalledResults(ResultLine):
     def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._show_verification()
         text, color = verdict_text(verdict)
-        text = text if self._is_visible(model) else f"{short_name(model.name)}: {text}"
+        text = self._about(model, text)
         if verdict.is_intact or not model.repository:
             self.show_text(text, color)
         else:
@@ -94,7 +95,7 @@ class InstalledResults(ResultLine):
 
     def _on_verify_failed(self, model: ModelCard, error: RdchatError) -> None:
         self._show_verification()
-        self.show_text(str(error) if self._is_visible(model) else f"{short_name(model.name)}: {error}", "danger")
+        self.show_text(self._about(model, str(error)), "danger")
 
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
@@ -107,6 +108,10 @@ class InstalledResults(ResultLine):
 
     def _is_visible(self, model: ModelCard) -> bool:
         return self._model is not None and self._model.path == model.path
+
+    def _about(self, model: ModelCard, text: str) -> str:
+        """Return a text about a model, which names a model that is not the visible one."""
+        return text if self._is_visible(model) else f"{short_name(model.name)}: {text}"
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
         if self._model is not None and self._models.library.is_loading(self._model):
@@ -134,7 +139,9 @@ class InstalledPage(QWidget):
         self._models = models
         self._theme = theme
         self._links = links
+        # What the details show; the list may have a newer card of that model.
         self._visible: ModelCard | None = None
+        # What would make the visible model faster.
         self._advice = DraftAdvice("")
         # The drafters that fit the visible model; None until they are known.
         self._fitting: tuple[ModelCard, ...] | None = None
@@ -177,7 +184,7 @@ class InstalledPage(QWidget):
 
     @property
     def current(self) -> ModelCard | None:
-        """The row that is shown at the right."""
+        """The model that is selected in the list."""
         return self.list.current.item if self.list.current is not None else None
 
     def showEvent(self, event: QShowEvent) -> None:
@@ -220,9 +227,10 @@ class InstalledPage(QWidget):
             return "No models yet."
         if not self.list.entries:
             return "No model matches your search."
-        towers = [model.sees for model in models if model.is_drafter]
-        drafters = [counted(towers.count(False), "drafter")] if False in towers else []
-        counts = [counted(len(models) - len(towers), "model"), *drafters]
+        counts = [counted(sum(not model.is_drafter for model in models), "model")]
+        # A drafter's card that sees is a vision tower's: neither is counted, but its bytes are.
+        if drafters := sum(model.is_drafter and not model.sees for model in models):
+            counts.append(counted(drafters, "drafter"))
         return ", ".join([*counts, size_text(sum(model.disk_bytes for model in models))])
 
     def _on_chosen(self) -> None:
@@ -232,7 +240,6 @@ class InstalledPage(QWidget):
 
     def _show_current(self) -> None:
         row = self.current
-        library = self._models.library
         self._visible = row
         self.result.show_model(row)
         if row is None:
@@ -242,7 +249,7 @@ class InstalledPage(QWidget):
             self._fitting = None
             self._show_memory()
             if row.can_be_loaded:
-                library.match(row)
+                self._models.library.match(row)  # `drafters_listed` follows.
 
     def _show_progress(self) -> None:
         if self.current is not None and self.current.is_unfinished:
@@ -254,8 +261,11 @@ class InstalledPage(QWidget):
         if row is not None:
             info = models.slot.info if models.library.is_loaded(row) else None
             weights = info.weights_bytes if info is not None else None
-            own = next((head.weights_bytes for head in self._fitting or () if head.fits_surely), 0)  # Auto loads it
-            self.details.memory.show_sizes(row.sizes, models.machine, weights_bytes=weights, drafter_bytes=own)
+            # Auto loads the first drafter that surely fits.
+            own = next((head.weights_bytes for head in self._fitting or () if head.fits_surely), 0)
+            self.details.memory.show_model(
+                ModelMemory(row.sizes, models.machine, weights_bytes=weights, drafter_bytes=own)
+            )
 
     def _show_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
         row = self.current
@@ -267,13 +277,13 @@ class InstalledPage(QWidget):
             self._advise(row, heads)
 
     def _renew_advice(self) -> None:
-        """Say again what would make the shown model faster, once a search on the hub has ended."""
+        """Advise again, with what a search on the hub has found."""
         row = self.current
         if row is not None and self._fitting is not None and not self._models.hub_drafters.searching:
             self._advise(row, self._fitting)
 
     def _advise(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
-        """Say what would make the shown model faster."""
+        """Show what would make the visible model faster, by its drafters here and those that the hub has published."""
         hub = self._models.hub_drafters
         published = hub.results if hub.model == model.name and not (hub.searching or hub.problem) else None
         self._advice = self._models.library.advice(model, heads, published)

@@ -1,8 +1,12 @@
-"""How much of the machine's memory a model needs, as a verdict and as a bar."""
+"""The memory that a model needs, in the details of a model: a verdict in words, and a bar of the machine's memory.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+`MemoryNeed` (in `inference.api`) computes the need; the engine decides by the same arithmetic whether it loads a model.
+There are two needs here: the one shown, with the context that is chosen in the section, and the least that a load
+takes, by which the engine may refuse it (in the code `gate`, the engine's memory gate).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from PySide6.QtCore import QRectF
@@ -11,11 +15,13 @@ from PySide6.QtWidgets import QWidget
 from rdchat.inference.api import GATE_TOKENS, Fit, MachineMemory, MemoryNeed, ModelSizes
 from rdchat.services.models.fit import Machine
 from rdchat.ui.plots.drawing import Chart, Drawing
-from rdchat.ui.style import SMALL, TIGHT, Theme, ThemedLabel, choice_box, column, fill_box, nothing, row
+from rdchat.ui.style import SMALL, TIGHT, Theme, ThemedLabel, choice_box, column, fill_box, row
 from rdchat.wording import size_text
 
+# Lengths of a chat that can be chosen, in tokens, below the model's own limit.
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
-# In pixels. The mark of the limit extends beyond the bar by `_TICK`.
+# Sizes in pixels: the height of the bar, how far the mark of the limit extends beyond it at both sides, the height of a
+# line of the legend, the square of colour at its left, and the width of the figure at its right.
 _BAR = 16.0
 _TICK = 4.0
 _LINE = 20.0
@@ -24,7 +30,7 @@ _FIGURE = 80.0
 
 
 class MemoryPart(NamedTuple):
-    """A part of the machine's memory.
+    """A part of the machine's memory: a piece of the bar, and a line of the legend.
 
     Attributes:
         color: A name of `Colors`.
@@ -48,7 +54,13 @@ class MemoryChart(Chart):
         self._when = ""
 
     def show_parts(self, parts: Sequence[MemoryPart], limit: int, when: str = "") -> None:
-        """Show parts, and the most bytes that a model is given; `when` says of which time that is."""
+        """Show parts, and the most bytes that a model is given.
+
+        Args:
+            parts: All of the machine's memory; those without a size are left out.
+            limit: The most bytes of a model; 0 shows no mark.
+            when: Follows "Available to models": of which time the limit is, such as " now".
+        """
         self._when = when
         self._parts = [part for part in parts if part.size > 0]
         self._limit = limit
@@ -73,7 +85,7 @@ class MemoryChart(Chart):
 
     def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
         line = QRectF(0, drawing.height, drawing.width, _LINE)
-        swatch = _SWATCH if part.color != "text" else 2
+        swatch = _SWATCH if part.color != "text" else 2  # the mark of the limit is a line
         drawing.area(QRectF((_SWATCH - swatch) / 2, line.y() + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
         drawing.write_text(
             QRectF(_SWATCH + SMALL, line.y(), line.width() - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted"
@@ -85,13 +97,32 @@ class MemoryChart(Chart):
         drawing.height += _LINE
 
 
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """What a model's need of memory is computed from.
+
+    Attributes:
+        sizes: The model's; None while they are unknown.
+        machine: Its memory, and the precision to load in; None while it is unknown.
+        weights_bytes: Measured bytes of the weights of a loaded model; None for another one.
+        drafter_bytes: Bytes of the drafter that the automatic mode loads with it.
+        from_hub: Whether it is not here yet. The verdict then counts the drafter, which is downloaded with it.
+    """
+
+    sizes: ModelSizes | None
+    machine: Machine | None
+    weights_bytes: int | None = None
+    drafter_bytes: int = 0
+    from_hub: bool = False
+
+
 class MemorySection(QWidget):
-    """Computes the memory that a model needs, as the engine does before it loads one."""
+    """Shows the memory that a model needs, with a choice of how long a chat is."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._show_again: Callable[[], None] = nothing
-        # The last choice holds for all models.
+        self._model = ModelMemory(None, None)
+        # The length that was chosen last, in tokens; it holds for all models.
         self._tokens = GATE_TOKENS
         self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
         self.detail = ThemedLabel(theme, "", "muted", wraps=True)
@@ -104,45 +135,27 @@ class MemorySection(QWidget):
         row(ThemedLabel(theme, "Context", "muted"), self.context, None, within=self._controls)
         column(title, self.verdict, self.detail, self.bar, TIGHT, self._controls, within=self, spacing=TIGHT)
 
-    def show_sizes(
-        self,
-        sizes: ModelSizes | None,
-        machine: Machine | None,
-        *,
-        weights_bytes: int | None = None,
-        drafter_bytes: int = 0,
-        from_hub: bool = False,
-    ) -> None:
-        """Show the need of a model; nothing of one on this machine whose sizes are unknown.
-
-        Args:
-            sizes: The model's.
-            machine: Its memory, and the precision to load in; None while it is unknown.
-            weights_bytes: Measured bytes of its weights, if it is loaded.
-            drafter_bytes: Of the drafter that the automatic mode loads with it.
-            from_hub: Whether it is not here yet: the verdict counts the drafter, which is downloaded with it.
-        """
-        self.setVisible(sizes is not None or from_hub)
-        self._show_again = partial(self._show_need, sizes, machine, weights_bytes, drafter_bytes, from_hub)
+    def show_model(self, model: ModelMemory) -> None:
+        """Show the need of a model; hide the section for one on this machine whose sizes are unknown."""
+        sizes = model.sizes
+        self._model = model
+        self.setVisible(sizes is not None or model.from_hub)
         max_tokens = sizes.context_length if sizes is not None else GATE_TOKENS
         choices = [count for count in _CONTEXTS if count < max_tokens] + [max_tokens]
         chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
         fill_box(self.context, ((f"{count:,}", count) for count in choices), chosen)
         self._controls.setVisible(len(choices) > 1)
-        self._show_again()
+        self._show_need()
 
     def _choose_context(self) -> None:
         self._tokens = self.context.currentData()
-        self._show_again()
+        self._show_need()
 
-    def _show_need(
-        self,
-        sizes: ModelSizes | None,
-        machine: Machine | None,
-        weights_bytes: int | None,
-        drafter_bytes: int,
-        from_hub: bool,
-    ) -> None:
+    def _show_need(self) -> None:
+        sizes = self._model.sizes
+        machine = self._model.machine
+        drafter_bytes = self._model.drafter_bytes
+        from_hub = self._model.from_hub
         self.context.setEnabled(machine is not None)
         if machine is None or sizes is None:
             unknown = "Not known: Hugging Face has not given its size."
@@ -153,19 +166,21 @@ class MemorySection(QWidget):
         memory = machine.memory
         gate = machine.need(sizes, drafter_bytes if from_hub else 0)
         need = MemoryNeed.for_sizes(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
-        weights = need.weights_bytes if weights_bytes is None else weights_bytes
-        need = replace(need, weights_bytes=weights, drafter_bytes=drafter_bytes)
-        text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
+        need = replace(need, drafter_bytes=drafter_bytes)
+        held = ""
+        if (weights := self._model.weights_bytes) is not None:
+            gate = replace(gate, weights_bytes=weights)
+            need = replace(need, weights_bytes=weights)
+            held = f"It uses {size_text(memory.held_bytes)} now."
+        text, detail, color = judge(need, gate, memory)
         self.verdict.show_text(text, color)
-        held = f"It uses {size_text(memory.held_bytes)} now." if weights_bytes is not None else ""
         on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
         self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
         left = max(memory.total_bytes - need.total_bytes, 0)
         chat = f"Chat of {need.tokens:,} tokens"
-        cache = "the KV cache when it is full"
         parts = [
             MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
-            MemoryPart(chat, "reading", need.cache_bytes, cache),
+            MemoryPart(chat, "reading", need.cache_bytes, "the KV cache when it is full"),
             MemoryPart("Images", "checking", need.image_bytes, "what was seen last, when it is full"),
             MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
             MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
@@ -178,12 +193,12 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
 
     Args:
         need: With the chosen context and the drafter.
-        gate: The least that loading it takes; the engine refuses a model by the same arithmetic. With the drafter where
-            both are one download.
+        gate: The least that loading it takes, with the drafter where both are one download. If that does not fit, the
+            engine refuses the model.
         memory: The machine's.
     """
     room = memory.room
-    fit = need.fit(memory.room)
+    fit = need.fit(room)
     text = f"{size_text(need.total_bytes)} of {size_text(memory.total_bytes)}"
     if gate.fit(room) is Fit.TOO_LARGE:
         over = size_text(gate.total_bytes - room.limit_bytes)

@@ -1,6 +1,11 @@
-"""A row for a model or drafter in any state: texts, progress, and the two buttons that its state offers."""
+"""`ModelRow`, a model or drafter in any state: its texts, its download, and the two buttons that its state offers.
 
-from collections.abc import Callable, Sequence
+The Downloads, Drafters, Remote and Macs pages list such rows (`RowList`); the details of a model have one in place of
+their buttons. A row shows a `Model` (in `services.models.fit`), which says where the model is and what is known of it;
+the page shows it again whenever that changes.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +28,7 @@ from rdchat.ui.style import (
     MEDIUM,
     SHOW_FOLDER,
     TIGHT,
+    Answer,
     ElidedLabel,
     FlatButton,
     IconButton,
@@ -48,7 +54,7 @@ from rdchat.wording import counted, size_text
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
 _PART = "It is for a model, and cannot answer by itself."
 _MAX_LISTED_FILES = 300
-# A row gives the first of these setups that the drafter's card has.
+# Names of beam setups in the card of a trained drafter; a row gives the figure of the first that the card has.
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")
 
 
@@ -74,8 +80,9 @@ class ModelRow(QWidget):
         self._models = models
         self._links = links
         self._model = Model("")
-        # Once the download has stopped, the person is asked whether to remove its files.
+        # Whether Cancel was pressed: once the download has stopped, the person is asked whether to remove its files.
         self._cancelled = False
+        # Why the download could not be started.
         self._start_problem = ""
         self.name = ElidedLabel(theme, "", bold=True, middle=True)
         self.badge = ThemedLabel(theme, "", "success", -1)
@@ -135,7 +142,7 @@ class ModelRow(QWidget):
     def show_model(self, model: Model) -> None:
         """Show a model as it is now."""
         if model.is_in_downloads and model.download is self._model.download:
-            return
+            return  # A state of a download is one object, and is shown already.
         if _version(model) != _version(self._model):
             self._cancelled = False
         if model.id != self._model.id or model.state is not self._model.state:
@@ -150,10 +157,10 @@ class ModelRow(QWidget):
         if model.card is not None:
             self.verify.setVisible(not model.drafts)
             tip = "Compare its files with the checksums on Hugging Face"
-            _offer(self.verify, reason_not_to_verify(model.card), tip)
+            _enable(self.verify, reason_not_to_verify(model.card), tip)
             is_downloading = model.state is ModelState.DOWNLOADING
             problem = "Pause the download first." if is_downloading else reason_not_to_delete(model.card)
-            _offer(self.delete, problem, "Delete it, after a question")
+            _enable(self.delete, problem, "Delete it, after a question")
         self.clear.setVisible(model.is_in_downloads and model.is_installed)
         self.clear.show_as("close", f"Remove {name} from this list")
         self._show_state()
@@ -174,6 +181,7 @@ class ModelRow(QWidget):
 
     @property
     def _download(self) -> Download:
+        """The model's download; without one, one that has not begun."""
         return self._model.download or Download(self._model.id)
 
     def _show_texts(self) -> None:
@@ -192,12 +200,11 @@ class ModelRow(QWidget):
         model = self._model
         download = self._download
         state = model.state
-        running = state is ModelState.DOWNLOADING
-        failed = download.state is DownloadState.FAILED
-        has_bytes = state is ModelState.STOPPED and download.done_bytes > 0
+        runs = state is ModelState.DOWNLOADING
+        stopped = state is ModelState.STOPPED
         show_share(self.bar, entries.share(download))
-        self.bar.setVisible(running or has_bytes)
-        if state in {ModelState.DOWNLOADING, ModelState.STOPPED} or model.is_in_downloads:
+        self.bar.setVisible(runs or (stopped and download.done_bytes > 0))
+        if runs or stopped or model.is_in_downloads:
             self.state.show_text(entries.state_text(download), _COLORS.get(download.state, "muted"))
             self.files.show_files(download.files)
         else:
@@ -208,14 +215,18 @@ class ModelRow(QWidget):
             self.files.show_files(())
         self.files.fold.setAccessibleName(f"{self.files.fold.text()}: {self._name}")
         problem, hint = self._problem()
-        stopped = failed and state is ModelState.STOPPED
-        self.problem.show_text(problem, "danger" if self._start_problem or stopped else "warning")
+        failed = stopped and download.state is DownloadState.FAILED
+        self.problem.show_text(problem, "danger" if self._start_problem or failed else "warning")
         self.hint.show_text(hint)
         self.page.setVisible(bool(hint and download.page))
         self.token.setVisible(bool(hint and download.lack))
 
     def _problem(self) -> tuple[str, str]:
-        """Return what stands in the way, and what to do about it."""
+        """Return what is wrong with the model or its download, and what to do about it; each may be empty.
+
+        A download's problem is shown in any state of the download; a drafter's, why it does not fit the chosen model,
+        only while it has no download under way.
+        """
         model = self._model
         download = self._download
         if self._start_problem:
@@ -224,12 +235,12 @@ class ModelRow(QWidget):
             return entries.problem_text(download)
         if model.state is ModelState.DOWNLOADING:
             return entries.note_text(download), ""
-        if not model.drafts:
-            return download.problem, download.hint
-        return entries.drafter_problem(model, self._models.library.problem_of(model)), ""
+        if model.drafts:
+            return entries.drafter_problem(model, self._models.library.problem_of(model)), ""
+        return download.problem, download.hint
 
-    def _actions(self) -> tuple[tuple[str, Callable[[], object]], ...]:
-        """Return the texts of the two buttons, and what they do; an empty text hides a button."""
+    def _actions(self) -> tuple[Answer, Answer]:
+        """Return the text of each of the two buttons, and what it does; an empty text hides the button."""
         model = self._model
         models = self._models
         download = self._download
@@ -244,23 +255,28 @@ class ModelRow(QWidget):
             case ModelState.STOPPED:
                 resume = "Try Again" if download.state is DownloadState.FAILED else "Resume"
                 return (resume, lambda: models.downloads.resume(download.id)), ("Remove", self._ask_to_remove)
+        # Installed
         if model.drafts:
-            use = models.library.use
-            race = models.library.race
+            library = models.library
             smaller = model.is_smaller_model
             return (
-                ("Use", lambda: use(model.id, is_model=smaller)),
-                ("Try in a Race…", lambda: race(model.id, is_model=smaller)),
+                ("Use", lambda: library.use(model.id, is_model=smaller)),
+                ("Try in a Race…", lambda: library.race(model.id, is_model=smaller)),
             )
+        # A row with a card has the folder among its file actions.
         folder = SHOW_FOLDER if model.folder is not None and model.card is None else ""
-        # A remote model takes no memory here.
-        load, unload = ("Use", "") if remote_model(model.load_name) else ("Load", "Unload")
-        load = load if model.card or model.load_name else ""
-        act = self._load
+        return self._load_action(), (folder, self._show_folder)
+
+    def _load_action(self) -> Answer:
+        """Return the button that loads or unloads an installed model. A remote one takes no memory here."""
+        model = self._model
+        slot = self._models.slot
+        is_remote = remote_model(model.load_name) is not None
         if self._is_in_use:
-            load = "Stop Loading" if models.slot.loading else unload
-            act = models.slot.unload_model
-        return (load, act), (folder, self._show_folder)
+            unload = "" if is_remote else "Unload"
+            return "Stop Loading" if slot.loading else unload, slot.unload_model
+        load = "Use" if is_remote else "Load"
+        return load if model.card or model.load_name else "", self._load
 
     @property
     def _is_in_use(self) -> bool:
@@ -276,18 +292,18 @@ class ModelRow(QWidget):
             button.setText(text)
             button.setVisible(bool(text))
             button.setAccessibleName(f"{text}: {self._name}")
-            _offer(button)  # `_remove` disabled it, and may have failed
+            _enable(button)  # `_remove` disabled it, and may have failed
         model = self._model
         library = self._models.library
         if model.state is ModelState.INSTALLED and model.drafts:
             is_loaded = library.chosen is not None and library.chosen.is_loaded
             reason = library.problem_of(model) if is_loaded else "Load this model first."
-            _offer(self.main, reason or ("It is in use." if library.uses(model) else ""))
-            _offer(self.other, reason)
+            _enable(self.main, reason or ("It is in use." if library.uses(model) else ""))
+            _enable(self.other, reason)
         elif model.state is ModelState.INSTALLED and model.card is not None and not self._is_in_use:
-            _offer(self.main, _PART if model.card.is_drafter else model.card.problem, "Use this model (Return)")
+            _enable(self.main, _PART if model.card.is_drafter else model.card.problem, "Use this model (Return)")
         elif self._is_in_use and not self._models.slot.loading:
-            _offer(self.main, tip="Free its memory. Chats then have no model.")
+            _enable(self.main, tip="Free its memory. Chats then have no model.")
         elif model.state is ModelState.FOUND:
             self.main.setEnabled(model.can_start and not (model.hub is not None and model.hub.problem))
 
@@ -297,7 +313,10 @@ class ModelRow(QWidget):
             self._press(0)
 
     def ask_to_delete(self) -> None:
-        """Ask whether to delete the files on this machine, unless the row is gone when it is known what that does."""
+        """Ask whether to delete the files on this machine.
+
+        What a deletion does is found out first; the row may be gone when that is known.
+        """
 
         def confirm(question: RemovalQuestion) -> None:
             if isValid(self) and self.isVisible():
@@ -307,13 +326,13 @@ class ModelRow(QWidget):
             self._models.removal.ask_about(self._model.card, confirm)
 
     def _confirm_deletion(self, question: RemovalQuestion) -> None:
-        """Show what a deletion does, and delete the model after a yes."""
+        """Show what a deletion does, and delete the model after a yes; ask again if that has changed meanwhile."""
         models = self._models
+        library = models.library
         model = question.model
-        name = entries.short_name(question.model.name)
-        loaded = models.library.is_loaded(model)
-        in_use = loaded or models.library.is_used(model)
-        sentences = question.question_text(in_use, models.library.targets_of(model))
+        name = entries.short_name(model.name)
+        loaded = library.is_loaded(model)
+        sentences = question.question_text(loaded or library.is_used(model), library.targets_of(model))
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"
@@ -361,7 +380,7 @@ class ModelRow(QWidget):
         self._models.downloads.pause(self._download.id)
 
     def _ask_to_remove(self) -> None:
-        """Ask whether to keep the files, if there are any."""
+        """Ask whether to keep the files of a stopped download for later; without files, remove it at once."""
         self._cancelled = False
         download = self._download
         if self._model.is_installed or self._model.download is None:
@@ -370,7 +389,7 @@ class ModelRow(QWidget):
         # Of a pair whose model is complete, only the drafter's files are removed.
         part = f"{entries.short_name(download.companion)}/" if download.folder else ""
         done_bytes = sum(file.done_bytes for file in download.files if file.name.startswith(part))
-        # By the answer, the row may show another download.
+        # When the answer comes, the row may show another download.
         remove = partial(self._remove, download.id)
         if not done_bytes:
             remove()
@@ -398,8 +417,8 @@ class ModelRow(QWidget):
             self._models.verification.verify_model(self._model.card)
 
 
-def _offer(part: QPushButton | QAction, reason: str = "", tip: str = "") -> None:
-    """Enable a button or an entry; with a reason it is disabled, and its tooltip says why."""
+def _enable(part: QPushButton | QAction, reason: str = "", tip: str = "") -> None:
+    """Enable a button or an entry; with a reason why not, disable it, and give the reason as its tooltip."""
     part.setEnabled(not reason)
     set_tip(part, reason or tip)
     if isinstance(part, QPushButton):
@@ -407,14 +426,17 @@ def _offer(part: QPushButton | QAction, reason: str = "", tip: str = "") -> None
 
 
 def _version(model: Model) -> tuple[str, str]:
-    """Return what distinguishes the versions of a model: repository and revision."""
+    """Return a model's id and its revision: a row that shows another one forgets what was asked of the one before."""
     return model.id, model.card.revision if model.card is not None else ""
 
 
 class RowList(QWidget):
-    """Shows a row for each model. A row stays as long as its model is listed, so that it keeps the focus.
+    """A row for each model. A row stays as long as its model is listed, so that it keeps the focus.
 
-    The arguments are those of its rows.
+    The arguments are those of `ModelRow`.
+
+    Attributes:
+        rows: The rows by the ids of their models.
     """
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme, margin: int = 0) -> None:
@@ -452,7 +474,7 @@ class FileList(ThemedLabel):
         self._more = ""
         self._note = ""
         self._open = False
-        self.fold = TextButton("", theme, self._turn)
+        self.fold = TextButton("", theme, self._toggle)
         self.show_files(())
 
     def show_files(self, files: Sequence[DownloadFile], more: str = "", note: str = "") -> None:
@@ -469,7 +491,7 @@ class FileList(ThemedLabel):
         self.fold.setVisible(bool(files))
         self._show()
 
-    def _turn(self) -> None:
+    def _toggle(self) -> None:
         self._open = not self._open
         self._show()
 

@@ -1,4 +1,4 @@
-"""The Models window with its tabs, and what has no module of its own: the Downloads page and the token's sheet."""
+"""The Models window with its pages as tabs, the Downloads page, and the sheet of the Hugging Face token."""
 
 from PySide6.QtGui import QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QTabWidget, QWidget
@@ -43,10 +43,13 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import size_text
 
+# Downloads
 _EMPTY = "Your downloads appear here. They continue while you chat and after a restart."
 _QUITTING = "Downloads continue while you chat, even with this window closed. Quitting pauses them."
+# The tabs; on a Mac all, elsewhere without the last, whose page is then a tab of Remote.
 _TITLES = ("Installed", "Discover", "Downloads", "Drafters", "Remote", "Macs")
 
+# The token
 _NONE = "No token is set. Only gated and private models need one."
 
 _SOURCES = {
@@ -57,6 +60,7 @@ _SOURCES = {
     TokenSource.THIS_RUN: "There is no keychain, so rdchat forgets it when it quits. It is sent only to {host}.",
 }
 
+# Sources of a token that was given to rdchat, which can forget it.
 _GIVEN = {TokenSource.KEYCHAIN, TokenSource.THIS_RUN}
 
 
@@ -71,8 +75,8 @@ class DownloadsPage(QWidget):
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._downloads = models.downloads
         downloads = models.downloads
+        self._downloads = downloads
         self.empty = NoticeView(links, theme, None, links.discover_requested.emit)
         self.empty.show_text("No downloads", _EMPTY, "Find a Model")
         self.list = RowList(models, links, theme, LARGE)
@@ -103,7 +107,7 @@ class DownloadsPage(QWidget):
         self.list.show_models([Model.downloaded(download) for download in downloads.all()])
         self.pages.setCurrentIndex(1 if downloads.all() else 0)
         sums = totals_text(downloads.going())
-        (free, lacking) = downloads.disk_room()
+        free, lacking = downloads.disk_room()
         self.totals.show_text(sums)
         disk = f"{size_text(free)} free on the disk for models." if free is not None else ""
         if lacking:
@@ -156,18 +160,19 @@ class TokenSheet(Sheet):
         self.where.show_text("" if account.busy else _SOURCES[source].format(file=hub_token_file(), host=account.host))
         self.problem.show_text(account.problem)
         idle = not account.busy
-        others = source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}
+        # A token of the environment or of the hub's own tools comes first, so another one would have no effect.
+        can_give = source is None or source in _GIVEN
         self.check.setVisible(source is not None and not account.name)
         self.check.setEnabled(idle)
         self.forget.setVisible(source in _GIVEN)
         self.forget.setEnabled(idle)
-        self.field.setEnabled(not others)
-        self.use.setEnabled(idle and not others and bool(self.field.text().strip()))
+        self.field.setEnabled(can_give)
+        self.use.setEnabled(idle and can_give and bool(self.field.text().strip()))
         self.fit()
 
 
 class ModelsWindow(SideWindow):
-    """Attributes are the pages.
+    """The Models window; its pages are attributes.
 
     Args:
         models: The services of the pages.
@@ -197,7 +202,7 @@ class ModelsWindow(SideWindow):
         self._remote_tabs = QTabWidget(documentMode=True)
         pages: list[QWidget] = [self.installed, self.discover, self.downloads, self.drafters, self.remote, self.macs]
         if not host.MACOS:
-            # Only a Mac can be one of several: elsewhere they are one kind of other computers.
+            # Only a Mac can run a model together with others; elsewhere Macs are one kind of remote computer.
             pages[4:] = [self._remote_tabs]
             self._remote_tabs.addTab(self.remote, "Computers")
             self._remote_tabs.addTab(self.macs, "Macs")
@@ -219,7 +224,7 @@ class ModelsWindow(SideWindow):
         return searches.get(self._pages.currentWidget())
 
     def reject(self) -> None:
-        """Stay open on Escape, which ends typing in a field of a page."""
+        """Stay open on Escape, with which people leave a field of a page."""
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""

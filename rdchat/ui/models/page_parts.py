@@ -1,4 +1,7 @@
-"""What several pages of the Models window have: the list of models, a notice, the result of the last action."""
+"""Parts that several pages of the Models window have: a list of entries, a notice, the result of the last action.
+
+`Entry` (in `entries`) is one row of a list: a model with a key, or a heading, whose key is empty.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -35,6 +38,7 @@ from rdchat.ui.style import (
     ThemedLabel,
     column,
     control_font,
+    nothing,
     open_page,
     paint_row_ground,
     plain_list,
@@ -48,8 +52,10 @@ from rdchat.ui.style import (
 _ENTRY = Qt.ItemDataRole.UserRole
 _ENTRY_HEIGHT = 48
 _HEADING_HEIGHT = 34
+# Width of the left column at first, and the least width of both columns.
 _LEFT_WIDTH = 320
 _MIN_WIDTH = 240
+# So much of a title is drawn even if the marks at its right need the room.
 _MIN_TITLE_WIDTH = 60
 # This many pixels before the end of the list, `more_requested` is emitted.
 _NEARLY = 300
@@ -112,11 +118,13 @@ class _Delegate(QStyledItemDelegate):
 
 
 class ModelList(QListWidget):
-    """The list. Up and Down go from entry to entry, Return and a double click open one, Delete deletes it.
+    """A list of entries. Up and Down go from one to the next, Return and a double click open one, Delete deletes it.
 
     Attributes:
         entries: The entries that are shown.
         chosen: Emitted with the Entry that the person selected.
+        opened: Emitted when the person opens the current entry.
+        delete_requested: Emitted when the person presses Delete on the current entry.
         more_requested: Emitted when the end of the list is near.
     """
 
@@ -150,6 +158,7 @@ class ModelList(QListWidget):
         """Show these entries; the selected one stays selected if it is among them."""
         key = self.current.key if self.current is not None else ""
         bar = self.verticalScrollBar()
+        # A list that begins with the same entry has changed only in figures, or at its end.
         same_start = [entry.key for entry in entries[:1]] == [entry.key for entry in self.entries[:1]]
         position = bar.value() if same_start else 0
         # Headings are lower than models.
@@ -165,10 +174,9 @@ class ModelList(QListWidget):
         bar.setValue(position)
 
     def select(self, key: str) -> None:
-        """Select an entry, or none, without emitting `chosen`."""
-        if key != (self.current.key if self.current is not None else ""):
-            with QSignalBlocker(self):
-                self.setCurrentRow(self.row_of(key))
+        """Select the entry with a key, or none if it is not listed, without emitting `chosen`."""
+        with QSignalBlocker(self):
+            self.setCurrentRow(self.row_of(key))
 
     def choose_first(self) -> None:
         """Take the focus, and go to the first entry if none is selected."""
@@ -246,13 +254,13 @@ class PageLinks(QObject):
 
 
 class NoticeView(QWidget):
-    """Shows a sentence or two in the middle, with buttons below.
+    """Shows a state or an error in the middle, with buttons below.
 
     Args:
         links: Open the token's dialog.
         theme: The appearance to follow.
         retry: Tries again after an error.
-        act: The action of `show_text`.
+        act: What the button of `show_text` does.
     """
 
     def __init__(
@@ -275,7 +283,7 @@ class NoticeView(QWidget):
         layout.setStretch(layout.count() - 1, 3)
 
     def show_text(self, title: str, more: str = "", action: str = "") -> None:
-        """Show a state; with an action there is a button for it."""
+        """Show a state in a sentence or two, and a button with the text `action` if that is not empty."""
         self.title.setText(title)
         self.label.show_text(more)
         for button in self._buttons:
@@ -293,20 +301,22 @@ class NoticeView(QWidget):
 
 
 class ResultLine(QWidget):
-    """The result of the last action with a link, hidden while it is empty; it reports deletions, which its link undoes.
+    """One line at the end of a page: the result of the last action, perhaps with a link; hidden while it is empty.
+
+    By itself it reports deletions, with a link that undoes them.
 
     Args:
         removal: Deletes and restores models.
         theme: The appearance to follow.
-        drafters_only: Whether deletions of models are not reported.
+        drafters_only: Whether only deletions of drafters are reported.
     """
 
     def __init__(self, removal: Removal, theme: Theme, *, drafters_only: bool = False) -> None:
         super().__init__()
         self._removal = removal
         self._drafters_only = drafters_only
+        # The last deletion that was reported here, if it can be undone.
         self._deleted: TrashedFolder | None = None
-        self._act: Callable[[], object] = lambda: None
         self.label = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.link = TextButton("", theme, lambda: self._act())  # noqa: PLW0108  another one with each text
         row((self.label, 1), self.link, within=self)
@@ -315,9 +325,7 @@ class ResultLine(QWidget):
         removal.restored.connect(self._on_restored)
         removal.failed.connect(self._on_failed)
 
-    def show_text(
-        self, text: str, color: str = "muted", link: str = "", act: Callable[[], object] = lambda: None
-    ) -> None:
+    def show_text(self, text: str, color: str = "muted", link: str = "", act: Callable[[], object] = nothing) -> None:
         """Show a text in a colour of `Colors`, and a link that calls `act`."""
         self.label.show_text(text, color)
         self.link.setText(link)
@@ -325,11 +333,11 @@ class ResultLine(QWidget):
         self._act = act
 
     def _on_removed(self, question: RemovalQuestion, deleted: TrashedFolder | None) -> None:
-        self._deleted = deleted
         if question.model.is_drafter or not self._drafters_only:
+            self._deleted = deleted
             undo = "" if deleted is None else "Undo"
-            sentences = f"Deleted {short_name(question.model.name)}."
-            self.show_text(sentences, link=undo, act=lambda: self._removal.restore_model(deleted) if deleted else None)
+            text = f"Deleted {short_name(question.model.name)}."
+            self.show_text(text, link=undo, act=lambda: self._removal.restore_model(deleted) if deleted else None)
 
     def _on_restored(self, trashed: TrashedFolder) -> None:
         if trashed == self._deleted or not self._drafters_only:

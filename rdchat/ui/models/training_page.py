@@ -1,6 +1,7 @@
 """The training page, behind a button of the Drafters page: the form, the progress or the result of the one training.
 
-First the texts, figures and curves as pure functions, which the speed panel also uses; then the form and the page.
+First the page and its form, then its texts, figures and curves as pure functions. The Drafters page and the speed panel
+use `state_title` and `short_text` too.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,231 +60,50 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted, rough_time, size_text, time_left
 
-NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
-_PHASES, _STATES, _OUTCOMES = (TRAINING[name] for name in ("phases", "states", "outcomes"))
-_STEPS = (Phase.DATA, Phase.PREPARE, Phase.TRAIN, Phase.EVALUATE, COMPARING)
-_POSITIONS = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
-_ALL = "all"
-# A smaller difference, in tokens a call, counts as none.
-_SAME = 0.005
-_LITTLE_TOKENS = 20_000
-# Indent of an explanation, which begins below the text of its button.
-_INDENT = 24
-_CHATS = (
-    "The drafter also learns from the first question of each chat, which the model answers again. The questions stay "
-    f"on {MACHINE}, in the training data, and are deleted with it. The drafter's card records only their number."
-)
-_MORE = (
-    "The model writes answers, and the drafter learns from them. More answers make a better drafter: the default "
-    "model's own drafter was trained on 6.9 million tokens."
-)
-_LATER = "The time left is shown once training has begun."
-# Time of a training for each of its tokens, in tokens of a plain reply: from learning alone, where rdchat ships the
-# answers, to writing them too; then the drafter is measured. With the default model, on two CPU cores.
-_SHORTEST = 0.25
-_LONGEST = 1.5
-_MEASURED_TOKENS = 5000
-_LITTLE = "This is too little for a useful drafter. Choose more."
-
-# Width of a column of text, in pixels.
+# Width of a column of text, and the indent of an explanation, which begins below the text of its button. In pixels.
 _WIDEST = 620
+_INDENT = 24
 
-_HINT = "rdchat loads the model a second time for training."
+# The page
+_RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
+# States in which the main button is disabled.
+_BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}
 _NO_MODEL = "Load a model first, or choose an installed one."
-
+_HINT = "rdchat loads the model a second time for training."
 _ACTIVE_HINT = (
     "You can chat while training runs: it waits while a reply is written. You can close this window. Quitting rdchat "
     "pauses the training; resume it next time."
 )
+_NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
 
-_RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
+# The form
+_MORE = (
+    "The model writes answers, and the drafter learns from them. More answers make a better drafter: the default "
+    "model's own drafter was trained on 6.9 million tokens."
+)
+_CHATS = (
+    "The drafter also learns from the first question of each chat, which the model answers again. The questions stay "
+    f"on {MACHINE}, in the training data, and are deleted with it. The drafter's card records only their number."
+)
+_LITTLE_TOKENS = 20_000
+_LITTLE = "This is too little for a useful drafter. Choose more."
+_LATER = "The time left is shown once training has begun."
+# A training takes, for each token of answers, the time of so many tokens of a plain reply: from learning alone, where
+# rdchat ships the answers, to writing them too. The comparison at the end takes that of `_MEASURED_TOKENS` more.
+# Measured with the default model, on two CPU cores.
+_SHORTEST = 0.25
+_LONGEST = 1.5
+_MEASURED_TOKENS = 5000
 
-# States in which the main button is disabled.
-_BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}
-
-
-def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
-    """Return the state of a training that is not finished, or its phase."""
-    return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
-
-
-def short_text(training: TrainingControl) -> str:
-    """Return `Training a drafter: step 3 of 5, 34 %`, or what became of it; empty where there is nothing to say."""
-    state = training.state
-    progress = training.progress
-    if state in _OUTCOMES or not state.is_active:
-        return _OUTCOMES.get(state, "")
-    if progress is None or progress.phase not in _STEPS:
-        return "Training a drafter"
-    step = f"step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}"
-    share = "" if progress.fraction is None else f", {percent(progress.fraction)}"
-    return f"Training a drafter: {step}{share}"
-
-
-def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
-    """Return what is trained, and the number of the step."""
-    what = f"Recurrent drafter for {order.name}, {counted(order.tokens, 'token')}."
-    if progress is None:
-        return what
-    if state is TrainingState.STARTING and progress.phase == LOADING:
-        return f"{what} {progress.text}…"
-    if state is TrainingState.TRAINING and progress.phase in _STEPS:
-        return f"{what} Step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}. {progress.text}".strip()
-    return what
-
-
-def figures(progress: TrainingProgress) -> str:
-    """Return the figures of the step: `34 %  ·  12 min left in this step  ·  1,204 tokens/s  ·  1.20 GB of memory`."""
-    parts = (
-        "" if progress.fraction is None else percent(progress.fraction),
-        "" if progress.left_s is None else f"{time_left(progress.left_s)} in this step",
-        f"{rate(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else "",
-        f"{memory(progress.memory_bytes)} of memory" if progress.memory_bytes else "",
-    )
-    return "  ·  ".join(filter(None, parts))
-
-
-def costs(plan: TrainingStart) -> str:
-    """Return the limits of disk and memory that a training takes."""
-    disk = size_text(plan.disk_bytes)
-    limit = memory(plan.memory_bytes)
-    room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
-    return f"{room} Training uses up to {limit} of memory."
-
-
-def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
-    """Return the learning curves: the accuracy at each draft position, once it is measured, and the loss."""
-    measured = [point for point in points if point.accuracy]
-    plots = []
-    if measured:
-        rates = [
-            Curve(
-                name,
-                tuple((each.fraction, each.accuracy[position]) for each in measured if position < len(each.accuracy)),
-            )
-            for position, name in enumerate(_POSITIONS[: len(measured[-1].accuracy)])
-        ]
-        line = "On answers that it did not learn from. Each token counts if those before it were right."
-        plots.append(CurvesPlot("How often a drafted token is right", line, rates, shares=True))
-    line = "How far the drafter is from what the model writes. Lower is better."
-    loss = Curve("Loss", tuple((point.fraction, point.loss) for point in points))
-    return [*plots, CurvesPlot("Loss", line, [loss], shares=False)]
-
-
-def is_worse(comparison: Comparison) -> bool:
-    """Return whether the old drafter is better."""
-    change = _change(_of_all(comparison))
-    return change is not None and change < -_SAME
-
-
-def result_title(comparison: Comparison) -> str:
-    """Return whether the new drafter is better, with the figures."""
-    group = _of_all(comparison)
-    change = _change(group)
-    if group.new is None:
-        return "The drafter is trained, but could not be measured."
-    if change is None:
-        return f"The new drafter brings {decimal(group.new)} tokens per step."
-    if change > _SAME:
-        return f"The new drafter is better: {decimal(group.new)} tokens per step, {decimal(group.old)} before."
-    if change < -_SAME:
-        return f"The old drafter is better: {decimal(group.old)} tokens per step, the new one {decimal(group.new)}."
-    return f"Both drafters bring {decimal(group.new)} tokens per step."
-
-
-def result_text(comparison: Comparison) -> str:
-    """Explain the figures of the table, and say which could not be measured."""
-    drafter = (
-        f"each drafter ({draft_size(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
-    )
-    text = (
-        f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "
-        "time too: a race shows which is faster."
-    )
-    return f"{text}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else text
-
-
-def result_rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Return the rows of the table, the titles first; the average of all groups is the last."""
-    rows = [("", "New", "Old", "Difference")]
-    for group in sorted(comparison.groups, key=lambda each: each.group == _ALL):
-        change = _change(group)
-        difference = NONE if change is None else f"{change:+.2f}".replace("-", "\N{MINUS SIGN}")
-        rows.append((group.group.capitalize(), decimal(group.new), decimal(group.old), difference))
-    return [row if comparison.old and not comparison.problem else row[:2] for row in rows]
-
-
-def _of_all(comparison: Comparison) -> ComparedGroup:
-    return next((group for group in comparison.groups if group.group == _ALL), ComparedGroup(_ALL, None))
-
-
-def _change(group: ComparedGroup) -> float | None:
-    """Return how many more tokens a call the new drafter brings; None if that is unknown."""
-    return None if group.new is None or group.old is None else group.new - group.old
-
-
-class TrainingForm(QWidget):
-    """The fields of a training.
-
-    Args:
-        library: Knows for which model.
-        theme: The appearance to follow.
-    """
-
-    def __init__(self, library: Library, theme: Theme) -> None:
-        super().__init__()
-        self._library = library
-        self._theme = theme
-        self.tokens = QSpinBox(
-            minimum=1000, maximum=100_000_000, singleStep=50_000, value=DEFAULT_TOKENS, suffix=" tokens"
-        )
-        self.tokens.setGroupSeparatorShown(True)
-        self.chats = QCheckBox("Learn from my questions too")
-        self.little = ThemedLabel(theme, _LITTLE, "warning", wraps=True)
-        self.time = small_text(theme)
-        self._lay_out()
-        self.tokens.valueChanged.connect(self.show_size)
-        self.show_size()
-
-    def _lay_out(self) -> None:
-        size, chats = (ThemedLabel(self._theme, name, bold=True) for name in ("How much", "Your chats"))
-        self.tokens.setAccessibleName("Tokens of answers")
-        self.tokens.setAccessibleDescription(_MORE)
-        self.tokens.setFixedWidth(170)
-        amount = row(self.tokens, (self.time, 1), spacing=SMALL)
-        chats_note = small_text(self._theme, _CHATS)
-        chats_note.setContentsMargins(_INDENT, 0, 0, TIGHT)
-        self.chats.setAccessibleDescription(_CHATS)
-        sizes = (size, small_text(self._theme, _MORE), amount, self.little)
-        column(*sizes, MEDIUM, chats, self.chats, chats_note, within=self, spacing=TIGHT)
-
-    def showEvent(self, event: QShowEvent) -> None:
-        super().showEvent(event)
-        self.show_size()
-
-    def show_size(self) -> None:
-        """Show what the number of tokens comes to, as far as the loaded model's speed is known."""
-        tokens = self.tokens.value()
-        library = self._library
-        self.little.setVisible(tokens < _LITTLE_TOKENS)
-        pace = library.pace() if library.chosen and library.chosen.is_loaded else None
-        counts = [tokens * each + _MEASURED_TOKENS for each in (_SHORTEST, _LONGEST)]
-        times = [rough_time(count / pace) for count in counts] if pace else []
-        self.time.setText(f"That takes {' to '.join(dict.fromkeys(times))}." if times else _LATER)
-
-    def order(self) -> TrainingOrder | None:
-        """Return the chosen training; None where there is no model to train for."""
-        chosen = self._library.chosen
-        if chosen is None:
-            return None
-        return TrainingOrder(
-            model=chosen.model or None,
-            name=chosen.name,
-            tokens=self.tokens.value(),
-            with_chats=self.chats.isChecked(),
-            dtype=self._library.dtype if chosen.is_loaded else "auto",
-            old=self._library.settings.drafter if chosen.is_loaded else None,
-        )
+# Progress and result
+_PHASES, _STATES, _OUTCOMES = (TRAINING[name] for name in ("phases", "states", "outcomes"))
+# The phases that are shown with a number.
+_STEPS = (Phase.DATA, Phase.PREPARE, Phase.TRAIN, Phase.EVALUATE, COMPARING)
+_POSITIONS = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
+# The name of the group with the average of all groups.
+_ALL = "all"
+# A smaller difference, in tokens a call, counts as none.
+_SAME = 0.005
 
 
 class TrainingPage(QWidget):
@@ -300,7 +120,9 @@ class TrainingPage(QWidget):
         super().__init__()
         self._training = training
         self._library = library
+        # The state that is shown; the training's own may be newer by the interval of the throttle.
         self._state = training.state
+        # The points of the curves that are shown.
         self._points: list[CurvePoint] = []
         self.form = TrainingForm(library, theme)
         self.back = IconButton("previous", "Back to the drafters", theme, act=leave)
@@ -342,7 +164,7 @@ class TrainingPage(QWidget):
         self._state = training.state
         order = training.order
         result = training.comparison
-        fresh = self._state is TrainingState.NOTHING or order is None
+        fresh = self._state is TrainingState.NOTHING or order is None  # Then the form is shown.
         model = order or chosen
         self.heading.setText(f"Train a drafter for {model.name}" if model else "Train a drafter")
         self.form.setVisible(fresh)
@@ -363,15 +185,14 @@ class TrainingPage(QWidget):
 
     def _show_form(self) -> None:
         chosen = self._library.chosen
-        training = self._training
         free = chosen is not None and self._state is TrainingState.NOTHING
         self.form.setEnabled(free)
         self.form.show_size()
         for label in (self.title, self.step, self.figures, self.notes, self.problem):
             label.show_text("")
-        self._offer("Start Training", free)
+        self._name_main("Start Training", default=free)
         self.main.setEnabled(free)
-        problem = f"{training.problem} {training.hint}".strip()
+        problem = self._problem
         self.status.set_color("danger" if problem and chosen else "muted")
         self.status.setText(problem or _HINT if chosen else _NO_MODEL)
 
@@ -384,16 +205,16 @@ class TrainingPage(QWidget):
         self.title.show_text(state_title(self._state, progress))
         self.step.show_text(step_text(training.order, self._state, progress))
         show_share(self.bar, progress.fraction if progress else None)
-        far = training.points[-1].fraction if training.points else None
-        stopped = f"{percent(far)} learnt" if far is not None and self._state in _RESUMABLE else ""
-        self.figures.show_text(figures(progress) if running and progress else stopped)
+        resumable = self._state in _RESUMABLE
+        learnt = f"{percent(training.points[-1].fraction)} learnt" if training.points and resumable else ""
+        self.figures.show_text(figures(progress) if running and progress else learnt)
         notes = [costs(training.plan)] if running and training.plan else []
         if active and not any(point.accuracy for point in training.points):
-            notes.append(NOTHING_YET)
+            notes.append(_NOTHING_YET)
         self.notes.show_text("\n".join(notes))
         color = "danger" if self._state is TrainingState.FAILED else "muted"
-        self.problem.show_text(f"{training.problem} {training.hint}".strip(), color)
-        self._offer("Resume" if self._state in _RESUMABLE else "Pause", self._state in _RESUMABLE)
+        self.problem.show_text(self._problem, color)
+        self._name_main("Resume" if resumable else "Pause", default=resumable)
         self.status.set_color("muted")
         self.status.setText(_ACTIVE_HINT if active else "")
         if training.points != self._points:
@@ -415,7 +236,7 @@ class TrainingPage(QWidget):
         header = self.table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.setFixedHeight(header.sizeHint().height() + self.table.verticalHeader().length())
-        self._offer("Use Drafter", not is_worse(result))
+        self._name_main("Use Drafter", default=not is_worse(result))
         loaded = self._library.loaded
         record = training.record
         can_race = loaded is not None and record is not None and str(loaded.path) == record.model_folder
@@ -424,9 +245,14 @@ class TrainingPage(QWidget):
         size = training.data_bytes
         data = f"Either way, its training data ({memory(size)}) is deleted." if size else ""
         self.status.set_color("danger" if training.problem else "muted")
-        self.status.setText(f"{training.problem} {training.hint}".strip() or data)
+        self.status.setText(self._problem or data)
 
-    def _offer(self, text: str, default: bool) -> None:
+    @property
+    def _problem(self) -> str:
+        """What went wrong last, and what to do about it; empty if nothing did."""
+        return f"{self._training.problem} {self._training.hint}".strip()
+
+    def _name_main(self, text: str, *, default: bool) -> None:
         """Name the main button; as the default button, it is pressed by Return."""
         self.main.setText(text)
         self.main.setDefault(default)
@@ -448,3 +274,193 @@ class TrainingPage(QWidget):
     def _race(self) -> None:
         drafter = str(training_folder() / DRAFTER)
         self._library.race_requested.emit(replace(self._library.settings, mode=Mode.DRAFTER, drafter=drafter))
+
+
+class TrainingForm(QWidget):
+    """The fields of a training that has not begun.
+
+    Args:
+        library: Has the model to train for, and the speed of the loaded one.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, library: Library, theme: Theme) -> None:
+        super().__init__()
+        self._library = library
+        self._theme = theme
+        self.tokens = QSpinBox(
+            minimum=1000, maximum=100_000_000, singleStep=50_000, value=DEFAULT_TOKENS, suffix=" tokens"
+        )
+        self.tokens.setGroupSeparatorShown(True)
+        self.chats = QCheckBox("Learn from my questions too")
+        self.little = ThemedLabel(theme, _LITTLE, "warning", wraps=True)
+        self.time = small_text(theme)
+        self._lay_out()
+        self.tokens.valueChanged.connect(self.show_size)
+        self.show_size()
+
+    def _lay_out(self) -> None:
+        size, chats = (ThemedLabel(self._theme, name, bold=True) for name in ("How much", "Your chats"))
+        self.tokens.setAccessibleName("Tokens of answers")
+        self.tokens.setAccessibleDescription(_MORE)
+        self.tokens.setFixedWidth(170)
+        amount = row(self.tokens, (self.time, 1), spacing=SMALL)
+        chats_note = small_text(self._theme, _CHATS)
+        chats_note.setContentsMargins(_INDENT, 0, 0, TIGHT)
+        self.chats.setAccessibleDescription(_CHATS)
+        sizes = (size, small_text(self._theme, _MORE), amount, self.little)
+        column(*sizes, MEDIUM, chats, self.chats, chats_note, within=self, spacing=TIGHT)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.show_size()
+
+    def show_size(self) -> None:
+        """Show how long the training takes, if the loaded model's speed is known, and whether it is too short."""
+        tokens = self.tokens.value()
+        library = self._library
+        self.little.setVisible(tokens < _LITTLE_TOKENS)
+        # Tokens a second, without drafting.
+        pace = library.pace() if library.chosen and library.chosen.is_loaded else None
+        counts = [tokens * each + _MEASURED_TOKENS for each in (_SHORTEST, _LONGEST)]
+        times = [rough_time(count / pace) for count in counts] if pace else []
+        # Both ends may be rounded to the same time.
+        self.time.setText(f"That takes {' to '.join(dict.fromkeys(times))}." if times else _LATER)
+
+    def order(self) -> TrainingOrder | None:
+        """Return the chosen training; None where there is no model to train for."""
+        chosen = self._library.chosen
+        if chosen is None:
+            return None
+        return TrainingOrder(
+            model=chosen.model or None,
+            name=chosen.name,
+            tokens=self.tokens.value(),
+            with_chats=self.chats.isChecked(),
+            dtype=self._library.dtype if chosen.is_loaded else "auto",
+            old=self._library.settings.drafter if chosen.is_loaded else None,
+        )
+
+
+def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
+    """Return the name of a state; while the training runs, that of its phase."""
+    return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
+
+
+def short_text(training: TrainingControl) -> str:
+    """Return `Training a drafter: step 3 of 5, 34 %`, or what became of it; empty where there is nothing to say."""
+    state = training.state
+    progress = training.progress
+    if state in _OUTCOMES or not state.is_active:
+        return _OUTCOMES.get(state, "")
+    if progress is None or progress.phase not in _STEPS:
+        return "Training a drafter"
+    step = f"step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}"
+    share = "" if progress.fraction is None else f", {percent(progress.fraction)}"
+    return f"Training a drafter: {step}{share}"
+
+
+def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
+    """Return what is trained on how many tokens, and while it runs, the number of the step and what that does."""
+    what = f"Recurrent drafter for {order.name}, {counted(order.tokens, 'token')}."
+    if progress is None:
+        return what
+    if state is TrainingState.STARTING and progress.phase == LOADING:
+        return f"{what} {progress.text}…"
+    if state is TrainingState.TRAINING and progress.phase in _STEPS:
+        return f"{what} Step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}. {progress.text}".strip()
+    return what
+
+
+def figures(progress: TrainingProgress) -> str:
+    """Return the figures of the step: `34 %  ·  12 min left in this step  ·  1,204 tokens/s  ·  1.20 GB of memory`."""
+    parts = (
+        "" if progress.fraction is None else percent(progress.fraction),
+        "" if progress.left_s is None else f"{time_left(progress.left_s)} in this step",
+        f"{rate(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else "",
+        f"{memory(progress.memory_bytes)} of memory" if progress.memory_bytes else "",
+    )
+    return "  ·  ".join(filter(None, parts))
+
+
+def costs(plan: TrainingStart) -> str:
+    """Return in two sentences how much disk and memory a training takes at most."""
+    disk = size_text(plan.disk_bytes)
+    limit = memory(plan.memory_bytes)
+    room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
+    return f"{room} Training uses up to {limit} of memory."
+
+
+def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
+    """Return the learning curves: the accuracy at each draft position, once it is measured, and the loss.
+
+    The number of positions is that of the last measurement.
+    """
+    measured = [point for point in points if point.accuracy]
+    plots = []
+    if measured:
+        rates = [
+            Curve(
+                name,
+                tuple((each.fraction, each.accuracy[position]) for each in measured if position < len(each.accuracy)),
+            )
+            for position, name in enumerate(_POSITIONS[: len(measured[-1].accuracy)])
+        ]
+        line = "On answers that it did not learn from. Each token counts if those before it were right."
+        plots.append(CurvesPlot("How often a drafted token is right", line, rates, shares=True))
+    line = "How far the drafter is from what the model writes. Lower is better."
+    loss = Curve("Loss", tuple((point.fraction, point.loss) for point in points))
+    return [*plots, CurvesPlot("Loss", line, [loss], shares=False)]
+
+
+def result_title(comparison: Comparison) -> str:
+    """Return whether the new drafter is better, with the figures."""
+    group = _of_all(comparison)
+    change = _change(group)
+    if group.new is None:
+        return "The drafter is trained, but could not be measured."
+    if change is None:
+        return f"The new drafter brings {decimal(group.new)} tokens per step."
+    if change > _SAME:
+        return f"The new drafter is better: {decimal(group.new)} tokens per step, {decimal(group.old)} before."
+    if change < -_SAME:
+        return f"The old drafter is better: {decimal(group.old)} tokens per step, the new one {decimal(group.new)}."
+    return f"Both drafters bring {decimal(group.new)} tokens per step."
+
+
+def is_worse(comparison: Comparison) -> bool:
+    """Return whether the old drafter is better."""
+    change = _change(_of_all(comparison))
+    return change is not None and change < -_SAME
+
+
+def result_text(comparison: Comparison) -> str:
+    """Explain the figures of the table, and say which could not be measured."""
+    drafter = (
+        f"each drafter ({draft_size(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
+    )
+    text = (
+        f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "
+        "time too: a race shows which is faster."
+    )
+    return f"{text}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else text
+
+
+def result_rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Return the rows of the table, the titles first; the average of all groups is the last."""
+    rows = [("", "New", "Old", "Difference")]
+    for group in sorted(comparison.groups, key=lambda each: each.group == _ALL):
+        change = _change(group)
+        difference = NONE if change is None else f"{change:+.2f}".replace("-", "\N{MINUS SIGN}")
+        rows.append((group.group.capitalize(), decimal(group.new), decimal(group.old), difference))
+    return [row if comparison.old and not comparison.problem else row[:2] for row in rows]
+
+
+def _of_all(comparison: Comparison) -> ComparedGroup:
+    """Return the average of all groups; one without figures if nothing could be measured."""
+    return next((group for group in comparison.groups if group.group == _ALL), ComparedGroup(_ALL, None))
+
+
+def _change(group: ComparedGroup) -> float | None:
+    """Return how many more tokens a call the new drafter brings; None if that is unknown."""
+    return None if group.new is None or group.old is None else group.new - group.old
