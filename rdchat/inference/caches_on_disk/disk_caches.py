@@ -1,8 +1,9 @@
 """Keeps KV caches of chats on disk, so that a prompt is not read again after a restart.
 
-A cache is stored as segments (see `segments`): blocks of rows, and ends, where a prompt or a reply ended. What all
-chats of a project begin with is kept in the project's folder (`shared`). A segment is copied between replies; a thread
-of its own writes the file.
+A cache is stored as segments, a file for each (see `segments`): blocks of rows, and ends, where a prompt or a reply
+ended. Each chat has a folder for them; what all chats of a project begin with is kept in the project's folder
+(`shared`). `ChatSession` completes a prompt's cache from the files (`extend_cache`), and hands over caches of ended
+replies, which are written while nothing else is to do (`write_next`).
 """
 
 import logging
@@ -34,21 +35,21 @@ _LOG = logging.getLogger(__name__)
 _MIN_TOKENS = 1000
 # Reading fewer tokens from disk gains nothing.
 _MIN_GAIN = 64
-# Ends that are kept of a chat; each may take 100 MB. A turn makes two: where its prompt ends, and where its reply does.
+# Most ends of a chat; each may take 100 MB. A turn makes two: where its prompt ends, and where its reply does.
 _ENDS = 8
-# Pause while the writer is busy.
+# Pause while the writer's thread is busy.
 _WAIT_S = 0.005
-# Version of the files: with another number those of before are not used.
+# Version of the files; increased, it makes older ones useless.
 _VERSION = 3
 
 
 @dataclass(slots=True)
 class _Work:
-    """The segments of a conversation that are to be written.
+    """A conversation's cache that is to be written, segment by segment.
 
     Attributes:
-        folder: Where.
-        cache: Its cache; it may be dropped meanwhile.
+        folder: The folders to write into.
+        cache: The cache; it may be dropped meanwhile.
         states: The states of the layers that cannot be trimmed where `note_prompt` was called, by the number of tokens.
         shared: Length of the beginning that belongs to the project.
         segments: The segments that are not written yet, in order; None before the folder was looked at.
@@ -63,7 +64,7 @@ class _Work:
     failed: bool = False
 
     def path_of(self, segment: Segment) -> Path:
-        """Return the folder of a segment, which has one for each model."""
+        """Return the chat's or the project's folder, to which a segment belongs; it has a folder for each model."""
         shared = self.folder.shared
         return shared if shared is not None and segment.end <= self.shared else self.folder.path
 
@@ -71,8 +72,8 @@ class _Work:
 class DiskCaches:
     """Writes caches of ended replies in slices, and completes the cache of a prompt from the files.
 
-    All methods belong to the engine thread. It copies a segment to the host, and a thread writes the file, so a slow
-    disk holds nothing up. A cache belongs to a chat until another reply takes it.
+    All methods belong to the engine thread. It copies a segment to the host, and a thread of this object writes the
+    file, so a slow disk holds nothing up. A cache belongs to a chat until another reply takes it.
 
     Args:
         model: The target.
@@ -144,12 +145,15 @@ class DiskCaches:
             self._work.append(_Work(folder, weakref.ref(cache), states, shared if shared >= _MIN_TOKENS else 0))
 
     def leave(self, cache: KVCache, folder: CacheFolder | None) -> None:
-        """Write no more of a cache, since a reply changes it, and nothing that was left for this reply's folder.
+        """Write no more of a cache, since a reply is about to change it, and nothing more into that reply's folder.
 
-        That may have been deleted from the chat meanwhile; what the chat still has is written after the reply.
+        Messages may have been deleted from the chat meanwhile; what it still has is written after the reply.
         """
         for work in self._work:
-            work.failed |= work.cache() in {None, cache} or (folder is not None and work.folder.path == folder.path)
+            is_same_folder = folder is not None and work.folder.path == folder.path
+            if is_same_folder or work.cache() in {None, cache}:
+                # The writer's thread may have the work's last segment.
+                work.failed = True
         self._work = [work for work in self._work if not work.failed]
         self._states = {}
 
@@ -171,7 +175,7 @@ class DiskCaches:
         return bool(self._work)
 
     def _write_next(self, work: _Work) -> bool:
-        """Return whether something of a cache was given to the writer."""
+        """Give the next segment of a cache to the writer; return whether there was one."""
         layout = self._layout
         cache = work.cache()
         if layout is None or cache is None:
@@ -211,9 +215,9 @@ def _programs() -> tuple[str, ...]:
 
 
 def _identity(folder: Path) -> tuple[str, str] | None:
-    """Return what distinguishes a model's files from those that may replace them: their stamp, and their hash.
+    """Return the stamp and the hash of a model's files, by which files that replace them are noticed.
 
-    The hash is of samples of them, so both are needed. None if they cannot be read.
+    The hash is of samples of the files, so both are needed. None if they cannot be read.
     """
     try:
         return stamp_of(folder).digest, target_hash(folder)
@@ -223,7 +227,7 @@ def _identity(folder: Path) -> tuple[str, str] | None:
 
 
 def _folders(folder: CacheFolder) -> list[Path]:
-    """Return the chat's folder, and that of its project."""
+    """Return the chat's folder, and that of its project if it has one."""
     return [folder.path, folder.shared] if folder.shared else [folder.path]
 
 
@@ -249,11 +253,13 @@ def _read(
             arrays = layout.read_segment(folder, segment)
             if arrays is None:
                 break
+            # The cache has the segment's first rows already.
             known = max(reached - segment.start, 0)
             layout.append_rows(cache, [array[..., known:, :] for array in arrays[: layout.row_arrays]])
             reached = segment.end
             if segment.is_end:
                 layout.set_state(cache, arrays[layout.row_arrays :], reached)
+            # Without the state, or inside an image, no prompt can go on; the next segment gets there.
             if segment.is_end or not (layout.has_state or cache.cuts_image(reached)):
                 cache.extend(prompt[len(cache.tokens) : reached])
     finally:
@@ -268,15 +274,18 @@ def _plan(prompt: list[int], stored: Iterable[Segment], has_state: bool) -> list
         stored: Those of the chat and of its project, for one model.
         has_state: Whether a cache can only begin at an end.
     """
-    short_enough = [each for each in stored if 0 < each.end < len(prompt)]
-    digests = digests_of(prompt, {each.end for each in short_enough})
-    fitting = {(each.end, each.is_end): each for each in short_enough if digests[each.end] == each.digest}
+    short_enough = [segment for segment in stored if 0 < segment.end < len(prompt)]
+    digests = digests_of(prompt, {segment.end for segment in short_enough})
+    fitting = {
+        (segment.end, segment.is_end): segment for segment in short_enough if digests[segment.end] == segment.digest
+    }
     blocks = list[Segment]()
     while (block := fitting.get((len(blocks) * ROWS + ROWS, False))) is not None:
         blocks.append(block)
     reach = len(blocks) * ROWS
-    ends = [each for each in fitting.values() if each.is_end and each.start <= reach]
-    last = max(ends, key=lambda each: each.end, default=None)
+    # An end needs all blocks before it.
+    ends = [segment for segment in fitting.values() if segment.is_end and segment.start <= reach]
+    last = max(ends, key=lambda segment: segment.end, default=None)
     if last is not None and (has_state or last.end > reach):
         return [*blocks[: last.start // ROWS], last]
     return [] if has_state else blocks
@@ -293,24 +302,28 @@ def _missing(layout: CacheLayout, work: _Work, cache: KVCache) -> list[Segment]:
     segments = [Segment(end, digests[end], False) for end in blocks]
     segments += [Segment(end, digests[end], True) for end in ends]
     names = set[str]()
-    for each in _folders(work.folder):
-        folder = each / layout.key
+    for parent in _folders(work.folder):
+        folder = parent / layout.key
+        # A folder in use counts as new when room is made.
         with suppress(FileNotFoundError):
             os.utime(folder)
         names |= {path.name for path in folder.glob("*")}
-    return [each for each in segments if each.name not in names]
+    return [segment for segment in segments if segment.name not in names]
 
 
 def _written(layout: CacheLayout, work: _Work, segment: Segment, data: bytes) -> bool:
-    """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread."""
+    """Write a segment's file, if there is room; return whether it was written. Runs on the writer's thread.
+
+    The oldest ends make room for a new one, and other chats' folders for files beyond the limit.
+    """
     path = work.path_of(segment) / layout.key
     limit = work.folder.limit_bytes
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         if segment.is_end:
-            oldest = sorted(path.glob("*.end"), key=lambda each: each.stat().st_mtime)
-            for each in oldest[: 1 - _ENDS]:
-                each.unlink()
+            ends = sorted(path.glob("*.end"), key=lambda file: file.stat().st_mtime)
+            for oldest in ends[: 1 - _ENDS]:
+                oldest.unlink()
         if not make_room(path.parent.parent, limit, len(data), spared=path):
             return False
         layout.write_segment(path, segment, data)

@@ -1,13 +1,15 @@
-"""Files of a KV cache on disk: blocks of rows, and states of layers that cannot be trimmed.
+"""Files of a KV cache on disk, for `disk_caches`: which arrays a file holds, and how it is written and read.
 
-A row is what a layer keeps for one token: its key and value. The header of a file follows from the model, the tokens
-and the positions, and is known before the file is read, except for the checksum of its numbers. So a file is used only
-if it has exactly this header, and no foreign header is parsed.
+A row is what a layer keeps for one token: its key and value. A conversation's rows are cut into segments, a file for
+each: blocks of `ROWS` tokens, and ends, which hold the rows behind the last block. An end has also the state of the
+layers that cannot be trimmed, such as recurrent ones, since such a state is good for one position only.
+
+The header of a file follows from the model, the tokens and the positions, and is known before the file is read, except
+for the checksum of its numbers. So a file is used only if it has exactly this header, and no foreign header is parsed.
 """
 
 import hashlib
 import logging
-import os
 import re
 import shutil
 import zlib
@@ -41,8 +43,9 @@ ROWS = 128
 """Tokens of a block: for an 8B model in bfloat16 17 MB, which are copied in milliseconds."""
 # The name of a segment's file.
 _NAME = re.compile(r"(\d{1,9})-([0-9a-f]{32})\.(rows|end)", re.ASCII)
-_TYPES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.int32: "I32", mx.uint32: "U32"}
-_OF_NAME = {name: dtype for dtype, name in _TYPES.items()}
+# Names of the types in a file's header.
+_NAMES = {mx.float32: "F32", mx.float16: "F16", mx.bfloat16: "BF16", mx.int32: "I32", mx.uint32: "U32"}
+_MLX_TYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,8 @@ class Segment:
     """A part of a conversation's cache: a block of rows, or the rows behind the last block.
 
     Attributes:
-        end: Position behind its last row.
-        digest: Hash of all tokens up to `end`.
+        end: Position behind its last row: the number of tokens up to there.
+        digest: Hash of all tokens of the conversation up to `end`.
         is_end: Whether a prompt or a reply ends there. Then it has also the state of the layers that cannot be trimmed.
     """
 
@@ -62,8 +65,8 @@ class Segment:
     @classmethod
     def named(cls, name: str) -> "Segment | None":
         """Return the segment with this name; None for other files."""
-        result = _NAME.fullmatch(name)
-        return result and cls(int(result[1]), result[2], result[3] == "end")
+        match = _NAME.fullmatch(name)
+        return match and cls(int(match[1]), match[2], match[3] == "end")
 
     @property
     def start(self) -> int:
@@ -77,7 +80,7 @@ class Segment:
 
 
 def digests_of(tokens: Sequence[int], ends: Iterable[int]) -> dict[int, str]:
-    """Return a hash of the first tokens, for each of some numbers of tokens."""
+    """Return a hash of the first tokens, for each of some numbers of tokens (`ends`)."""
     data = np.array([*tokens], "<i8").tobytes()
     digest = hashlib.blake2b(digest_size=16)
     hashed = 0
@@ -112,10 +115,11 @@ class CacheLayout:
         if not all(isinstance(leaf, AttentionRows | RoundArraysCache) for leaf in self._sample):
             raise UnsupportedCacheError("its caches are not of a known type")
         states = [leaf.cache if isinstance(leaf, RoundArraysCache) else leaf.state for leaf in self._sample]
-        self._arrays = [[*map(_spec, arrays)] for arrays in states]
+        # The header entries of each layer's arrays, None for an array that it does not have.
+        self._arrays = [[*map(_entry, arrays)] for arrays in states]
         self.has_state = not all(map(has_all_rows, self._sample))
-        self.row_arrays = sum(len(specs) for leaf, specs in self._parts() if has_all_rows(leaf))
-        kinds = [(type(leaf).__name__, vars(leaf).get("_window"), specs) for leaf, specs in self._parts()]
+        self.row_arrays = sum(len(entries) for leaf, entries in self._parts() if has_all_rows(leaf))
+        kinds = [(type(leaf).__name__, vars(leaf).get("_window"), entries) for leaf, entries in self._parts()]
         self.key = hashlib.blake2b(repr((facts, kinds)).encode(), digest_size=16).hexdigest()
         # Of the sample only the kinds and windows of the caches are still needed.
         for leaf in self._sample:
@@ -130,13 +134,13 @@ class CacheLayout:
         """Return the entries of a segment's header."""
         rows = list[StoredTensor]()
         state = list[StoredTensor]()
-        for leaf, specs in self._parts():
+        for leaf, entries in self._parts():
             if has_all_rows(leaf):
-                rows += [_with_rows(each, segment.end - segment.start) for each in specs if each]
+                rows += [_with_rows(each, segment.end - segment.start) for each in entries if each]
             elif segment.is_end and isinstance(leaf, AttentionRows):
-                state += [_with_rows(each, segment.end - leaf.first_needed(segment.end)) for each in specs if each]
+                state += [_with_rows(each, segment.end - leaf.first_needed(segment.end)) for each in entries if each]
             elif segment.is_end:
-                state += [each for each in specs if each]
+                state += [each for each in entries if each]
         return {str(number): tensor for number, tensor in enumerate(rows + state)}
 
     def copy_rows(self, cache: KVCache, segment: Segment) -> list[mx.array]:
@@ -162,13 +166,13 @@ class CacheLayout:
     def append_rows(self, cache: KVCache, rows: list[mx.array]) -> None:
         """Append rows, as of `copy_rows`, to the layers that have all of them, and wait until they are there."""
         remaining = iter(rows)
-        for leaf, specs in self._parts(cache):
+        for leaf, entries in self._parts(cache):
             if has_all_rows(leaf):
-                leaf.append([next(remaining) for _ in specs])
+                leaf.append([next(remaining) for _ in entries])
         mx.eval([leaf.state for leaf in leaves(cache.layers) if has_all_rows(leaf)])
 
     def cut(self, cache: KVCache) -> None:
-        """Drop rows that `append_rows` added behind the cache's tokens."""
+        """Drop rows that `append_rows` added behind the cache's tokens, because the next file could not be used."""
         for leaf in leaves(cache.layers):
             if has_all_rows(leaf):
                 leaf.trim(leaf.length - len(cache.tokens))
@@ -176,11 +180,11 @@ class CacheLayout:
     def set_state(self, cache: KVCache, state: list[mx.array], position: int) -> None:
         """Replace the other layers' state by that of `copy_state` at a position."""
         remaining = iter(state)
-        for leaf, specs in self._parts(cache):
+        for leaf, entries in self._parts(cache):
             if isinstance(leaf, RoundArraysCache):
-                leaf.cache = [each and next(remaining) for each in specs]
+                leaf.cache = [each and next(remaining) for each in entries]
             elif not has_all_rows(leaf):
-                leaf.replace_rows([next(remaining) for _ in specs], position)
+                leaf.replace_rows([next(remaining) for _ in entries], position)
 
     # Files
 
@@ -189,9 +193,9 @@ class CacheLayout:
         return header_bytes(self.tensors(segment), "rdchat", **facts)
 
     def data(self, segment: Segment, arrays: list[mx.array]) -> bytes | None:
-        """Return a segment's numbers as bytes; None if they have not the layout's shapes and types."""
+        """Return a segment's arrays as the bytes of its file; None if they have not the layout's shapes and types."""
         expected = [(each.dtype, each.shape) for each in self.tensors(segment).values()]
-        if [(_TYPES.get(array.dtype), array.shape) for array in arrays] != expected:
+        if [(_NAMES.get(array.dtype), array.shape) for array in arrays] != expected:
             return None
         return b"".join(fetch(mx.contiguous(array).flatten().view(mx.uint8)).data for array in arrays)
 
@@ -214,23 +218,26 @@ class CacheLayout:
             raw = b""
         if len(raw) != size or raw[:start] != self._header(segment, zlib.crc32(raw[start:])):
             with suppress(FileNotFoundError):
-                (shutil.rmtree if path.is_dir() and not path.is_symlink() else os.unlink)(path)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
                 _LOG.warning("A damaged or foreign file was removed from the caches on disk")
             return None
         arrays = []
         for tensor in tensors:
             end = start + tensor.stored_bytes
             array = array_of(raw[start:end])
-            arrays.append(array.view(_OF_NAME[tensor.dtype]).reshape(tensor.shape))
+            arrays.append(array.view(_MLX_TYPES[tensor.dtype]).reshape(tensor.shape))
             start = end
         return arrays
 
 
-def _spec(array: mx.array | None) -> StoredTensor | None:
+def _entry(array: mx.array | None) -> StoredTensor | None:
     """Return an array's entry in a header."""
-    if array is not None and array.dtype not in _TYPES:
+    if array is not None and array.dtype not in _NAMES:
         raise UnsupportedCacheError(f"its caches have the type {array.dtype}")
-    return None if array is None else StoredTensor(_TYPES[array.dtype], array.shape, array.nbytes)
+    return None if array is None else StoredTensor(_NAMES[array.dtype], array.shape, array.nbytes)
 
 
 def _with_rows(tensor: StoredTensor, rows: int) -> StoredTensor:
