@@ -135,18 +135,16 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
     if (part_folder / CONFIG).exists():
         return part_folder
     settings = [file for file in files.files if file.name in _SETTINGS[part]]
-    # Each tensor of the part with its file, and where it begins there.
-    tensors: dict[str, tuple[StoredTensor, Path, int]] = {}
+    # Each tensor of the part with its file.
+    tensors: dict[str, tuple[StoredTensor, Path]] = {}
     for path in (folder / file.digest for file in files.files if file not in settings):
-        header = read_header(path)
-        start = path.stat().st_size - sum(each.stored_bytes for each in header.values())
-        for name, stored in sorted(header.items(), key=lambda item: item[1].offset):
+        for name, stored in sorted(read_header(path).items(), key=lambda item: item[1].offset):
             if not stored.stored_bytes or not _belongs(part, name, config):
                 continue
             if name in tensors or not name.isprintable():
                 text = f"{files.repository} has a tensor in two files, or with an impossible name."
                 raise ModelError(text, OTHER_HINT)
-            tensors[name] = stored, path, start + stored.offset
+            tensors[name] = stored, path
     if not tensors:
         raise ModelError(f"{files.repository} has no {part}.", OTHER_HINT)
     if part is ModelPart.VISION and (problem := tower_among(tensors)[2]):
@@ -156,9 +154,9 @@ def make_part(files: RepositoryFiles, folder: Path) -> Path:
     contents = [(file.name, read_bytes(folder / file.digest, max_size=_MAX_SETTINGS_BYTES)) for file in settings]
     part_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with atomic_file(part_folder / "model.safetensors") as temporary, temporary.open("wb") as target:
-        target.write(header_bytes({name: stored for name, (stored, _, _) in ordered}, "pt"))
-        for _, (stored, path, start) in ordered:
-            target.write(np.memmap(path, np.uint8, "r", start, stored.stored_bytes).data)
+        target.write(header_bytes({name: stored for name, (stored, _) in ordered}, "pt"))
+        for _, (stored, path) in ordered:
+            target.write(np.memmap(path, np.uint8, "r", stored.offset, stored.stored_bytes).data)
     contents += [("card.md", files.card.encode(errors="replace")), (CONFIG, files.config.encode(errors="replace"))]
     for name, content in contents:
         with atomic_file(part_folder / name) as temporary:

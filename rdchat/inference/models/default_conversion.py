@@ -19,10 +19,12 @@ from gguf import GGMLQuantizationType as GgmlType, GGUFReader, ReaderTensor
 from rdchat.inference.api import LoadProgress, OnProgress
 from rdchat.inference.models.safetensors_file import PlannedTensor, write_tensors
 
+# Weights that share a scale, and bits of a weight by the file's type.
 _GROUP = 32
 _BITS = {GgmlType.Q4_1: 4, GgmlType.Q8_0: 8}
 _HALF = np.dtype("<f2")
 _WORD = np.dtype("<u4")
+# Names of modules in GGUF and in mlx-lm: outside of the layers, and in each layer.
 _TOP_MODULES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 _LAYER_MODULES = {
     "attn_norm": "input_layernorm",
@@ -224,7 +226,7 @@ def _row_order(module: str, config: Mapping[str, Any], rows: int) -> _Array | sl
 
 
 def _blocks(tensor: ReaderTensor, order: _Array | slice) -> _Array:
-    """Return (rows, groups, bytes) uint8: of 32 weights the float16 scale, in Q4_1 a minimum, then the codes."""
+    """Return a tensor's groups, (rows, groups, bytes) uint8: a float16 scale, in Q4_1 a float16 minimum, then codes."""
     columns, rows = map(int, tensor.shape)
     return np.ascontiguousarray(tensor.data[order]).reshape(rows, columns // _GROUP, -1)
 

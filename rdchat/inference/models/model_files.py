@@ -1,4 +1,8 @@
-"""Finds a model by its name, checks the headers of its files, and makes the hash by which a drafter identifies it."""
+"""Finds a model's folder by name (`locate_model`), and checks it by its headers alone (`check_model_folder`).
+
+A name is a folder, a name in `rdchat models list`, or a hub id. `TargetBinding` is how a drafter names the model that
+it was trained for.
+"""
 
 import os
 import re
@@ -16,7 +20,7 @@ from rdchat.files.foreign_files import (
     entries_of,
     read_object,
 )
-from rdchat.hub import SuggestedDrafter, drafter_for, snapshot_of
+from rdchat.hub import drafter_for, snapshot_of
 from rdchat.inference.api import Dtype, ModelInfo, ModelSizes, OnProgress
 from rdchat.inference.models.default_model import ensure_default_model
 from rdchat.inference.models.model_config import (
@@ -36,15 +40,16 @@ from rdchat.inference.models.safetensors_file import (
     weight_files,
 )
 
-# Key of the target that a drafter is bound to, in a published layout's configuration.
+# Key in a drafter's configuration under which a drafter of a published layout has its `TargetBinding`.
 BINDING = "rdchat"
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
+# Names of a tokenizer's files; a model needs one of them.
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
 # mlx-lm reads these as parts of the configuration.
 _READ_TOO = ("generation_config.json", "hf_quant_config.json")
 _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT32}
-# Names of the tensors that belong to `scales` in MLX's, AWQ's and GPTQ's layouts.
+# Names of the tensors beside `scales` in a quantised layer, in MLX's, AWQ's and GPTQ's layouts.
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}
 _MLX_HINT = "Look for its MLX version in Discover, or with `rdchat models search {}`."
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
@@ -108,12 +113,12 @@ def locate_model(model: str) -> Path:
     """
     if not model.strip():
         raise InvalidSettingError("The model's name is empty.", _CHOOSE_HINT)
-    with _as_text(model):
+    with _as_model_errors(model):
         return _find(model)
 
 
 @contextmanager
-def _as_text(model: str) -> Iterator[None]:
+def _as_model_errors(model: str) -> Iterator[None]:
     """Turn errors of the system, and unexpected ones from damaged files, into ModelErrors."""
     try:
         yield
@@ -130,11 +135,13 @@ def _as_text(model: str) -> Iterator[None]:
 
 
 def _shortened(text: str) -> str:
+    """Return a name or a foreign message as one line of limited length."""
     line = " ".join(text.split()).rstrip(".")
     return line if len(line) <= _LONGEST_NAME else line[:_LONGEST_NAME] + "..."
 
 
 def _find(model: str) -> Path:
+    """Do `locate_model`; a folder on the disk comes before a hub id, and a hub id before a listed name."""
     path = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111  pathlib raises where there is no such user
     if path.is_dir():
         return path
@@ -169,17 +176,10 @@ def folder_label(folder: Path) -> str:
     return folder.name[:100]
 
 
-def paired_drafter(model: Path) -> tuple[SuggestedDrafter, Path] | None:
-    """Return the drafter that is suggested for the model in a folder, with its folder, if the hub's cache has both."""
+def paired_drafter(model: Path) -> Path | None:
+    """Return the folder of the drafter that rdchat suggests for the model in a folder, if the hub's cache has it."""
     drafter = drafter_for(folder_label(model))
-    folder = snapshot_of(drafter.repository) if drafter is not None else None
-    return (drafter, folder) if drafter is not None and folder is not None else None
-
-
-def is_pair(model: Path, drafter: Path) -> bool:
-    """Return whether rdchat suggests the drafter in one folder for the model in another."""
-    pair = paired_drafter(model)
-    return pair is not None and pair[1] == drafter
+    return None if drafter is None else snapshot_of(drafter.repository)
 
 
 def is_hub_id(name: str) -> bool:
@@ -214,11 +214,12 @@ def check_model_folder(folder: Path) -> ModelFiles:
             unsupported architecture or quantisation, weights missing or incomplete, no tokenizer, no permission to
             read.
     """
-    with _as_text(str(folder)):
+    with _as_model_errors(str(folder)):
         return _check(folder)
 
 
 def _check(folder: Path) -> ModelFiles:
+    """Do `check_model_folder`; foreign data may cause any error."""
     if not folder.is_dir():
         raise ModelError(f"There is no folder at {folder}.", "It may have been moved or deleted. " + _CHOOSE_HINT)
     entries = entries_of(folder)

@@ -1,7 +1,8 @@
-"""Lists the models and drafters on this machine, and caches facts about their files on disk.
+"""Lists the models and drafters on this machine, and keeps facts about their files in the cache folder.
 
-The places are rdchat's, the hub's, LM Studio's, and the person's folders; only the names of folders are read. Facts
-are kept until the files, rdchat or its libraries change.
+Models are in rdchat's own folders, the hub's cache, LM Studio's folders, and the person's own folder; to list them only
+names are read (`model_cards`). What takes long to find out about a folder, such as the verdict of a trial, is stored
+until its files, rdchat or its libraries change (`cached_fact`); a `Stamp` tells whether files have changed.
 """
 
 import hashlib
@@ -22,15 +23,18 @@ from rdchat.files.foreign_files import MAX_ENTRIES, read_bytes, read_json, read_
 from rdchat.hub import CachedRepository, cached_repositories, folders_in
 from rdchat.inference.api import Capability, DraftKind, ModelCard, describes_drafter
 
+# Origins of models.
 OWN = "rdchat"
 HUB = "Hugging Face"
 LM_STUDIO = "LM Studio"
 CHOSEN = "Your folder"
+# Files that define a tokenizer.
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "tekken.json")
-_MAX_FILE_BYTES = 1 << 28
+_MAX_TOKENIZER_BYTES = 2**28
 # Origins of drafters.
 TRAINED = "Your own"
 SHIPPED = "Comes with rdchat"
+# Why the files of an origin cannot be verified, and why they cannot be deleted here.
 NOT_VERIFIED = {
     OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",
     TRAINED: "It was trained or put together on this computer, so Hugging Face has no checksums for it.",
@@ -44,8 +48,9 @@ NOT_DELETED = {
 _LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")
 _MAX_SUBFOLDERS = 300
 _MAX_CONFIG_BYTES = 2**20
-_FORMAT = 4
-_MAX_BYTES = 2**20
+# Of stored facts: facts of another version are not used.
+_FACTS_VERSION = 4
+_MAX_FACTS_BYTES = 2**20
 
 
 def model_cards(chosen: str = "") -> list[ModelCard]:
@@ -163,7 +168,7 @@ def _in_lm_studio() -> Iterator[ModelCard]:
 
 
 def _in_chosen(chosen: str) -> Iterator[ModelCard]:
-    """Yield the models in the person's own folder, or one level below it.
+    """Yield the models in the person's own folder, and up to two levels below it.
 
     The folder may be any, since dialogs begin in it: the home folder and the root of the disk are skipped.
     """
@@ -172,9 +177,9 @@ def _in_chosen(chosen: str) -> Iterator[ModelCard]:
         return
     yield from models_in(folder, folder.name, CHOSEN)
     for inner in folders_in(folder)[:_MAX_SUBFOLDERS]:
-        here = list(models_in(inner, inner.name, CHOSEN))
-        yield from here
-        if not here:
+        models = list(models_in(inner, inner.name, CHOSEN))
+        yield from models
+        if not models:
             for innermost in folders_in(inner)[:_MAX_SUBFOLDERS]:
                 yield from models_in(innermost, f"{inner.name}/{innermost.name}", CHOSEN)
 
@@ -222,11 +227,20 @@ def stamp_of(path: Path) -> Stamp:
     return Stamp(hashlib.sha256(json.dumps(seen).encode("utf-8", "replace")).hexdigest()[:32], size, changed)
 
 
+def cached_fact(kind: str, path: Path, find: Callable[[], Any]) -> Any:
+    """Return a fact of a folder or file that takes long to find; it is kept until the files change."""
+    stamp = stamp_of(path)
+    if (fact := cached_facts(kind, path, stamp)) is None:
+        fact = find()
+        cache_facts(kind, path, stamp, fact)
+    return fact
+
+
 def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
     """Return the facts stored by `cache_facts`; None where nothing was stored, or something changed."""
     file = _file(kind, path)
     try:
-        stored = read_json(file, max_size=_MAX_BYTES) if file.exists() else {}
+        stored = read_json(file, max_size=_MAX_FACTS_BYTES) if file.exists() else {}
         return stored.get("facts") if stored.get("stamp") == f"{stamp.digest} {_versions()}" else None
     except (ModelError, AttributeError):
         # The file is damaged.
@@ -260,29 +274,22 @@ def stored_capability(folder: Path, stamp: Stamp, setting: str | None = None) ->
     """
     try:
         facts = cached_facts("verification", folder, stamp)
-        tried = int(facts["inputs"]), dict(facts["errors"])
-        result = Capability(DraftKind(facts["kind"]), str(facts["reason"]), *tried)
-        return result if setting in {None, facts["setting"]} else None
+        if setting not in {None, facts["setting"]}:
+            return None
+        return Capability(DraftKind(facts["kind"]), str(facts["reason"]), int(facts["inputs"]), dict(facts["errors"]))
     except (KeyError, TypeError, ValueError):
         return None
 
 
 def _file(kind: str, path: Path) -> Path:
+    """Return the file for facts of a kind about a folder or file."""
     return paths.cache_dir() / "facts" / f"{kind}-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
 
 
 @cache
 def _versions() -> str:
-    return f"{_FORMAT} {__version__} {version('mlx-lm')} {version('transformers')}"
-
-
-def cached_fact(kind: str, path: Path, find: Callable[[], Any]) -> Any:
-    """Return a fact of a folder or file that takes long to find; it is kept until the files change."""
-    stamp = stamp_of(path)
-    if (fact := cached_facts(kind, path, stamp)) is None:
-        fact = find()
-        cache_facts(kind, path, stamp, fact)
-    return fact
+    """Return the versions of the code that found the facts."""
+    return f"{_FACTS_VERSION} {__version__} {version('mlx-lm')} {version('transformers')}"
 
 
 def tokenizer_key(folder: Path) -> str:
@@ -290,5 +297,5 @@ def tokenizer_key(folder: Path) -> str:
     digest = hashlib.sha256()
     files = [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
     for file in files:
-        digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MAX_FILE_BYTES))
+        digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MAX_TOKENIZER_BYTES))
     return digest.hexdigest()[:16] if files else ""

@@ -1,7 +1,8 @@
-"""What a model folder's settings mean to mlx-lm: values filled in, bugs worked around, settings warned about.
+"""Reads what a model folder's two settings files mean, before and after its network is made.
 
-config.json describes the network. generation_config.json has the sampling that a model's authors recommend, and what a
-reply may not contain.
+config.json describes the network (`model_settings`): missing values are filled in from transformers' class of the
+configuration, and what mlx-lm's module does not follow becomes a warning. generation_config.json has the sampling that
+the model's authors recommend, and what a reply may not contain (`read_generation_settings`).
 """
 
 import inspect
@@ -21,7 +22,7 @@ from mlx_lm import utils as mlx_lm_utils
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, RdchatError
-from rdchat.files.foreign_files import entries_of, opened, read_object
+from rdchat.files.foreign_files import entries_of, read_object
 from rdchat.inference.api import SAMPLING_NUMBERS, SamplingDefaults, SamplingParams
 from rdchat.inference.mlx_lm_fixes.config_fixes import filled_config
 from rdchat.inference.mlx_lm_fixes.network_fixes import follow_ropes, mend_faults
@@ -30,9 +31,11 @@ from rdchat.inference.models.model_locations import cached_fact
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header, weight_files
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
+# Names of the number of positions that a layer sees, and beginnings of the layer types that have one.
 _WINDOWS = ("sliding_window", "attention_window_size", "attention_chunk_size")
 _WINDOW_KINDS = ("sliding", "chunked")
-# They reach the network by way of its rope modules, its caches and the rows of its output.
+# Settings that count although the module does not name them: they reach the network by way of its rope modules, its
+# caches and the rows of its output.
 _FOLLOWED = {*_WINDOWS, "use_sliding_window", "max_window_layers", "rope_parameters", "tie_word_embeddings"}
 # Settings that a module reads, but computes something else with.
 _MISREAD = {
@@ -41,15 +44,15 @@ _MISREAD = {
     "llama4": {"rms_norm_eps"},
     "recurrent_gemma": {"rms_norm_eps"},
 }
-# Smaller models lose the thread at the usual temperature.
+# Models with fewer weights lose the thread at the usual temperature.
 _SMALL_PARAMETERS = 500_000_000
 _SMALL_TEMPERATURE = 0.2
-# Maximum of a recommendation; more is a mistake in the file.
+# Limits of a recommendation; more is a mistake in the file.
 _HIGHEST = {"temperature": 2.0, "top_k": 1000}
 # The end of a reply is compared with all of them after each token.
 _MAX_STOPS = 64
 _LONGEST_STOP = 1000
-# They choose no token: ids of other uses, limits of length, details of beams, and how transformers computes.
+# Settings that choose no token: ids of other uses, limits of length, details of beams, and how transformers computes.
 _HARMLESS = {
     "bos_token_id", "cache_config", "cache_implementation", "chat_format", "compile_config",
     "continuous_batching_config", "decoder_start_token_id", "disable_compile", "diversity_penalty", "early_stopping",
@@ -68,11 +71,12 @@ _NEUTRAL = {
     "top_k": -1,
     "typical_p": 1,
 }
+# Names of the embeddings.
 _INPUTS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|tok_embeddings|embed_in|embeddings?)\.weight$")
-# Rows that are compared first.
+# Rows of two tables that are compared first, and then as many at once.
 _SAMPLED_ROWS = 64
 _ROWS_AT_ONCE = 8192
-_LENGTH_BYTES = 8
+# Limit of YaRN's factor.
 _MAX_STRETCHED = 2**10
 
 
@@ -102,9 +106,15 @@ class ModelSettings:
         mend_faults(network, str(self.config["model_type"]), self.values)
 
     def context(self, network: nn.Module, length: int) -> int:
-        """Return the context length: where layers do not have the window that they should, no longer than it.
+        """Return the context length that the network has.
 
-        YaRN lengthens it: as model cards tell people to add it, `max_position_embeddings` stays.
+        YaRN lengthens it: as model cards tell people to add it, `max_position_embeddings` stays. Where the network's
+        layers do not have the windows that the settings ask for, the context ends with the smallest window: up to there
+        both see the same.
+
+        Args:
+            network: A network of these settings.
+            length: The context length by config.json.
         """
         rope = self.values.get("rope_parameters") or {}
         kind = rope.get("rope_type")
@@ -116,6 +126,7 @@ class ModelSettings:
         window = next((size for key in _WINDOWS if type(size := self.values.get(key)) is int and size > 0), 0)
         if not window or self.values.get("use_sliding_window") is False or not self.values.get("reads_window"):
             return length
+        # The windows that the layers have, 0 for none, are compared with those that they should have.
         caches = make_prompt_cache(network)
         windows = [getattr(cache, "max_size", getattr(cache, "chunk_size", 0)) for cache in caches]
         kinds = self.values.get("layer_types") or ["sliding"] * len(caches)
@@ -139,6 +150,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     model_type = str(config["model_type"])
     nested = config.get("text_config")
     model_class, arguments = model_classes(config)
+    # By transformers' class, for all of config.json, and then for its text part if it has one; see `class_settings`.
     results = mlx_lm_utils._decode_tagged_floats(cached_fact("settings", folder, lambda: process.settings(config)))
     values = results[-1]["values"] or text_config(config)
     defaults = {name: each.default for name, each in inspect.signature(arguments).parameters.items()}
@@ -146,6 +158,7 @@ def model_settings(folder: Path, process: TokenizerProcess) -> ModelSettings:
     if isinstance(nested, dict) or len(results) > 1:
         # Its type does not give the class of its arguments.
         settings["text_config"] = filled_config((nested or {}) | tied, values, {})
+    # Settings of which neither the name nor another name is read.
     read = (_reads(model_class.__module__) | _FOLLOWED) - _MISREAD.get(model_type, set())
     unread = {key for facts in results for key, names in facts["changed"].items() if not read & {key, *names}}
     # What the text model does not have is for images; so is this value, which `Family.blocks_of` follows.
@@ -165,40 +178,54 @@ def _tied_rows(folder: Path, config: Mapping[str, Any]) -> dict[str, bool]:
     unknown, nothing is returned.
     """
     key = "tie_word_embeddings"
-    if {part.get(key) for part in (config, text_config(config))} - {None} == {False}:
+    stated = [part.get(key) for part in (config, text_config(config))]
+    if False in stated and not any(stated):
         return {key: False}
     files = weight_files(folder, entries_of(folder))
     tensors = {name: (path, each) for path in files for name, each in read_header(path).items() if each.elements}
     inputs = next((name for name in tensors if _INPUTS.search(name)), "")
-    outer = (name for name in tensors if name.endswith(".weight") and not re.search(r"\.\d+\.|embed_tokens", name))
-    height = tensors[inputs][1].shape[:-1] if inputs else None
-    rows = [name for name in outer if name != inputs and tensors[name][1].shape[:-1] == height]
-    if not rows:
-        return {key: True} if inputs else {}
-    modules = inputs.removesuffix("weight"), rows[0].removesuffix("weight")
+    if not inputs:
+        return {}
+    # Output rows are outside of the numbered layers, and as many as the input rows.
+    height = tensors[inputs][1].shape[:-1]
+    outputs = [
+        name
+        for name, (_, tensor) in tensors.items()
+        if name.endswith(".weight")
+        and not re.search(r"\.\d+\.|embed_tokens", name)
+        and name != inputs
+        and tensor.shape[:-1] == height
+    ]
+    if not outputs:
+        return {key: True}
+    modules = inputs.removesuffix("weight"), outputs[0].removesuffix("weight")
     pairs = ([tensors.get(name + part) for name in modules] for part in ("weight", "scales", "biases"))
     return {key: bool(cached_fact("tied rows", folder, lambda: all(_are_equal(*pair) for pair in pairs)))}
 
 
 def _are_equal(one: tuple[Path, StoredTensor] | None, other: tuple[Path, StoredTensor] | None) -> bool:
-    """Compare two stored tensors, each with its file."""
+    """Return whether two stored tensors, each with its file, have the same numbers; also if both are missing."""
     if one is None or other is None or (one[1].dtype, one[1].shape) != (other[1].dtype, other[1].shape):
         return one is other
-    first = _rows(*one)
-    second = _rows(*other)
+    first = _mapped_rows(*one)
+    second = _mapped_rows(*other)
+    # Tables that differ do so in most rows, so a few are enough to see it.
     some = slice(None, None, max(len(first) // _SAMPLED_ROWS, 1))
     slices = [some, *(slice(at, at + _ROWS_AT_ONCE) for at in range(0, len(first), _ROWS_AT_ONCE))]
     return all(np.array_equal(first[rows], second[rows]) for rows in slices)
 
 
-def _rows(path: Path, tensor: StoredTensor) -> np.ndarray:
-    with opened(path) as file:
-        start = _LENGTH_BYTES + int.from_bytes(file.read(_LENGTH_BYTES), "little") + tensor.offset
-    return np.memmap(path, np.uint8, "r", start, (tensor.shape[0], tensor.stored_bytes // tensor.shape[0]))
+def _mapped_rows(path: Path, tensor: StoredTensor) -> np.ndarray:
+    """Return the bytes of a stored tensor, (rows, bytes of a row) uint8, mapped from its file."""
+    shape = (tensor.shape[0], tensor.stored_bytes // tensor.shape[0])
+    return np.memmap(path, np.uint8, "r", tensor.offset, shape)
 
 
 def _reads(module: str) -> set[str]:
-    """Return the names that the module of a network, and the modules that it imports, read from anything."""
+    """Return all words that stand behind a dot or a quotation mark in the source of a network's module.
+
+    The settings that the module reads are among them. Modules of mlx-lm that it imports are searched too.
+    """
     waiting = [module]
     sources = dict[str, str]()
     while waiting:
@@ -215,7 +242,8 @@ def _reads(module: str) -> set[str]:
 def new_network(make: Callable[..., nn.Module], config: Any) -> Any:
     """Return a network for its weights to be loaded into.
 
-    Its random weights are never computed, and MLX would keep how each key was made for as long as the process runs.
+    Its random weights are never computed. The seed is set anew, since otherwise MLX would keep how each random key was
+    made for as long as the process runs.
     """
     network = make(config)
     mx.random.seed(0)
@@ -272,12 +300,13 @@ def read_generation_settings(folder: Path, parameters: int, end_tokens: Collecti
     path = folder / "generation_config.json"
     written: dict[str, Any] = {}
     with suppress(RdchatError, OSError):
-        written = read_object(path) if path.exists() else {}
+        if path.exists():
+            written = read_object(path)
     sampling = _sampling(written, parameters)
-    parts = {name: _listed(written.get(name)) for name in _PARTS}
-    used = {name: list(filter(fits, parts[name])) for name, fits in _PARTS.items()}
+    entries = {name: _listed(written.get(name)) for name in _ENTRY_RULES}
+    used = {name: list(filter(fits, entries[name])) for name, fits in _ENTRY_RULES.items()}
     used["stop_strings"] = used["stop_strings"][:_MAX_STOPS]
-    followed = sampling.from_model.union(name for name in _PARTS if used[name] == parts[name])
+    followed = sampling.from_model.union(name for name in used if used[name] == entries[name])
     unread = [name for name, value in written.items() if name not in followed and _changes_text(name, value)]
     bad = {word[0] for word in used["bad_words_ids"]}.difference(end_tokens)
     suppressed = bad.union(used["suppress_tokens"])
@@ -288,17 +317,17 @@ def _is_token(part: object) -> bool:
     return type(part) is int
 
 
-_PARTS: dict[str, Callable[[Any], bool]] = {
+_ENTRY_RULES: dict[str, Callable[[Any], bool]] = {
     "suppress_tokens": _is_token,
     "eos_token_id": _is_token,
     "bad_words_ids": lambda word: isinstance(word, list) and len(word) == 1 and _is_token(word[0]),
     "stop_strings": lambda part: isinstance(part, str) and 0 < len(part) <= _LONGEST_STOP,
 }
-"""What the parts of settings must be to be followed."""
+"""Settings that are lists, and whether an entry can be followed."""
 
 
 def _listed(value: object) -> list[Any]:
-    """Return the parts of a setting that is a list, or one part of it alone; none where it is absent or empty."""
+    """Return the entries of a setting that is a list, or one entry alone; none where it is absent or empty."""
     if isinstance(value, list):
         return value
     return [value] if value or type(value) is int else []
@@ -311,6 +340,7 @@ def _changes_text(name: str, value: object) -> bool:
 
 
 def _sampling(written: Mapping[str, Any], parameters: int) -> SamplingDefaults:
+    """Return the sampling that the authors recommend, with rdchat's own values for the rest."""
     small = parameters < _SMALL_PARAMETERS
     params = SamplingParams(temperature=_SMALL_TEMPERATURE) if small else SamplingParams()
     if written.get("do_sample") is False:

@@ -36,7 +36,7 @@ from rdchat.paths import is_utf8
 _LENGTH_BYTES = 8
 # The format allows 100 MB; the largest models need 12 MB in one file.
 MAX_HEADER_BYTES = 32 * 2**20
-# The largest models have some 100,000.
+# The largest models have some 100,000 tensors.
 MAX_TENSORS = 500_000
 _MAX_ELEMENTS = 2**63 - 1
 # MLX counts one dimension in 32 bits.
@@ -50,12 +50,13 @@ _ELEMENT_BYTES = {
     **dict.fromkeys(("U64", "I64", "F64"), 8),
 }
 
+# Numbered weight files, any file that an index may list, and what mlx-lm does not read as weights.
 _SHARD = re.compile(r"model-\d{1,20}-of-(\d{1,20})\.safetensors", re.ASCII)
 _SHARD_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}\.safetensors")
 _OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
-# Maximum number of missing files that a message names.
+# Most missing files that a message names.
 _NAMED_SHARDS = 3
-# The largest models have some 200.
+# The largest models have some 200 files.
 _MAX_FILES = 2000
 
 # Hashed samples of each weight file: 1 MB, spread evenly.
@@ -69,7 +70,8 @@ class StoredTensor:
 
     Attributes:
         dtype: Name of its type in the format.
-        offset: Offset of its first byte from the header's end.
+        stored_bytes: Number of its bytes.
+        offset: Offset of its first byte in the file; 0 for a tensor that is yet to be written.
     """
 
     dtype: str
@@ -124,8 +126,8 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         too_long = header_fits and length > MAX_HEADER_BYTES
         raw = file.read(length) if header_fits and not too_long else b""
         file.seek(0)
-        start = file.read(20)
-    if start.startswith(b"version https://git"):
+        beginning = file.read(20)
+    if beginning.startswith(b"version https://git"):
         raise ModelError(f"{path} is a Git LFS pointer, not the weights.", "Run `git lfs pull` in its folder.")
     if too_long:
         raise ModelError(f"The header of {path} is too long: {length:,} bytes.", REFETCH_HINT)
@@ -135,19 +137,23 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             REFETCH_HINT,
         )
     damaged = f"The header of {path} is damaged"
-    tensors, data_bytes = _tensors_in(parse_json(raw, damaged), damaged)
-    expected = _LENGTH_BYTES + length + data_bytes
+    tensors, expected = _tensors_in(parse_json(raw, damaged), _LENGTH_BYTES + length, damaged)
     if actual != expected:
         state = "incomplete" if actual < expected else "longer than it should be"
         raise ModelError(f"{path} is {state}: {actual:,} of {expected:,} bytes.", REFETCH_HINT)
     return tensors
 
 
-def _tensors_in(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]:
-    """Return a header's tensors by name, and how many bytes they take together; they are stored back to back.
+def _tensors_in(header: Any, start: int, damaged: str) -> tuple[dict[str, StoredTensor], int]:
+    """Return a header's tensors by name, and the length that the file must have.
+
+    Args:
+        header: The parsed JSON.
+        start: Offset of the first tensor's bytes; the others follow back to back.
+        damaged: Beginning of the error messages.
 
     Raises:
-        ModelError: If they are not, or one is impossible; `damaged` begins the message.
+        ModelError: If a tensor is impossible, or does not begin where another one ends.
     """
     if not isinstance(header, dict) or len(header) > MAX_TENSORS:
         raise ModelError(f"{damaged}: it lists no tensors, or too many.", REFETCH_HINT)
@@ -155,11 +161,11 @@ def _tensors_in(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        tensor = _read_tensor(entry)
+        tensor = _read_tensor(entry, start)
         if tensor is None:
             raise ModelError(f"{damaged}: {_short(name)} has an impossible shape or position.", REFETCH_HINT)
         tensors[name] = tensor
-    end = 0
+    end = start
     for begin, stored_bytes, name in sorted((each.offset, each.stored_bytes, name) for name, each in tensors.items()):
         if begin != end:
             raise ModelError(f"{damaged}: {_short(name)} does not follow the tensor before it.", REFETCH_HINT)
@@ -167,8 +173,8 @@ def _tensors_in(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int
     return tensors, end
 
 
-def _read_tensor(entry: Any) -> StoredTensor | None:
-    """Return a tensor; None where its entry is invalid or its number of bytes wrong."""
+def _read_tensor(entry: Any, start: int) -> StoredTensor | None:
+    """Return the tensor of a header's entry; None where the entry is invalid or its number of bytes wrong."""
     if not isinstance(entry, dict) or not isinstance(dtype := entry.get("dtype"), str):
         return None
     shape = entry.get("shape")
@@ -177,7 +183,7 @@ def _read_tensor(entry: Any) -> StoredTensor | None:
         return None
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         return None
-    tensor = StoredTensor(dtype, tuple(shape), offsets[1] - offsets[0], offsets[0])
+    tensor = StoredTensor(dtype, tuple(shape), offsets[1] - offsets[0], start + offsets[0])
     width = _ELEMENT_BYTES.get(dtype)
     if tensor.elements > _MAX_ELEMENTS or (width and tensor.elements * width != tensor.stored_bytes):
         return None
@@ -185,10 +191,12 @@ def _read_tensor(entry: Any) -> StoredTensor | None:
 
 
 def _are_sizes(values: Any, limit: int) -> TypeGuard[list[int]]:
+    """Return whether a value is a list of whole numbers from 0 to a limit."""
     return isinstance(values, list) and all(type(value) is int and 0 <= value <= limit for value in values)
 
 
 def _short(name: str) -> str:
+    """Return a foreign tensor's name for a message."""
     # Lone surrogates cannot be printed.
     text = name.encode("utf-8", "replace").decode()
     return text if len(text) <= 100 else text[:100] + "..."
@@ -213,10 +221,11 @@ def header_bytes(tensors: Mapping[str, StoredTensor], written_by: str, **facts: 
     return len(raw).to_bytes(_LENGTH_BYTES, "little") + raw
 
 
-def write_tensors(
-    path: Path, tensors: Sequence[PlannedTensor], on_progress: Callable[[float], None] = lambda _fraction: None
-) -> None:
-    """Write an MLX weight file: wide types first, so that every tensor is aligned, then by name."""
+def write_tensors(path: Path, tensors: Sequence[PlannedTensor], on_progress: Callable[[float], None]) -> None:
+    """Write an MLX weight file: wide types first, so that every tensor is aligned, then by name.
+
+    `on_progress` gets the fraction that is written, after each tensor.
+    """
     ordered = sorted(tensors, key=lambda tensor: (-tensor.dtype.itemsize, tensor.name))
     total = sum(tensor.stored.stored_bytes for tensor in ordered)
     head = header_bytes({tensor.name: tensor.stored for tensor in ordered}, "mlx")
@@ -252,10 +261,10 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
     files = [path for path in entries if is_weights(path)]
     indexed = _indexed(folder / "model.safetensors.index.json")
     listed = [path for path in files if path.name in indexed]
-    # An index that lists only files that are gone is that of an earlier version.
     if listed or not files:
         files = listed
     else:
+        # An index that lists only files that are gone is that of an earlier version, and does not count.
         indexed = set()
     missing = _missing_shards(indexed, files)
     if missing:
@@ -333,7 +342,7 @@ def target_hash(model_folder: Path) -> str:
     """
     digest = hashlib.sha256()
     with read_errors(model_folder):
-        # mlx-lm reads these files.
+        # These are the files that mlx-lm reads.
         for path in sorted(model_folder.glob("model*.safetensors")):
             check_file(path)
             for block in _samples(path):
@@ -344,6 +353,7 @@ def target_hash(model_folder: Path) -> str:
 
 
 def _samples(path: Path) -> Iterator[bytes]:
+    """Yield what `target_hash` covers of a weight file: its header, and samples spread evenly."""
     size = path.stat().st_size
     with opened(path) as file:
         length = file.read(8)

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from rdchat.inference.verification.device import fetch
 
-# Codes do not cross bytes.
+# Bits of a code; with these, no code crosses the border of a byte.
 _BITS = (2, 4, 8)
 # Groups that are unpacked together: they stay in the cache of the processor.
 _TOGETHER = 2048
+# The bits of a float32's exponent.
 _EXPONENT = np.uint32(0x7F80_0000)
 
 

@@ -13,7 +13,7 @@ from rdchat.inference.models.model_files import check_model_folder, display_name
 from rdchat.inference.prompts.model_prompts import PADDING, read_tokenizer
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 
-# Share of the ids that both have which may differ.
+# Of the ids that both models have, the share that may be other tokens.
 _MAX_OTHERS = 0.01
 
 
@@ -57,8 +57,10 @@ def check_pair(target: str, draft: str) -> PairVerdict:
     Raises:
         ModelError: If one of them is missing or damaged.
     """
-    (ours, name), (theirs, draft_name) = (tokenizer_of(model, shared_tokenizers()) for model in (target, draft))
-    return compare_vocabularies(ours, theirs, name, draft_name)
+    process = shared_tokenizers()
+    target_tokenizer, target_name = tokenizer_of(target, process)
+    draft_tokenizer, draft_name = tokenizer_of(draft, process)
+    return compare_vocabularies(target_tokenizer, draft_tokenizer, target_name, draft_name)
 
 
 def tokenizer_of(
@@ -84,20 +86,20 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
         target_name: For the sentences.
         draft_name: For the sentences.
     """
-    texts = _texts(target)
-    others = _texts(draft)
-    shared = texts.keys() & others.keys()
-    differing = [token for token in sorted(shared) if texts[token] != others[token]]
+    target_texts = _texts(target)
+    draft_texts = _texts(draft)
+    shared = target_texts.keys() & draft_texts.keys()
+    differing = [token for token in sorted(shared) if target_texts[token] != draft_texts[token]]
     if not shared or len(differing) > _MAX_OTHERS * len(shared):
         differences = [f"{len(differing):,} of the {len(shared):,} ids that both have are different tokens."]
         for token in differing[:1]:
-            ours = repr(texts[token])
-            theirs = repr(others[token])
+            ours = repr(target_texts[token])
+            theirs = repr(draft_texts[token])
             differences.append(f"Token {token:,} is {ours} in {target_name} and {theirs} in {draft_name}.")
         return PairVerdict(target_name, draft_name, 0, tuple(differences))
     size = 1 + max(shared.difference(differing))
-    others_below = (token for token in texts.keys() | others.keys() if token < size)
-    other_tokens = sorted(token for token in others_below if texts.get(token) != others.get(token))
+    below = (token for token in target_texts.keys() | draft_texts.keys() if token < size)
+    other_tokens = sorted(token for token in below if target_texts.get(token) != draft_texts.get(token))
     return PairVerdict(target_name, draft_name, size, (), tuple(other_tokens))
 
 

@@ -1,4 +1,9 @@
-"""A drafter's files: `config.json`, read and written, its safetensors files, and `card.md`."""
+"""A drafter's files: `config.json`, read and written, its safetensors files, and `card.md`.
+
+`open_checkpoint` reads the headers of a folder as a `Checkpoint`, whose methods check and read its tensors. A `Layout`,
+one for each module `*_layout`, knows how a kind of drafter is published: which network a checkpoint describes, and how
+it is bound to the target. `drafter_folder` chooses the layout.
+"""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -43,21 +48,16 @@ _BEGINNINGS = {
     "xpress_head.mlp.down_proj.": "refiner_head.mlp_down.",
     "xpress_head.": "refiner_head.",
 }
-# Matrices that torch does not keep in modules of their own.
+# Ends of the names of matrices that torch does not keep in modules of their own, so that `.weight` is missing.
 _BARE = ("_codebook", ".weight_ih_l0", ".weight_hh_l0")
-_FLOATS = {"F16", "BF16", "F32"}
 _QUANTIZATION = ("quantization", "quantization_config")
-# Groups of weights that share a scale, in MLX's affine quantisation.
+# Numbers of weights that share a scale, in MLX's affine quantisation.
 _GROUPS = (32, 64, 128)
-# Types of tensors of quantised weights.
-PACKED = _FLOATS | {"U32"}
-_INTEGERS = {"I32", "I64", "U32"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_LISTS = {
-    "draft_vocabulary": _INTEGERS,
-    "d2t": _INTEGERS,
-    "masked_embedding.token_ordering": _INTEGERS,
-}
+# Tensors that list tokens, the types that they may have, and the types of all other tensors.
+_LISTS = ("draft_vocabulary", "d2t", "masked_embedding.token_ordering")
+_INTEGERS = {"I32", "I64", "U32"}
+FLOATS = {"F16", "BF16", "F32"}
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -153,12 +153,11 @@ class Checkpoint:
         """
         tensors = dict(self.tensors)
         packed = dict[str, tuple[int, int]]()
-        settings = self.config.get("quantization")
-        settings = (
-            {plain_name(str(key)).removesuffix(".weight"): at for key, at in settings.items()}
-            if isinstance(settings, dict)
-            else {}
-        )
+        # Settings of all matrices, and under the name of a module its own.
+        settings = dict[str, Any]()
+        stated = self.config.get("quantization")
+        if isinstance(stated, dict):
+            settings = {plain_name(str(key)).removesuffix(".weight"): value for key, value in stated.items()}
         for name in [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]:
             own = settings.get(name)
             sizes = {"mode": "affine", **settings, **(own if isinstance(own, dict) else {})}
@@ -171,6 +170,7 @@ class Checkpoint:
                 or not (weight and scales and biases)
             ):
                 raise self.error(f"rdchat does not know how its {name[:100]} is quantised", NEWER_HINT)
+            # The matrix is (rows, width); a scale is for `group` of its numbers, and a word of 32 bits packs some.
             rows = scales.shape[0] if scales.shape else 0
             width = group * scales.shape[-1] if scales.shape else 0
             fits = scales.shape == biases.shape == (rows, width // group) and weight.shape[:-1] == (rows,)
@@ -198,7 +198,7 @@ class Checkpoint:
                 raise self.error(f"it has an unknown tensor {name[:100]}", NEWER_HINT)
             if stored.shape != expected[name]:
                 raise self.error(f"its tensor {name} has the shape {stored.shape} instead of {expected[name]}")
-            if stored.dtype not in _LISTS.get(name, _FLOATS):
+            if stored.dtype not in (_INTEGERS if name in _LISTS else FLOATS):
                 raise self.error(f"its tensor {name} is stored as {stored.dtype[:20]}", NEWER_HINT)
 
     def read_tensors(self, names: Collection[str]) -> dict[str, mx.array]:
@@ -217,13 +217,13 @@ class Checkpoint:
 
     def lazy(self, names: Collection[str]) -> dict[str, mx.array]:
         """Return tensors as `read_tensors` does, without the check; `read_tensors` must have checked them."""
-        modules = {name: at for name, at in self.packed.items() if f"{name}.weight" in names}
+        modules = {name: sizes for name, sizes in self.packed.items() if f"{name}.weight" in names}
         needed = {*names, *(f"{name}.{part}" for name in modules for part in ("scales", "biases"))}
         tensors: dict[str, mx.array] = {}
         for path in self.files:
-            held = mx.load(str(path))
-            assert isinstance(held, dict)
-            tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in needed}
+            stored = mx.load(str(path))
+            assert isinstance(stored, dict)
+            tensors |= {plain_name(name): tensor for name, tensor in stored.items() if plain_name(name) in needed}
         for name, (group, bits) in modules.items():
             weight, scales, biases = (tensors.pop(f"{name}.{part}") for part in ("weight", "scales", "biases"))
             tensors[f"{name}.weight"] = mx.dequantize(weight, scales, biases, group_size=group, bits=bits)
@@ -249,8 +249,9 @@ class Layout:
     Attributes:
         kind: Kind of the drafters.
         matches: Returns whether a checkpoint has this layout, by its configuration and the names of its tensors.
-        config: Returns the checked network; takes the number of target layers, if known.
-        load: Reads the drafter, given its `config`, and binds it to the target.
+        config: Returns the sizes and settings of the network, such as a `BlockConfig`, and checks them against the
+            headers; takes the number of target layers, if known.
+        load: Reads the drafter, given the result of `config`, and binds it to the target.
     """
 
     kind: HeadKind

@@ -1,4 +1,8 @@
-"""Opens drafter folders of every layout, checks them against a target, and reads them."""
+"""Opens a drafter's folder, whatever its layout, checks it against a target, and reads it (`load_drafter`).
+
+`_open` recognises the layout by the contents. `_check` then decides by the binding, where rdchat trained the drafter,
+and else by sizes and names: these cannot prove that it was made for the target, so the result says how sure it is.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -28,9 +32,10 @@ from rdchat.inference.drafting.heads.assistant_head import AssistantConfig
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
-from rdchat.inference.models.model_files import BINDING, TargetBinding, folder_label, is_pair
+from rdchat.inference.models.model_files import BINDING, TargetBinding, folder_label, paired_drafter
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
+# MTP layers are recognised by their tensors before these.
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3, ASSISTANT)
 MAX_CONFIG_BYTES = 2**20
 
@@ -76,9 +81,9 @@ def load_drafter(folder: Path, model: LoadedModel) -> Head:
     Raises:
         ModelError: If it is missing, damaged, or made for another model; the message names it, and the reason.
     """
-    form, checkpoint = _open(folder)
-    config, _ = _check(form, checkpoint, model)
-    return form.load(checkpoint, config, model)
+    layout, checkpoint = _open(folder)
+    config, _ = _check(layout, checkpoint, model)
+    return layout.load(checkpoint, config, model)
 
 
 def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:
@@ -108,41 +113,42 @@ def drafter_config(folder: Path) -> tuple[HeadKind, Any]:
     Raises:
         ModelError: If one of its files is missing or damaged, or the weights do not fit the configuration.
     """
-    form, checkpoint = _open(folder)
-    return form.kind, form.config(checkpoint, None)
+    layout, checkpoint = _open(folder)
+    return layout.kind, layout.config(checkpoint, None)
 
 
 def _open(folder: Path) -> tuple[Layout, Checkpoint]:
     """Return a folder's layout, recognised by its contents, and the opened checkpoint."""
     config = _read_config(folder)
-    if (layers := open_mtp(folder, config)) is not None:
-        return MTP, layers
+    if (mtp_layers := open_mtp(folder, config)) is not None:
+        return MTP, mtp_layers
     checkpoint = open_checkpoint(folder, config)
     if checkpoint is None and RECURRENT.matches(config, ()):
         raise ModelError(f"The drafter {folder_label(folder)} has no {WEIGHTS}.", HINT)
     names = checkpoint.tensors.keys() if checkpoint else ()
-    form = next((form for form in LAYOUTS if form.matches(config, names)), None)
-    if checkpoint is None or form is None:
+    layout = next((layout for layout in LAYOUTS if layout.matches(config, names)), None)
+    if checkpoint is None or layout is None:
         raise not_a_drafter(folder)
-    return form, checkpoint
+    return layout, checkpoint
 
 
-def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[Any, TargetMatch]:
+def _check(layout: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[Any, TargetMatch]:
     """Check a drafter against a target, by its binding if we trained it; return its configuration and the match."""
     depth = len(getattr(model.network, "layers", ()))
-    needs = form.config(checkpoint, depth)
+    needs = layout.config(checkpoint, depth)
     config = checkpoint.config
     bound = "format" in config or BINDING in config
     if bound:
         _check_binding(checkpoint.folder, config.get(BINDING, config), model)
-    if form is not RECURRENT:
+    if layout is not RECURRENT:
         fit = _fit(checkpoint, needs, model, depth)
     elif needs.draft_vocabulary_size > model.info.vocabulary_size:
         raise checkpoint.error(f"it proposes tokens that {model.info.name} does not have")
     else:
         fit = _name_fit(None, model.info.name)
-    own = form is MTP and checkpoint.folder.resolve() == model.info.path.resolve()
-    return needs, TargetMatch(True) if bound or own or is_pair(model.info.path, checkpoint.folder) else fit
+    target = model.info.path
+    own = layout is MTP and checkpoint.folder.resolve() == target.resolve()
+    return needs, TargetMatch(True) if bound or own or paired_drafter(target) == checkpoint.folder else fit
 
 
 def _fit(
@@ -190,6 +196,7 @@ def _name_fit(named: str | None, name: str) -> TargetMatch:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
+    """Return a drafter's configuration."""
     path = folder / CONFIG
     if not path.exists(follow_symlinks=False):
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", HINT)
@@ -197,6 +204,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_binding(folder: Path, config: Any, model: LoadedModel) -> None:
+    """Raise ModelError unless a drafter that rdchat trained was trained for the target."""
     try:
         binding = plain(TargetBinding, config["target"])
     except (KeyError, TypeError, ValueError) as error:

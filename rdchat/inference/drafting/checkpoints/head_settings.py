@@ -1,6 +1,9 @@
-"""Reads the `config.json` of a published drafter: each setting with its type and range."""
+"""Reads the `config.json` of a published drafter: each setting with its type and range (`Settings`).
 
-import math
+The rest is what the layouts of block drafters, EAGLE-3 and Gemma 4's assistant have in common: settings of decoder
+layers, checks of sizes, and reading the network.
+"""
+
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +21,7 @@ from rdchat.inference.verification.target import LoadedModel
 
 _MAX_LIST = 1000
 _MAX_LAYERS = 100
+# By kind of rope: the numbers that it needs, and those that it may have.
 _ROPE_NUMBERS: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),
@@ -37,14 +41,14 @@ Kind = Callable[[Any], bool]
 """Returns whether a value is valid for a setting."""
 
 
-def is_positive(value: Any) -> bool:
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return known and 0 < value < 1e30 and math.isfinite(value)
+def _is_positive(value: Any) -> bool:
+    """Return whether a value is a positive number of sane size; an infinity or NaN is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e30
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Part of a configuration.
+    """A configuration, or a part of it; each method reads one setting and raises ModelError where it is wrong.
 
     Attributes:
         checkpoint: The drafter, named in errors.
@@ -86,7 +90,7 @@ class Settings:
 
     def number(self, name: str, default: float) -> float:
         """Return a positive number."""
-        return float(self.value(name, is_positive, default))
+        return float(self.value(name, _is_positive, default))
 
     def flag(self, name: str, default: bool) -> bool:
         """Return true or false."""
@@ -154,18 +158,18 @@ class Settings:
         older = self.within("rope_scaling")
         if isinstance(rope.data.get(layer_type), dict):
             rope = rope.within(layer_type)
-        based = next((part for part in (rope, older) if part.data.get("rope_theta") is not None), self)
-        theta = based.number("rope_theta", 10_000.0)
+        has_base = next((part for part in (rope, older) if part.data.get("rope_theta") is not None), self)
+        theta = has_base.number("rope_theta", 10_000.0)
         # Such a base gives no frequencies.
         if theta <= 1:
-            raise based.wrong("rope_theta")
+            raise has_base.wrong("rope_theta")
         scaling = rope if rope.data.get("rope_type") or rope.data.get("type") else older
         traditional = not self.flag("rope_is_neox_style", True)
         max_positions = self.size("max_position_embeddings", 2048)
         if not scaling.data:
             return RopeConfig(theta, None, traditional, max_positions)
-        named = "type" if scaling.data.get("rope_type") is None else "rope_type"
-        kind = scaling.word(named, "default", _ROPE_NUMBERS)
+        kind_key = "type" if scaling.data.get("rope_type") is None else "rope_type"
+        kind = scaling.word(kind_key, "default", _ROPE_NUMBERS)
         kind = "default" if kind == "mrope" else kind
         needed = _ROPE_NUMBERS[kind]
         options = _ROPE_OPTIONS.get(kind, frozenset())
@@ -178,26 +182,24 @@ class Settings:
             if scaling.data.get(name) is None:
                 raise self.checkpoint.error(f"its configuration lacks {name} for its {kind} rope")
         numbers = {
-            name: self._rope_number(scaling, name)
-            for name in sorted(needed | options)
-            if scaling.data.get(name) is not None
+            name: scaling.rope_number(name) for name in sorted(needed | options) if scaling.data.get(name) is not None
         }
         if kind == "proportional":
             numbers["partial_rotary_factor"] = partial
         return RopeConfig(theta, {"rope_type": kind, **numbers}, traditional, max_positions)
 
-    @staticmethod
-    def _rope_number(scaling: "Settings", name: str) -> float:
+    def rope_number(self, name: str) -> float:
+        """Return a number of a rope's settings; only a factor of the attention (`mscale`) may be 0."""
         if name.startswith("original"):
-            return scaling.size(name)
-        if name.startswith("mscale") and scaling.data.get(name) == 0:
+            return self.size(name)
+        if name.startswith("mscale") and self.data.get(name) == 0:
             return 0.0
-        return scaling.number(name, 1.0)
+        return self.number(name, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a configuration, wherever a layout keeps them.
+    """The parts of a block drafter's or EAGLE-3's configuration, wherever a layout keeps them.
 
     Attributes:
         top: The complete configuration.
@@ -230,7 +232,10 @@ def load_network(
 
 
 def stored_bits(checkpoint: Checkpoint) -> int | None:
-    """Return the bits that a drafter which was published quantised keeps on a GPU; None for the usual ones."""
+    """Return the bits of a drafter's weights, where it was published quantised and stays so: on a GPU; else None.
+
+    `BoundNetwork` chooses the bits where this is None.
+    """
     return max((bits for _, bits in checkpoint.packed.values()), default=None) if on_gpu() else None
 
 
@@ -292,7 +297,7 @@ def check_network(checkpoint: Checkpoint, config: DecoderConfig, ignored: Collec
 
 
 def check_rope(checkpoint: Checkpoint, rope: RopeConfig, head_size: int) -> None:
-    """Refuse rotated widths that are odd."""
+    """Refuse a rope that rotates no pairs of a head's values, or half a pair."""
     turned = (rope.scaling or {}).get("partial_rotary_factor", 1) * head_size
     if head_size % 2 or int(turned) < 2 or int(turned) % 2:
         raise checkpoint.error(f"its rope cannot rotate {turned:g} of {head_size} values in pairs")

@@ -27,7 +27,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import (
     inspect_drafter,
 )
 from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
-from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config, unreadable
+from rdchat.inference.models.model_config import LAYER_KEYS, first_int, read_config, text_config, unreadable
 from rdchat.inference.models.model_files import (
     cached_snapshot,
     folder_label,
@@ -45,13 +45,13 @@ from rdchat.inference.models.model_locations import (
 )
 from rdchat.inference.models.safetensors_file import target_hash
 
+# Origins of drafters.
 NEAR_MODEL = "Beside the model"
+OWN_LAYERS = "In the model"
 # The folder around a model may hold all downloads.
 _MAX_NEIGHBOURS = 1000
-# Every model has one of them.
+# Every model has one of them, and no drafter needs one.
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
-
-OWN_LAYERS = "In the model"
 _SURE = TargetMatch(True)
 
 
@@ -103,13 +103,12 @@ def search_drafters(model_hash: str | None, model: Path | None = None) -> Drafte
     """
     match: Path | None = None
     left_out = []
-    pair = paired_drafter(model) if model is not None else None
-    paired = [pair[1]] if pair is not None else []
-    for folder in (*_own_folders(), *(card.path for card in shipped_drafters()), *paired):
+    paired = None if model is None else paired_drafter(model)
+    for folder in filter(None, (*_own_folders(), *(card.path for card in shipped_drafters()), paired)):
         if not os.path.lexists(folder / CONFIG):
             continue
         try:
-            if folder in paired or (bound_hash(folder) == model_hash and model_hash is not None):
+            if folder == paired or (bound_hash(folder) == model_hash and model_hash is not None):
                 inspect_drafter(folder)
                 match = match or folder
         except ModelError as error:
@@ -156,16 +155,22 @@ def installed_drafters(model: Path | None) -> tuple[ModelCard, ...]:
         folder = card.path.resolve()
         if folder in cards or (model is not None and folder == model.resolve()):
             continue
-        surely = card.origin in (TRAINED, SHIPPED)
-        if (seen := _look(card.path, _changed_ns(card.path), surely)) is not None:
+        has_only_drafters = card.origin in (TRAINED, SHIPPED)
+        if (seen := _inspect(card.path, _changed_ns(card.path), has_only_drafters)) is not None:
             kind, problem = seen
-            known = replace(card, is_drafter=True, kind=kind, family=kind.label if kind else "", problem=problem)
-            cards[folder] = replace(known, disk_bytes=stamp_of(folder).disk_bytes)
+            cards[folder] = replace(
+                card,
+                is_drafter=True,
+                kind=kind,
+                family=kind.label if kind else "",
+                problem=problem,
+                disk_bytes=stamp_of(folder).disk_bytes,
+            )
     return tuple(cards.values())
 
 
 def _candidates(model: Path | None) -> Iterator[ModelCard]:
-    """Yield the folders to look in."""
+    """Yield the folders that may hold a drafter, those of the person first."""
     yield from own_drafters()
     if model is not None and model.is_dir():
         for folder in (*folders_in(model), *folders_in(model.parent)[:_MAX_NEIGHBOURS]):
@@ -175,13 +180,15 @@ def _candidates(model: Path | None) -> Iterator[ModelCard]:
 
 
 @lru_cache(maxsize=5000)
-def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None, str] | None:  # noqa: ARG001  as of then
+def _inspect(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None, str] | None:  # noqa: ARG001  as of then
     """Return a drafter's kind and its problem; None where the folder holds no drafter.
+
+    A folder whose configuration does not say what it is counts as a drafter if it has no tokenizer and reads as one.
 
     Args:
         folder: The folder.
         changed_ns: When it was changed; part of the cache's key.
-        surely: Whether the folder around it has only drafters.
+        surely: Whether it is known to hold a drafter, perhaps a damaged one.
     """
     known = surely
     try:
@@ -226,16 +233,28 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
     drafters = []
     if (layers := own_layers(folder)) is not None:
         size = sum(tensor.stored_bytes for tensor in layers.tensors.values())
-        own = ModelCard("MTP layers", str(folder), OWN_LAYERS, folder, kind=HeadKind.MTP, match=_SURE)
-        drafters.append(replace(own, is_drafter=True, family=HeadKind.MTP.label, weights_bytes=size, disk_bytes=size))
-    pair = paired_drafter(folder)
+        drafters.append(
+            ModelCard(
+                "MTP layers",
+                str(folder),
+                OWN_LAYERS,
+                folder,
+                kind=HeadKind.MTP,
+                match=_SURE,
+                is_drafter=True,
+                family=HeadKind.MTP.label,
+                weights_bytes=size,
+                disk_bytes=size,
+            )
+        )
+    paired = paired_drafter(folder)
     for drafter in installed_drafters(folder):
         if drafter.problem or drafter.kind is None:
             continue
         try:
             folder_of_drafter = resolve_drafter(drafter.model)
             if (match := _match(folder_of_drafter, config, own_hash)) is not None:
-                match = _SURE if pair is not None and pair[1] == folder_of_drafter else match
+                match = _SURE if paired == folder_of_drafter else match
                 weights = sum(path.stat().st_size for path in folder_of_drafter.glob("*.safetensors"))
                 drafters.append(replace(drafter, match=match, weights_bytes=weights))
         except (RdchatError, OSError):
@@ -249,7 +268,7 @@ def _match(folder_of_drafter: Path, config: Mapping[str, Any], own_hash: str) ->
     if bound is not None:
         return _SURE if bound == own_hash else None
     kind, needs = drafter_config(folder_of_drafter)
-    depth = next((config[key] for key in LAYER_KEYS if isinstance(config.get(key), int)), None)
+    depth = first_int(config, *LAYER_KEYS) or None
     width = config.get("hidden_size")
     if kind is HeadKind.RECURRENT:
         # Apple's, which gives neither model nor depth.
@@ -260,7 +279,7 @@ def _match(folder_of_drafter: Path, config: Mapping[str, Any], own_hash: str) ->
             (needs.vocabulary_size, config.get("vocab_size")),
             (needs.target_depth, depth),
         ]
-    if any(theirs is not None and ours is not None and theirs != ours for theirs, ours in pairs):
+    if any(needed is not None and actual is not None and needed != actual for needed, actual in pairs):
         return None
     if width is None or (depth is not None and max(needs.target_layers, default=0) >= depth):
         return None

@@ -28,9 +28,9 @@ from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.files.foreign_files import entries_of, read_errors
 from rdchat.inference.drafting.checkpoints.checkpoint import (
+    FLOATS,
     NEWER_HINT,
     OTHER_HINT,
-    PACKED,
     Checkpoint,
     Layout,
     plain_name,
@@ -39,14 +39,12 @@ from rdchat.inference.drafting.checkpoints.head_settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpConfig, MtpNetwork, Weights
 from rdchat.inference.models.model_config import (
-    BARE,
     DEEPSEEK,
-    FLOAT8,
-    FLOAT8_FAMILIES,
     MIMO,
     PLAIN,
     QWEN,
-    SCALES,
+    first_int,
+    is_bare,
     text_config,
     unreadable,
 )
@@ -56,14 +54,18 @@ from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from rdchat.wording import size_text
 
 _SIDE_FOLDER = "mtp"
+# Ends of the projection's names in the three namings, and where `_Naming.locate` has it: every MTP layer has one.
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
 _FIRST = (0, "eh_proj.weight")
 # Parts of `MtpNetwork` besides the decoder layer.
 _PARTS = ("eh_proj", "enorm", "hnorm", "norm")
 # Where the mean of a norm's weights is lower, they count as stored without the 1 that is added to them.
 _RAW_MEAN = 0.5
-
-_QWEN_PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"}
+# Type of DeepSeek's 8-bit floats, the end of the name of their block scales, and the families whose `sanitize` in
+# mlx-lm multiplies these scales in.
+_FLOAT8 = "F8_E4M3"
+_SCALES = "_scale_inv"
+_FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class _Naming:
     Attributes:
         architectures: Model types of mlx-lm.
         pattern: Splits a name without `model.` into `layer`, missing for what all MTP layers share, and `rest`.
-        parts: Names of `_PARTS`; copies of the model's tables have an empty one.
+        parts: By their published names, the modules of `_PARTS`; empty for copies of the model's tables.
         after_layers: Whether `layer` counts on from the model's layers.
         disputed: Whether sources disagree on the hidden states that are read.
         zero_centred: Whether a norm's weights are stored without the 1 that is added to them.
@@ -103,23 +105,22 @@ class _Naming:
         return None if match["layer"] is None else (layer, f"block.{match['rest']}")
 
 
-_NEXTN = _Naming(
-    (*DEEPSEEK, *PLAIN),
-    re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),
-    {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "norm"}
-    | {"embed_tokens": "", "shared_head.head": ""},
-    after_layers=True,
-    disputed=True,
-)
+_COPIES = {"embed_tokens": "", "lm_head": "", "shared_head.head": ""}
 _NAMINGS = (
     _Naming(
         QWEN,
         re.compile(r"(?:.*\.)?mtp\.(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"),
-        _QWEN_PARTS | {"embed_tokens": "", "lm_head": "", "shared_head.head": ""},
+        {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"} | _COPIES,
         zero_centred=True,
         shares_parts=True,
     ),
-    _NEXTN,
+    _Naming(
+        (*DEEPSEEK, *PLAIN),
+        re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),
+        {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "norm"} | _COPIES,
+        after_layers=True,
+        disputed=True,
+    ),
     _Naming(
         MIMO,
         re.compile(r"mtp_layers\.(?P<layer>\d{1,3})\.(?P<rest>.+)"),
@@ -127,6 +128,7 @@ _NAMINGS = (
         hidden_first=True,
     ),
 )
+# In folders that hold nothing but MTP layers.
 _BARE_NAMING = replace(_NAMINGS[0], pattern=re.compile(r"(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"))
 
 
@@ -138,7 +140,7 @@ def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
     """
     with read_errors(folder):
         stamp = tuple((path, path.stat().st_mtime_ns) for path in _weight_files(folder))
-    files, tensors = _find(stamp, _depth(config), _is_bare(config))
+    files, tensors = _find(stamp, _depth(config), is_bare(config))
     return Checkpoint(folder, config, files, dict(tensors)) if files else None
 
 
@@ -176,19 +178,14 @@ def _naming_of(names: Iterable[str], depth: int, bare: bool) -> _Naming | None:
 
 def _naming(checkpoint: Checkpoint) -> _Naming:
     """Return how the MTP layers in an opened checkpoint are named."""
-    naming = _naming_of(checkpoint.tensors, _depth(checkpoint.config), _is_bare(checkpoint.config))
+    naming = _naming_of(checkpoint.tensors, _depth(checkpoint.config), is_bare(checkpoint.config))
     assert naming is not None, "`open_mtp` has found it"
     return naming
 
 
-def _is_bare(config: Mapping[str, Any]) -> bool:
-    return str(config.get("model_type")).endswith(BARE)
-
-
 def _depth(config: Mapping[str, Any]) -> int:
     """Return the number of the model's layers; 0 where that is not given."""
-    depth = text_config(config).get("num_hidden_layers")
-    return depth if type(depth) is int else 0
+    return first_int(text_config(config), "num_hidden_layers")
 
 
 def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> MtpConfig:
@@ -206,7 +203,7 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
         _check_layer(checkpoint, placed, width, f"MTP layer {number}" if layers > 1 else "MTP layer")
     return MtpConfig(
         target_width=width,
-        target_depth=0 if _is_bare(checkpoint.config) else depth,
+        target_depth=0 if is_bare(checkpoint.config) else depth,
         vocabulary_size=settings.size("vocab_size"),
         norm_epsilon=settings.number("rms_norm_eps", 1e-6),
         hidden_first=naming.hidden_first,
@@ -216,6 +213,7 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
 
 
 def _check_layer(checkpoint: Checkpoint, placed: Mapping[str, tuple[str, StoredTensor]], width: int, what: str) -> None:
+    """Check the tensors of an MTP layer, as of `_placed`; `what` names the layer in errors."""
     for part, shape in {"eh_proj": (width, 2 * width), **dict.fromkeys(_PARTS[1:], (width,))}.items():
         tensor = placed.get(f"{part}.weight")
         if tensor is None:
@@ -227,21 +225,23 @@ def _check_layer(checkpoint: Checkpoint, placed: Mapping[str, tuple[str, StoredT
     for name, stored in placed.values():
         # Such scales belong to 4-bit floats.
         packed = stored.dtype == "U8" and name.endswith(".scales")
-        scaled = stored.dtype == FLOAT8 and name + SCALES in checkpoint.tensors
-        if stored.dtype not in PACKED and not packed and not scaled:
+        scaled = stored.dtype == _FLOAT8 and name + _SCALES in checkpoint.tensors
+        if stored.dtype not in {*FLOATS, "U32"} and not packed and not scaled:
             raise checkpoint.error(f"its tensor {name[:100]} is stored as {stored.dtype[:20]}", NEWER_HINT)
 
 
 def _placed(checkpoint: Checkpoint, naming: _Naming, layers: int) -> list[dict[str, tuple[str, StoredTensor]]]:
     """Return each MTP layer's tensors with their stored names, by their names in `MtpNetwork`."""
     depth = _depth(checkpoint.config)
-    placed = list[dict[str, tuple[str, StoredTensor]]]()
-    locations = {name: naming.locate(name, depth) for name in checkpoint.tensors}
-    for layer in range(layers):
-        own = {at[1]: name for name, at in locations.items() if at and at[1] and at[0] == layer}
-        placed.append({name: (stored, checkpoint.tensors[stored]) for name, stored in own.items()})
-        if naming.shares_parts:
-            placed[-1] |= {name: at for name, at in placed[0].items() if not name.startswith("block.")}
+    placed: list[dict[str, tuple[str, StoredTensor]]] = [{} for _ in range(layers)]
+    for stored, tensor in checkpoint.tensors.items():
+        location = naming.locate(stored, depth)
+        if location is not None and location[1]:
+            layer, name = location
+            placed[layer][name] = stored, tensor
+    if naming.shares_parts:
+        shared = {name: part for name, part in placed[0].items() if not name.startswith("block.")}
+        placed = [own | shared for own in placed]
     return placed
 
 
@@ -259,7 +259,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Bound
         raise checkpoint.error(f"it is not for a model of the type {architecture}: {reason}", OTHER_HINT)
     placed = _placed(checkpoint, naming, config.layers)
     stored = {name: tensor for layer in placed for name, tensor in layer.values()}
-    if architecture not in FLOAT8_FAMILIES and any(tensor.dtype == FLOAT8 for tensor in stored.values()):
+    if architecture not in _FLOAT8_FAMILIES and any(tensor.dtype == _FLOAT8 for tensor in stored.values()):
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
     number, caches = _attention_layer(model)
     _check_memory(checkpoint, stored.values(), model)
@@ -277,9 +277,8 @@ MTP = Layout(HeadKind.MTP, lambda _config, _tensors: False, mtp_config, load)
 def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model: LoadedModel) -> None:
     """Refuse layers that do not fit into memory: those of mixtures of experts take gigabytes."""
     float_bytes = TargetEmbeddings(model.network, model.info.vocabulary_size).dtype.size
-    floats = {"F16", "BF16", "F32", FLOAT8}
-    sizes = (each.elements * float_bytes if each.dtype in floats else each.stored_bytes for each in tensors)
-    need = sum(sizes)
+    floats = {*FLOATS, _FLOAT8}
+    need = sum(each.elements * float_bytes if each.dtype in floats else each.stored_bytes for each in tensors)
     room = memory_room().limit_bytes
     if need > room:
         text = f"The MTP layers in {checkpoint.name} need {size_text(need)}, but only {size_text(room)} of memory is"
@@ -320,24 +319,24 @@ def _weights(
     network: nn.Module,
     number: int,
 ) -> Weights:
-    """Return the weights by name in `MtpNetwork`.
+    """Return an MTP layer's weights by name in `MtpNetwork`.
 
-    The model's own `sanitize` sees the matrices as those of its layer `number`. It does not see norms and biases, to
-    which some families' add 1 by signs that are missing here.
+    The model's own `sanitize` sees the matrices as those of its layer `number`. It does not see norms and biases, since
+    in some families it adds 1 to norms, if it sees signs that are missing here.
     """
-    held = checkpoint.lazy([name for name, _ in placed.values()])
-    tensors = {name: held[stored] for name, (stored, _) in placed.items()}
+    stored_tensors = checkpoint.lazy([name for name, _ in placed.values()])
+    tensors = {name: stored_tensors[stored] for name, (stored, _) in placed.items()}
     layer = f"model.layers.{number}."
-    matrices = {layer + name.removeprefix("block."): at for name, at in tensors.items() if at.ndim > 1}
-    sane: dict[str, mx.array] = getattr(network, "sanitize", lambda weights: weights)(matrices)
-    weights = {name: at for name, at in tensors.items() if at.ndim <= 1}
-    for name, tensor in sane.items():
+    matrices = {layer + name.removeprefix("block."): tensor for name, tensor in tensors.items() if tensor.ndim > 1}
+    sanitized: dict[str, mx.array] = getattr(network, "sanitize", lambda weights: weights)(matrices)
+    weights = {name: tensor for name, tensor in tensors.items() if tensor.ndim <= 1}
+    for name, tensor in sanitized.items():
         own = name.partition(f"layers.{number}.")[2]
         weights[own if own.split(".")[0] in _PARTS else f"block.{own}"] = tensor
     if naming.zero_centred:
         raw = _is_raw(checkpoint)
-        norms = {name: at.astype(mx.float32) for name, at in weights.items() if at.ndim == 1}
-        weights |= {name: at + 1 for name, at in norms.items() if _lacks_one(name, at, raw)}
+        norms = {name: tensor.astype(mx.float32) for name, tensor in weights.items() if tensor.ndim == 1}
+        weights |= {name: norm + 1 for name, norm in norms.items() if _lacks_one(name, norm, raw)}
     return weights
 
 
@@ -347,7 +346,7 @@ def _is_raw(checkpoint: Checkpoint) -> bool:
         for name, tensor in read_header(path).items():
             if name.endswith("conv1d.weight"):
                 return tensor.shape[-1] != 1
-    return not any(name.endswith(".scales") for name in checkpoint.tensors) and not _is_bare(checkpoint.config)
+    return not any(name.endswith(".scales") for name in checkpoint.tensors) and not is_bare(checkpoint.config)
 
 
 def _lacks_one(name: str, weights: mx.array, raw: bool) -> bool:
