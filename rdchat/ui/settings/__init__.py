@@ -1,1 +1,1 @@
-"""The settings window, and the options of one chat."""
+"""The settings window, and the options and tools of one chat."""

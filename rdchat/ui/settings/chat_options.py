@@ -1,5 +1,8 @@
 """The popover with one chat's options: preset, system prompt, thinking, the answers' format and sampling.
 
+It shows the values that apply to the chat. The usual ones come from its preset, its project, the settings and the
+model; a chat stores only values of its own that differ from them.
+
 `SamplingForm`, the fields of the sampling parameters, is also in the Settings window.
 """
 
@@ -46,7 +49,7 @@ from rdchat.ui.style import (
 CHANGED = "Changed"
 """Marks what a chat changes."""
 COMMON = frozenset({"temperature", "max_tokens"})
-"""What most people change."""
+"""The sampling parameters that most people change; the others are behind More sampling."""
 _UNBOUNDED = 9_999_999
 _BOUNDS = {
     "temperature": (0, 10, 0.1, 2),
@@ -59,11 +62,12 @@ _BOUNDS = {
     "max_tokens": (1, _UNBOUNDED, 64, 0),
 }
 """Lowest and highest value, step and decimals, by the name in `SamplingParams`."""
+# Characters of stop strings that are escaped by a letter, and those characters by their letters.
 _LETTERS = {"\n": "n", "\t": "t", "\r": "r", "\\": "\\"}
 _CHARACTERS = {letter: character for character, letter in _LETTERS.items()}
-# A text field cannot hold these characters in one line, or changes them by itself.
+# These are escaped: a text field cannot hold them in one line, or changes them by itself.
 _UNSHOWABLE = re.compile("[\x00-\x1f\\\\\x7f\x85\xa0\u2028\u2029\ufdd0\ufdd1]")
-# Halves of surrogate pairs are no characters.
+# An escape: four hexadecimal digits or a letter. Halves of surrogate pairs are no characters.
 _ESCAPE = re.compile(r"\\(?:u((?![dD][89a-fA-F])[0-9a-fA-F]{4})|([ntr\\]))")
 _WIDTH = 320
 _MOST_THINKING = 999_999
@@ -112,7 +116,7 @@ class SamplingForm(QWidget):
         self.stop.textChanged.connect(self._report)
 
     def show_rare(self, visible: bool) -> None:
-        """Show or hide the rows beside the common ones."""
+        """Show or hide the rows that are not of `COMMON`."""
         for index, name in enumerate((*self.fields, "stop")):
             self._form.setRowVisible(index, visible or name in COMMON)
 
@@ -125,7 +129,13 @@ class SamplingForm(QWidget):
             replace_text(self.stop, stop_text(sampling.stop))
 
     def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str], changed: Collection[str] = ()) -> None:
-        """Mark the values that come from the model, which the person has not chosen, and those that a chat changes."""
+        """Show beside each number where it comes from, unless the person has chosen it in the settings or a preset.
+
+        Args:
+            defaults: The model's, with their sources.
+            chosen: Names of the numbers that the person has chosen.
+            changed: Names of those that the chat changes.
+        """
         for name, label in self.sources.items():
             label.setText(CHANGED if name in changed else "" if name in chosen else defaults.source(name))
 
@@ -180,11 +190,11 @@ def _stop_field() -> QPlainTextEdit:
 
 
 class AnswerShapeForm(QWidget):
-    """Chooses among any text, a JSON object and a JSON schema. A schema that is not JSON is explained and not used.
+    """Chooses among any text, a JSON object and a JSON schema. A schema that cannot be used is explained.
 
     Args:
         theme: The appearance to follow.
-        head: Returns the first row, with the choice.
+        head: Returns the first row, with the combo box of the choice.
 
     Attributes:
         kind: The choice.
@@ -212,13 +222,15 @@ class AnswerShapeForm(QWidget):
         """Show a shape without emitting `edited`."""
         self.shape = shape
         kind = shape and shape.kind
-        fill_box(self.kind, _CHOICES, kind)  # An imported chat may have another one, which is none of these.
+        # An imported chat may have a format that rdchat does not offer; then none is chosen.
+        fill_box(self.kind, _CHOICES, kind)
         source = shape.source if shape and kind is ShapeKind.SCHEMA else ""
         replace_text(self.schema, source)
         self.schema.setVisible(kind is ShapeKind.SCHEMA)
         self.problem.show_text("")
 
     def _read(self) -> None:
+        """Read what the person has chosen or typed, and report it if it is valid and new."""
         data = self.kind.currentData()
         source = self.schema.toPlainText()
         kind = None if data is None else ShapeKind(data)  # Qt gives the name back as a plain string
@@ -243,7 +255,14 @@ class AnswerShapeForm(QWidget):
 
 
 class ChatOptions(Popover):
-    """Shows the effective values and applies each change at once. Values equal to the usual ones are not stored."""
+    """The popover. It applies each change at once.
+
+    Args:
+        chat: The open chat.
+        settings: Have the presets.
+        model: The loaded model.
+        theme: The appearance to follow.
+    """
 
     def __init__(self, chat: OpenChat, settings: SettingsControl, model: ModelSlot, theme: Theme) -> None:
         super().__init__(theme, "window")
@@ -252,7 +271,7 @@ class ChatOptions(Popover):
         self._model = model
         self.setAccessibleName("Chat options")
         self.preset = choice_box("Preset of this chat", "Options that you saved under a name.", letters=12)
-        # By the options that each is about.
+        # Labels that say "Changed", each by the names of the options that it is about.
         self._marks: dict[tuple[str, ...], ThemedLabel] = {}
         self.prompt = text_field(4, _PROMPT, "System prompt of this chat", _PROMPT_TIP)
         self.prompt.setMinimumWidth(_WIDTH)
@@ -284,8 +303,9 @@ class ChatOptions(Popover):
         self.save = push_button("Save as Preset", _SAVE_TIP, self._save)
         self.with_draft = QCheckBox("With the draft settings")
         set_tip(self.with_draft, "Chats with this preset are drafted as this one, with any model.")
-        use_own = lambda: self._use(chat.conversation.own.preset)  # noqa: E731
-        self.defaults = push_button("Use Defaults", "Change nothing in this chat", use_own)
+        self.defaults = push_button(
+            "Use Defaults", "Change nothing in this chat", lambda: self._use(chat.conversation.own.preset)
+        )
         column(
             row((ThemedLabel(theme, "Preset", bold=True), 1), self.preset),
             SMALL,
@@ -323,7 +343,13 @@ class ChatOptions(Popover):
         self.name.returnPressed.connect(self.save.click)
 
     def _head(self, name: str, options: tuple[str, ...], *fields: QWidget) -> QLayout:
-        """Return a row with a name, the mark of options that the chat changes, and fields."""
+        """Return a row with a name, a label for "Changed", and fields.
+
+        Args:
+            name: The name of a section.
+            options: Names of the options of the section; the label says whether the chat changes one.
+            fields: Widgets at the right.
+        """
         mark = ThemedLabel(self._theme, "", "muted", -1)
         self._marks[options] = mark
         return row(ThemedLabel(self._theme, name, bold=True), (mark, 1), *fields)
@@ -353,6 +379,10 @@ class ChatOptions(Popover):
         self._show_source()
 
     def _show_presets(self) -> None:
+        """Offer the presets, first the one that the chat has by its model or project.
+
+        A choice's value is a preset's id; empty for no preset, and None for what is usual.
+        """
         order = self._chat.replies.order
         usual = order.usual_preset(self._chat.conversation)
         whose = "model" if usual is order.model_preset else "project"
@@ -362,7 +392,7 @@ class ChatOptions(Popover):
         fill_box(self.preset, [*first, *others], None if chosen is usual else chosen.id if chosen else "")
 
     def _show_thinking(self) -> None:
-        """Offer what the model can; hide the row if it does not think."""
+        """Offer the kinds of thinking that the model knows; hide the row if it does not think."""
         info = self._model.info
         values = self._chat.values
         offered = info.thinking if info else ()
@@ -381,6 +411,7 @@ class ChatOptions(Popover):
         self._show_thinking()
 
     def _set(self, **options: Any) -> None:
+        """Give the chat other values of some options."""
         self._chat.set_options(**options)
         self._show_source()
 
@@ -388,23 +419,25 @@ class ChatOptions(Popover):
         self._set(system_prompt=self.prompt.toPlainText(), sampling=self.form.sampling())
 
     def _use(self, preset: str | None) -> None:
+        """Give the chat a preset, without options of its own."""
         self._chat.use_preset(preset)
         self.show_values()
 
     def _save(self) -> None:
-        """Save the options under the name, in place of those that had it, and use them as a preset."""
+        """Save the chat's options as a preset with the typed name, in place of one with that name, and use it."""
         order = self._chat.replies.order
         settings = self._settings.values
         name = self.name.text().strip()
         draft = self._chat.replies.drafting.settings if self.with_draft.isChecked() else None
-        made = order.as_preset(self._chat.conversation, name, draft)
-        old = next((each for each in settings.presets if each.name == name), made)
-        made = replace(made, id=old.id, models=old.models)
-        self._settings.change_values(presets=(*(each for each in settings.presets if each.id != made.id), made))
+        preset = order.as_preset(self._chat.conversation, name, draft)
+        old = next((each for each in settings.presets if each.name == name), preset)
+        preset = replace(preset, id=old.id, models=old.models)
+        self._settings.change_values(presets=(*(each for each in settings.presets if each.id != preset.id), preset))
         self.name.clear()
-        self._use(made.id)
+        self._use(preset.id)
 
     def _show_source(self) -> None:
+        """Show where the values come from, and which of them the chat changes."""
         chat = self._chat.conversation
         order = self._chat.replies.order
         changed = order.own(chat, self._chat.values)
@@ -417,9 +450,10 @@ class ChatOptions(Popover):
             mark.setText(CHANGED if changed.keys() & names else "")
         usual = asdict(order.usual(chat).sampling)
         sampling = asdict(self._chat.values.sampling)
-        usually = {*order.settings.chosen_sampling, *(preset.chosen_sampling if preset else ())}
-        chosen = self.form.fields if chat.sampling else usually
         differs = {each for each in usual if usual[each] != sampling[each]}
+        # A chat with sampling of its own has chosen every number.
+        chosen_elsewhere = {*order.settings.chosen_sampling, *(preset.chosen_sampling if preset else ())}
+        chosen = self.form.fields if chat.sampling else chosen_elsewhere
         self.form.show_sources(self._model.sampling, chosen, differs)
         if differs - COMMON:
             self.more.setChecked(True)

@@ -1,4 +1,8 @@
-"""The page of presets and saved prompts in Settings."""
+"""The page of presets and saved prompts in Settings.
+
+A preset is a set of chat options under a name; a saved prompt is a text that is inserted by typing / and its name. One
+list shows both, each kind below a heading.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,6 +33,9 @@ from rdchat.ui.style import (
 )
 from rdchat.wording import counted
 
+type _Item = Preset | SavedPrompt
+type _Row = _Item | str
+"""A row of the list; a text is a heading."""
 _NOTE = "Save as Preset, in a chat's options, adds one. Type / in the empty message field to insert a prompt."
 _TEXT = "The text of the prompt. A part such as {{language}} is asked for when it is inserted."
 _DELETED = "Chats that have it use their usual options."
@@ -45,9 +52,9 @@ class PresetsPage(SettingsPage):
         super().__init__(theme, settings.change_values)
         self._settings = settings
         self._slot = slot
-        # What the rows of the list show: headings, and what is saved with the text that is being typed.
-        self._entries: list[Preset | SavedPrompt | str] = []
-        self._typing = single_shot(self, _TYPING_MS, lambda: self._save(self._entries))
+        # The rows of the list. A prompt's has the text that is being typed, which is saved after a pause.
+        self._rows: list[_Row] = []
+        self._typing = single_shot(self, _TYPING_MS, lambda: self._save(self._rows))
         self.text = text_field(4, _TEXT, "Text of the prompt")
         self.default = QCheckBox()
         self.default.setAccessibleName("Use for the model")
@@ -70,37 +77,41 @@ class PresetsPage(SettingsPage):
         self.text.textChanged.connect(self._set_text)
 
     def show_settings(self, settings: Settings) -> None:
+        # A text that is being typed is newer than the settings'.
         typed = self._item if self._typing.isActive() and isinstance(self._item, SavedPrompt) else None
         prompts = [typed if typed and each.name == typed.name else each for each in settings.prompts]
-        entries: list[Preset | SavedPrompt | str] = []
+        rows: list[_Row] = []
         for heading, group in (("Presets", settings.presets), ("Prompts", prompts)):
             if group:
-                entries += [heading, *group]
-        if list(map(_entry_name, entries)) != list(map(_entry_name, self._entries)):
-            index = min(max(self.list.currentRow(), 1), len(entries) - 1)
-            if entries and isinstance(entries[index], str):
+                rows += [heading, *group]
+        if list(map(_row_text, rows)) != list(map(_row_text, self._rows)):
+            # The same row stays current, as far as it exists and is no heading.
+            index = min(max(self.list.currentRow(), 1), len(rows) - 1)
+            if rows and isinstance(rows[index], str):
                 index += 1
             with QSignalBlocker(self.list):
                 self.list.clear()
-                for each in entries:
+                for each in rows:
                     self.list.addItem(_list_item(each))
                 self.list.setCurrentRow(index)
-        self._entries = entries
-        self.write.setEnabled(bool(entries))
+        self._rows = rows
+        self.write.setEnabled(bool(rows))
         self._show_item()
 
     @property
-    def _item(self) -> Preset | SavedPrompt | None:
+    def _item(self) -> _Item | None:
+        """The chosen preset or prompt."""
         index = self.list.currentRow()
-        chosen = self._entries[index] if 0 <= index < len(self._entries) else ""
+        chosen = self._rows[index] if 0 <= index < len(self._rows) else ""
         return None if isinstance(chosen, str) else chosen
 
     @property
-    def _items(self) -> list[Preset | SavedPrompt]:
-        return [each for each in self._entries if not isinstance(each, str)]
+    def _items(self) -> list[_Item]:
+        return [each for each in self._rows if not isinstance(each, str)]
 
     @property
     def _model(self) -> str:
+        """The loaded model, by which a preset is its default; empty without one."""
         return str(self._slot.info.path) if self._slot.info else ""
 
     def _show_item(self) -> None:
@@ -116,17 +127,17 @@ class PresetsPage(SettingsPage):
         elif item is not None:
             replace_text(self.text, item.text)
 
-    def _replace(self, *instead: Preset | SavedPrompt) -> None:
-        """Put something in place of the chosen item."""
+    def _replace(self, *instead: _Item) -> None:
+        """Put an item in place of the chosen one; without arguments, delete that."""
         index = self.list.currentRow()
-        self._save([*self._entries[:index], *instead, *self._entries[index + 1 :]])
+        self._save([*self._rows[:index], *instead, *self._rows[index + 1 :]])
 
     def save_text(self) -> None:
         """Save a text that is being typed now instead of soon."""
         if self._typing.isActive():
-            self._save(self._entries)
+            self._save(self._rows)
 
-    def _save(self, items: Sequence[Preset | SavedPrompt | str]) -> None:
+    def _save(self, items: Sequence[_Row]) -> None:
         self._typing.stop()
         self._settings.change_values(
             presets=tuple(each for each in items if isinstance(each, Preset)),
@@ -134,15 +145,17 @@ class PresetsPage(SettingsPage):
         )
 
     def _rename(self, changed: QListWidgetItem) -> None:
+        """Give the chosen item the name that was typed into its row; one that is empty or taken is undone."""
         name = changed.text().removeprefix("/").strip()
         item = self._item
         if item is not None and name not in {"", *(each.name for each in self._items)}:
             self._replace(replace(item, name=name))
         elif item is not None:
             with QSignalBlocker(self.list):
-                changed.setText(_entry_name(item))
+                changed.setText(_row_text(item))
 
     def _set_default(self, on: bool) -> None:
+        """Make the chosen preset the loaded model's default, instead of another one, or no longer."""
         chosen = self._item
         model = self._model
         presets = list[Preset]()
@@ -153,14 +166,14 @@ class PresetsPage(SettingsPage):
 
     def _set_text(self) -> None:
         if isinstance(item := self._item, SavedPrompt):
-            self._entries[self.list.currentRow()] = replace(item, text=self.text.toPlainText())
+            self._rows[self.list.currentRow()] = replace(item, text=self.text.toPlainText())
             self._typing.start()
 
     def add_prompt(self) -> None:
         """Add a prompt and let the person name it."""
         name = unused_name("New prompt", self._items)
-        self._save([*self._entries, SavedPrompt(name, "")])
-        self.list.setCurrentRow(len(self._entries) - 1)
+        self._save([*self._rows, SavedPrompt(name, "")])
+        self.list.setCurrentRow(len(self._rows) - 1)
         self.list.editItem(self.list.currentItem())
 
     def _ask_to_delete(self) -> None:
@@ -189,7 +202,7 @@ class PresetsPage(SettingsPage):
             except StorageError as error:
                 problems.append(str(error))
                 continue
-            new: list[Preset | SavedPrompt] = [*presets, *prompts]
+            new: list[_Item] = [*presets, *prompts]
             names = unused_names([each.name for each in new], items)
             items += [replace(each, name=name) for each, name in zip(new, names, strict=True)]
             if not_understood:
@@ -199,16 +212,16 @@ class PresetsPage(SettingsPage):
         self.result.show_text(" ".join([f"Imported {added}.", *problems]))
 
 
-def _entry_name(item: Preset | SavedPrompt | str) -> str:
-    """Return a heading, or a name as the list has it: that of a prompt as it is typed."""
-    if isinstance(item, str):
-        return item
-    return item.name if isinstance(item, Preset) else f"/{item.name}"
+def _row_text(row: _Row) -> str:
+    """Return a heading, a preset's name, or a prompt's name as it is typed: with a slash."""
+    if isinstance(row, str):
+        return row
+    return row.name if isinstance(row, Preset) else f"/{row.name}"
 
 
-def _list_item(entry: Preset | SavedPrompt | str) -> QListWidgetItem:
-    item = QListWidgetItem(_entry_name(entry))
-    if isinstance(entry, str):
+def _list_item(row: _Row) -> QListWidgetItem:
+    item = QListWidgetItem(_row_text(row))
+    if isinstance(row, str):
         item.setFlags(Qt.ItemFlag.NoItemFlags)
         item.setFont(control_font(-1, bold=True))
     else:

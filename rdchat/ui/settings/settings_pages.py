@@ -1,6 +1,7 @@
 """`SettingsPage`, a form whose fields show one setting each and change it at once, and the Serve and Notes pages.
 
-The Serve page has the lines to enter in a coding agent, from `resources/agents.toml`.
+The Settings window builds its other pages from `SettingsPage` too. The Serve page has the lines to enter in a coding
+agent (`AgentSetup`), from `resources/agents.toml`.
 """
 
 import re
@@ -48,11 +49,12 @@ from rdchat.ui.style import (
 _TEXT = resources.files("rdchat.ui").joinpath("resources/agents.toml").read_text(encoding="utf-8")
 AGENTS: Mapping[str, Mapping[str, str]] = {agent["name"]: agent for agent in tomllib.loads(_TEXT)["agent"]}
 """By name: `where` the lines go, the `lines` with fields to fill in, and the version with which they were `tried`."""
+# A field in an agent's lines.
 _FIELD = re.compile(r"\{(url|key|model|context)\}")
 _LINES = 7
 _NOT_TRIED = "Not yet tried with the agent itself."
 type Change = Callable[..., object]
-"""Changes settings by their names."""
+"""Changes settings, given as keyword arguments by their names."""
 _WIDTH = 600
 _NOTE_WIDTH = 430
 _PURPOSE = (
@@ -92,6 +94,7 @@ class AgentSetup(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
+        # What stands for the fields of the lines.
         self._values = {"url": "", "key": "", "model": "", "context": ""}
         self.agent = choice_box("Agent", "", ((name, name) for name in AGENTS), letters=0)
         self.agent.currentIndexChanged.connect(self._show)
@@ -112,7 +115,7 @@ class AgentSetup(QWidget):
         agent = AGENTS[self.agent.currentText()]
         self.where.setText(agent["where"] if "tried" in agent else f"{agent['where']} {_NOT_TRIED}")
         is_ready = all(self._values.values())
-        self.lines.setPlainText(self._filled(self._values | {"key": "\N{BULLET}" * 16}) if is_ready else "")
+        self.lines.setPlainText(self._filled(self._values | {"key": _HIDDEN_KEY}) if is_ready else "")
         self.copy_lines.setEnabled(is_ready)
 
     def _filled(self, values: Mapping[str, str]) -> str:
@@ -133,6 +136,7 @@ class SettingsPage(QWidget):
         self._theme = theme
         self._change = change
         self._form = form_layout(self, spacing=(MEDIUM, SMALL), margin=LARGE)
+        # Each field with the name of its setting, and what shows a value in it.
         self._bound: list[tuple[QWidget, str, Callable[[Any], object]]] = []
 
     def show_settings(self, settings: Settings) -> None:
@@ -146,7 +150,7 @@ class SettingsPage(QWidget):
         add_row(self._form, name, field, explanation, line)
 
     def add_line(self, *parts: Part, name: str = "") -> None:
-        """Add a row of parts without a tooltip."""
+        """Add a row of parts, perhaps with a label, without a tooltip."""
         content = parts[0]
         self._form.addRow(name, content if isinstance(content, QWidget) and len(parts) == 1 else row(*parts))
 
@@ -160,7 +164,7 @@ class SettingsPage(QWidget):
         return entries
 
     def add_note(self, text: str = "", color: str = "muted") -> ThemedLabel:
-        """Add a small text as wide as the fields; without a text it is hidden."""
+        """Add a small text as wide as the fields, and return its label; without a text it is hidden."""
         label = small_text(self._theme, text, color)
         label.setFixedWidth(_NOTE_WIDTH)
         self.add_line(label)
@@ -187,7 +191,7 @@ class SettingsPage(QWidget):
         suffix: str = "",
         change: Change | None = None,
     ) -> QSpinBox:
-        """Add a row with a field for a whole number, and what stands beside it."""
+        """Add a row with a field for a whole number from the first to the last of `limits`, and parts beside it."""
         field = QSpinBox(minimum=limits[0], maximum=limits[1], suffix=suffix)
         self._bind(field, field.valueChanged, setting, field.setValue, change)
         self.add_field(name, field, explanation, row(field, *extras) if extras else None)
@@ -203,6 +207,7 @@ class SettingsPage(QWidget):
     def _bind(
         self, field: QWidget, changed: Any, setting: str, show: Callable[[Any], object], change: Change | None
     ) -> None:
+        """Have a field show a setting, and change it with the signal `changed`."""
         changed.connect(lambda value: (change or self._change)(**{setting: value}))
         self._bound.append((field, setting, show))
 
@@ -210,13 +215,14 @@ class SettingsPage(QWidget):
 def combo_box[K](texts: dict[K, str], change: Callable[[K], object]) -> QComboBox:
     """Return a combo box of values with their texts that calls `change` with the chosen value."""
     combo = choice_box("", "", ((text, value) for value, text in texts.items()), letters=0)
+    # The combo box would give back a plain string or number for a member of an enum.
     values = tuple(texts)
     combo.currentIndexChanged.connect(lambda index: change(values[index]))
     return combo
 
 
 class ServerPage(SettingsPage):
-    """The page of the server.
+    """The page of the server that lets other programs use the loaded model.
 
     Args:
         server: The server.
@@ -227,6 +233,7 @@ class ServerPage(SettingsPage):
     def __init__(self, server: ServerControl, theme: Theme, change: Change) -> None:
         super().__init__(theme, change)
         self._server = server
+        # What the fields show while a question about a change is open.
         self._settings = Settings()
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
@@ -300,9 +307,9 @@ class ServerPage(SettingsPage):
         return " The reply that a program is getting now ends." if self._server.facts.running else ""
 
     def _restart(self, **values: object) -> None:
-        """Change settings with which the server starts again.
+        """Change settings that make the server start again.
 
-        Ask first where that ends a reply, or lets other computers in.
+        Ask first if that ends a reply, or lets other computers connect.
         """
         opens = values.get("server_on_network") is True
         if not opens and not self._ends:
@@ -330,7 +337,12 @@ class ServerPage(SettingsPage):
 
 
 class NotesPage(SettingsPage):
-    """Lists the kept notes, the newest first."""
+    """Lists the notes that the person has kept, the newest first.
+
+    Args:
+        theme: The appearance to follow.
+        controller: Has the notes and the settings.
+    """
 
     def __init__(self, theme: Theme, controller: ChatController) -> None:
         super().__init__(theme, controller.settings.change_values)
@@ -356,8 +368,8 @@ class NotesPage(SettingsPage):
 
     def show_notes(self) -> None:
         """Show the notes with all words of the search."""
-        searched = self.search.text().casefold().split()
-        notes = [each for each in self._read() if all(word in entry_text(each).casefold() for word in searched)]
+        words = self.search.text().casefold().split()
+        notes = [each for each in self._read() if all(word in entry_text(each).casefold() for word in words)]
         matches = notes[::-1]
         if matches != self._listed:
             self._listed = matches
@@ -369,6 +381,7 @@ class NotesPage(SettingsPage):
 
     @property
     def _note(self) -> Note:
+        """The chosen note; the buttons are enabled only if one is listed."""
         return self._listed[self.list.currentRow()]
 
     def _edit(self) -> None:

@@ -1,4 +1,8 @@
-"""The settings window. Changes apply at once; there is nothing to confirm."""
+"""The settings window. Changes apply at once; there is nothing to confirm.
+
+Pages with a module of their own are `ServerPage`, `NotesPage`, `PresetsPage` and `ToolsPage`; the window builds the
+others here. Their fields are its attributes.
+"""
 
 from functools import partial
 
@@ -81,7 +85,7 @@ PAGES = {
 
 
 class SettingsWindow(SideWindow):
-    """A window with pages as tabs."""
+    """A window with pages as tabs, as high as the page that is shown."""
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
@@ -113,7 +117,7 @@ class SettingsWindow(SideWindow):
             page.installEventFilter(self)
         self.tabs.currentChanged.connect(self._fit_page)
         layout = QVBoxLayout(self)
-        # The window is as high as the page that is shown.
+        # The window has the size of the tabs, whose height `_fit_page` sets.
         layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
         layout.addWidget(self.tabs)
         self._fit_page()
@@ -128,7 +132,7 @@ class SettingsWindow(SideWindow):
         self.show_settings(self._settings.values)
 
     def show_settings(self, settings: Settings) -> None:
-        """Show the settings; fields that are being typed in keep their text."""
+        """Show the settings and the loaded model; fields that are being typed in keep their text."""
         for page in self._pages.values():
             page.show_settings(settings)
         with QSignalBlocker(self.dtype):
@@ -150,7 +154,7 @@ class SettingsWindow(SideWindow):
         self.models_folder.setText(settings.models_folder or "None")
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        # A problem appears or disappears.
+        # A page gets another height when the text of a problem appears or disappears.
         if event.type() is QEvent.Type.LayoutRequest:
             self._fit_page()
         return super().eventFilter(watched, event)
@@ -166,7 +170,7 @@ class SettingsWindow(SideWindow):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        # Another page may be higher than the room below the window's top.
+        # A page may be too high for the room below the window's top.
         hidden = self.frameGeometry().bottom() - self.screen().availableGeometry().bottom()
         if hidden > 0:
             self.move(self.x(), max(self.y() - hidden, 0))
@@ -217,7 +221,9 @@ class SettingsWindow(SideWindow):
         self.seed = QLineEdit(placeholderText="A new one for each reply")
         self.seed.textEdited.connect(self._typing.start)
         self.form = SamplingForm(self._theme)
-        self.form.edited.connect(self._choose_sampling)
+        self.form.edited.connect(
+            lambda sampling: self._settings.change(self._settings.values.choosing(sampling, self._slot.sampling))
+        )
         page.add_field("System prompt", self.prompt, "Instructions that the model reads before each chat.")
         page.add_field("Seed", self.seed, _SEED)
         self.seed_problem = page.add_note(color="danger")
@@ -268,6 +274,7 @@ class SettingsWindow(SideWindow):
         return page
 
     def _show_cache_size(self) -> None:
+        """Show how much disk and memory the caches of chats take, and the limit of memory once the engine told it."""
         size_bytes = self._disk_caches.bytes
         self.disk_cache_size.show_text(f"{size_text(size_bytes)} now" if size_bytes else "None now")
         self.clear_disk_caches.setEnabled(size_bytes > 0)
@@ -300,10 +307,8 @@ class SettingsWindow(SideWindow):
             page.add_note(note)
         return page
 
-    def _choose_sampling(self, values: SamplingParams) -> None:
-        self._settings.change(self._settings.values.choosing(values, self._slot.sampling))
-
     def _save_text(self) -> None:
+        """Save the typed system prompt and seed; a wrong seed is explained and not saved."""
         text = self.seed.text().strip()
         valid = not text or (text.isascii() and text.isdigit() and int(text) < 2**64)
         self.seed_problem.show_text("" if valid else _WRONG_SEED)

@@ -1,4 +1,8 @@
-"""Servers of tools in the window: their page in Settings, and the popover that switches them for one chat."""
+"""Servers of tools in the window: their page in Settings, and the popover that switches them for one chat.
+
+A server is a program or an address that has tools, such as an MCP server; two are built in. One that was never started
+is confirmed by the person first.
+"""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -52,7 +56,9 @@ from rdchat.wording import counted
 
 LEAVES = f"Data leaves {MACHINE}."
 _NOTE = "Models can call tools that are on here and in the chat. Each call asks you first."
+# Most lines of a stranger's text in a sheet, before it scrolls.
 _LINES = 14
+# So many bytes of an imported file are read: one more than `import_servers` accepts.
 _MAX_IMPORT = 1_000_001
 _SHOWN_PROBLEMS = 5
 _SHOWN_FOLDERS = 30
@@ -66,14 +72,17 @@ _PROGRAM = "This program runs with your rights: it can read and change your file
 _ADDRESS = "The server at this address gets what the model writes in calls. Connect to it only if you trust it."
 _REMOVED = "Its keys are removed from the keychain. Results in your chats stay."
 _JSON = ("Servers (*.json)",)
+# Size of the popover's tree, and width of its column of names.
 _SIZE = (320, 200)
 _NAMES = 150
 # Tools that the line at the message field names.
 _NAMED = 3
+# Role of the name of a server or tool in the tree.
 _KEY = Qt.ItemDataRole.UserRole
 _NONE = "No tool is on in Settings. Tools read files, search the web, or use other programs."
 _UNTRAINED = "This model was not trained to call tools."
 type Save = Callable[[ToolServer, Mapping[str, str]], object]
+"""Stores a server, with new values of its secrets by their names."""
 
 
 def state_text(server: ToolServer, state: ServerState) -> str:
@@ -92,7 +101,7 @@ def state_text(server: ToolServer, state: ServerState) -> str:
 
 
 def target_text(server: ToolServer) -> str:
-    """Return the command or the address of a server."""
+    """Return the command or the address of a server; of a built-in one, its folder or what it does."""
     if server.is_built_in:
         chosen = "".join(server.command[1:]) or "No folder is chosen."
         return chosen if server.command[0] == FOLDER else "The date and the time, in any time zone."
@@ -108,6 +117,9 @@ class ToolServerSheet(FormSheet):
         theme: The appearance to follow.
         parent: The window of the sheet.
         save: Takes the server, and the new values of its secrets.
+
+    A secret is a variable of a program or a header for an address; its value is never shown again. A line with a name
+    alone keeps the value.
     """
 
     def __init__(self, server: ToolServer | None, taken: set[str], theme: Theme, parent: QWidget, save: Save) -> None:
@@ -159,7 +171,7 @@ class ToolServerSheet(FormSheet):
 
 
 class ToolsPage(SettingsPage):
-    """Lists the servers with a switch and a state each; what is below the list is about the chosen one."""
+    """Lists the servers with a switch and a state each; the fields below the list are about the chosen one."""
 
     def __init__(self, theme: Theme, change: Change, servers: ToolServers) -> None:
         super().__init__(theme, change)
@@ -233,13 +245,14 @@ class ToolsPage(SettingsPage):
         self.show_servers()
 
     def _switch(self, server: ToolServer, on: bool) -> None:
+        """Switch a server on or off; ask for the folder or for consent first, where that is missing."""
         if on and server.command == (FOLDER,):
             self._choose_folder()
         elif on and not server.confirmed:
             kind = "Connect" if server.url else "Start"
             note = _ADDRESS if server.url else _PROGRAM
             names = f"\n\nWith {', '.join(server.secrets)}" if server.secrets else ""
-            title = f"{kind} {'to ' * bool(server.url)}{server.name}?"
+            title = f"Connect to {server.name}?" if server.url else f"Start {server.name}?"
             agreed = partial(self._put, replace(server, enabled=True, confirmed=True))
             self._show_text(title, target_text(server) + names, note, ("Cancel", nothing), (kind, agreed))
         elif on is not server.enabled:
@@ -257,6 +270,7 @@ class ToolsPage(SettingsPage):
         sheet.open()
 
     def _put(self, server: ToolServer, secrets: Mapping[str, str] | None = None) -> None:
+        """Store a server, and start it if it is on; None keeps the secrets."""
         self._servers.put(server, secrets)
         self._servers.start_server(server.name)
 
@@ -264,7 +278,7 @@ class ToolsPage(SettingsPage):
         server = self._chosen
 
         def choose(paths: list[str]) -> None:
-            # A link would be refused, since one may be put in the folder's place later.
+            # The folder's tools refuse a link, which may lead elsewhere later.
             folder = str(Path(paths[0]).resolve())
             self._put(replace(server, command=(FOLDER, folder), enabled=True, confirmed=True))
 
@@ -389,6 +403,7 @@ class ChatToolsPopover(Popover):
         tree.setVisible(bool(usable))
 
     def _add(self, above: QTreeWidgetItem, key: str, name: str, on: bool, current: set[str]) -> QTreeWidgetItem:
+        """Add the switch of a server or a tool below another item; it becomes current if its key was."""
         item = QTreeWidgetItem(above, [visible_text(name)])
         self.items[key] = item
         item.setData(0, _KEY, key)
@@ -398,16 +413,19 @@ class ChatToolsPopover(Popover):
         return item
 
     def _switch(self, item: QTreeWidgetItem) -> None:
-        own = self._chat.conversation.own
-        chosen = self._chat.replies.order.tools(self._chat.conversation)
+        """Store a switch: a chat has the names of servers that are on, and of their tools that are off."""
+        chat = self._chat
+        servers = chat.replies.order.tools(chat.conversation)
+        tools_off = chat.conversation.own.tools_off
         key = item.data(0, _KEY)
-        is_server = item.parent() is None
         is_on = item.checkState(0) is Qt.CheckState.Checked
-        named = chosen if is_server else own.tools_off
-        named = (*(each for each in named if each != key), *([key] if is_on is is_server else []))
-        if is_server:
-            self._chat.set_tools(named, own.tools_off)
-            if is_on:
-                self._servers.start_server(key)
-        else:
-            self._chat.set_tools(chosen, named)
+        is_server = item.parent() is None
+        names = [each for each in (servers if is_server else tools_off) if each != key]
+        if is_on is is_server:
+            names.append(key)
+        if not is_server:
+            chat.set_tools(servers, names)
+            return
+        chat.set_tools(names, tools_off)
+        if is_on:
+            self._servers.start_server(key)
