@@ -1,4 +1,8 @@
-"""The list in the sidebar: keys, mouse, drag and drop, and the current row."""
+"""The list in the sidebar: keys, mouse, drag and drop, and the current row.
+
+The view only finds out which row is meant; `RowActions` does what is asked, `SidebarRows` reads the rows, and
+`RowPainter` draws them.
+"""
 
 from PySide6.QtCore import QMimeData, QModelIndex, QPoint, QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import (
@@ -23,7 +27,7 @@ _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
 
 
 class SidebarListView(QListView):
-    """Lists chats and folders.
+    """Lists chats and folders; making a chat current opens it.
 
     Up and Down go from row to row and open chats. Right and Left expand and collapse folders. F2 renames, Delete
     deletes, and Return goes to the message field, or expands or collapses a folder.
@@ -40,7 +44,7 @@ class SidebarListView(QListView):
         self.dragged: Key | None = None
         self.rows = SidebarRows(actions, self)
         self.setModel(self.rows)
-        self.painter = RowPainter(theme, self)
+        self.painter = RowPainter(theme, self.rows, self)
         self.setItemDelegate(self.painter)
         plain_list(self, "Chats")
         self.setUniformItemSizes(True)  # Qt measures one row, not a thousand
@@ -60,18 +64,21 @@ class SidebarListView(QListView):
     def current_row(self) -> Row | None:
         return self.rows.row_at(self.currentIndex())
 
-    def show_rows(self, rows: Listing, matcher: WordMatcher, in_trash: bool = False) -> None:
-        """Show other rows and mark the matcher's words in them; keep the scroll position and a current folder."""
+    def show_rows(self, rows: Listing, matcher: WordMatcher, *, in_trash: bool) -> None:
+        """Show other rows and mark the matcher's words in them; keep the scroll position and a current folder.
+
+        In the Trash any current row is kept: nothing of it is open, so `select` does not choose one.
+        """
         bar = self.verticalScrollBar()
         current = self.current_row
         height = self.painter.row_height
         scrolled = bar.value()
-        self.painter.in_trash = in_trash
+        self.rows.in_trash = in_trash
         self.painter.matcher = matcher
         with QSignalBlocker(self.selectionModel()):  # Qt makes the first row current, which must not open it
             if self.painter.row_height != height:
-                self.rows.set_rows(Listing())
-            if self.rows.set_rows(rows, in_trash):
+                self.rows.set_rows(Listing())  # Qt measures a row again only in another layout.
+            if self.rows.set_rows(rows):
                 self.doItemsLayout()
                 bar.setValue(scrolled)
                 if current is not None and (isinstance(current, FolderRow) or in_trash):
@@ -148,15 +155,17 @@ class SidebarListView(QListView):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if isinstance(self.rows.row_at(self.indexAt(event.position().toPoint())), SectionRow):
-            # A section heading cannot be selected.
+            # Qt would clear the selection, as a section heading cannot be selected.
             event.accept()
             return
+        # A click on the current row opens its chat again, to show its hits or when another one is open.
         current = self.currentIndex()
         super().mousePressEvent(event)
         if current == self.currentIndex() and event.button() is Qt.MouseButton.LeftButton:
             self._open_current(current)
 
     def _open_current(self, index: QModelIndex) -> None:
+        """Open the chat of a row; a row of the Trash is not opened."""
         row = self.rows.row_at(index)
         if isinstance(row, ChatRow) and not self.rows.in_trash:
             self._actions.open_row(row.conversation.id)
@@ -222,6 +231,11 @@ class SidebarListView(QListView):
         return self.dragged, target
 
     def _target(self, index: QModelIndex) -> DropTarget | None:
+        """Return where a drop on a row puts what is dragged; None in lists without sections, which have no order.
+
+        A folder takes it, a chat in a folder stands for its folder, and other rows stand for their section. The empty
+        area below the rows is outside of all folders.
+        """
         row = self.rows.row_at(index)
         if not index.isValid() and self.rows.section_of(0) is not None:
             return DropTarget()
@@ -233,6 +247,7 @@ class SidebarListView(QListView):
         return None if section is None else DropTarget(pinned=section.title == PINNED)
 
     def _frame(self, row: int) -> None:
+        """Frame the row that something is dragged over; -1 for none."""
         if row != self.painter.drop_row:
             self.painter.drop_row = row
             self.viewport().update()

@@ -1,4 +1,8 @@
-"""The actions on a row of the sidebar, and the menus that offer them."""
+"""The actions on a row of the sidebar, and the menus that offer them.
+
+A row is a chat, a folder, or the heading of a section, on which there are no actions. A chat or folder, whichever it
+is, is called a thing here (`thing_of`).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +18,12 @@ from rdchat.ui.style import add_action, ask
 from rdchat.wording import counted
 
 type Action = tuple[str, Callable[[], object]]
-"""The menu text and the function of an action."""
+"""The menu text and the function of an action; `{}` in the text stands for the noun."""
 
 
 @dataclass(frozen=True, slots=True)
 class DropTarget:
-    """The target of a drop: the pinned chats, a folder, or outside of all folders (None)."""
+    """The target of a drop: the pinned chats, a folder, or outside of all folders (the default)."""
 
     folder_id: int | None = None
     pinned: bool = False
@@ -35,17 +39,12 @@ class RowActions:
 
     Attributes:
         order: The folders.
-        activity: Returns whether a chat is being written.
+        activity: Returns what goes on in a chat, by its id.
         export: Asks how to export a chat.
         edit_project: Opens the settings of a folder's project.
     """
 
-    def __init__(
-        self,
-        chats: ChatList,
-        rename: Callable[[Key], None],
-        parent: QWidget,
-    ) -> None:
+    def __init__(self, chats: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
         self._chats = chats
         self.order = chats.order
         self._rename = rename
@@ -133,6 +132,7 @@ class RowActions:
             self.order.move(thing, target.folder_id)
 
     def _thing(self, key: Key) -> Conversation | Folder | None:
+        """Return the chat or folder with a key; None for a section, and if it was deleted meanwhile."""
         kind, number = key
         if not isinstance(number, int):
             return None
@@ -195,7 +195,7 @@ class RowActions:
         add_action(menu, "Delete Folder", lambda: order.delete_folder(folder))
 
     def fill_move_menu(self, menu: QMenu, chat: Conversation) -> None:
-        """List the folders that a chat can be moved to."""
+        """List the folders that a chat can be moved to; the Chat menu has the same list for the open chat."""
         order = self.order
         add_action(menu, "No Folder", lambda: order.move(chat, None), order.folder(chat.folder_id) is None)
         for folder in _in_order(order.folders):

@@ -1,4 +1,4 @@
-"""The rows of the sidebar as a Qt model, and how they are drawn and edited."""
+"""The rows of the sidebar: `SidebarRows`, a Qt model, and its delegate `RowPainter`, which draws and edits them."""
 
 import time
 
@@ -27,12 +27,14 @@ from rdchat.ui.style import (
 from rdchat.wording import counted
 
 _Index = QModelIndex | QPersistentModelIndex
-# Characters of a title that gets a tooltip.
+# A title of more characters gets a tooltip, as it may be cut.
 _LONG = 24
+# Roles of a row itself, and of its `Activity`.
 ROW = Qt.ItemDataRole.UserRole
 ACTIVITY = ROW + 1
 
-# Heights of a row.
+# In pixels: heights of a row, the indent of a row in a folder, and the sizes of a folder's icon, of its arrow, and of
+# the sign of an activity.
 _ONE_LINE = 30
 _TWO_LINES = 48
 _INDENT = 16
@@ -40,21 +42,26 @@ _ICON = 16
 _ARROW = 12
 _SIGN = 14
 _DAY_S = 86_400.0
+# Marked words in a line.
+_MAX_MARKS = 20
 _MIDDLE = Qt.AlignmentFlag.AlignVCenter
 _BOTTOM = Qt.AlignmentFlag.AlignBottom
 
 
 class SidebarRows(QStringListModel):
-    """Sections, folders and conversations in one list. Rows are read when they come into view.
+    """Sections, folders and conversations in one list. Rows are read from the store when they come into view.
 
-    The strings are empty and only counted: Qt asks for the number of rows with each row that it lays out, and a
-    `rowCount` in Python would take half a second for 100,000 rows.
+    A `QStringListModel` of empty strings only counts the rows: Qt asks for their number with each row that it lays out,
+    and a `rowCount` in Python would take half a second for 100,000 rows.
 
     The model does not change by itself: edits go to the store, whose list then comes back.
 
     Args:
         actions: Carry out edits.
         parent: The view.
+
+    Attributes:
+        in_trash: Whether the rows are those of the Trash, which cannot be edited or dragged; the view sets it.
     """
 
     def __init__(self, actions: RowActions, parent: QWidget) -> None:
@@ -63,11 +70,10 @@ class SidebarRows(QStringListModel):
         self._rows = Listing()
         self.in_trash = False
 
-    def set_rows(self, rows: Listing, in_trash: bool = False) -> bool:
-        """Show these rows; return False if their layout is as before, so that the view stays where it is."""
+    def set_rows(self, rows: Listing) -> bool:
+        """Show these rows; return False if they stand in the same places as before, so that the view stays there."""
         before = self._rows
         self._rows = rows
-        self.in_trash = in_trash
         if rows.shape != before.shape:
             self.setStringList([""] * len(rows))
             return True
@@ -150,17 +156,21 @@ def _spoken(row: Row) -> str:
 class RowPainter(QStyledItemDelegate):
     """Draws sections, folders and conversations.
 
+    Args:
+        theme: The appearance to follow.
+        rows: The rows.
+        parent: The view.
+
     Attributes:
-        matcher: Finds the words of the search, which are marked.
-        in_trash: Whether the rows are those of the Trash.
+        matcher: Finds the words of the search, which are marked; the view sets it.
         drop_row: The row that something is dragged over; -1 for none.
     """
 
-    def __init__(self, theme: Theme, parent: QWidget) -> None:
+    def __init__(self, theme: Theme, rows: SidebarRows, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme = theme
+        self._rows = rows
         self.matcher = WordMatcher("")
-        self.in_trash = False
         self.drop_row = -1
 
     def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
@@ -169,7 +179,7 @@ class RowPainter(QStyledItemDelegate):
     @property
     def row_height(self) -> int:
         """Height of every row: search results and the Trash have a second line."""
-        return _TWO_LINES if self.matcher or self.in_trash else _ONE_LINE
+        return _TWO_LINES if self.matcher or self._rows.in_trash else _ONE_LINE
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         row = index.data(ROW)
@@ -201,13 +211,13 @@ class RowPainter(QStyledItemDelegate):
         ratio = painter.device().devicePixelRatioF()
         left = area.left() + TIGHT + row.depth * _INDENT
         middle = area.center().y() + 1
-        if not self.in_trash:
+        if not self._rows.in_trash:
             arrow = "unfold" if row.folder.expanded else "next"
             painter.drawPixmap(left, middle - _ARROW // 2, line_pixmap(arrow, colors.muted, _ARROW, ratio))
             left += _ARROW + TIGHT
         painter.drawPixmap(left, middle - _ICON // 2, line_pixmap("folder", colors.accent, _ICON, ratio))
         text = area.adjusted(left - area.left() + _ICON + SMALL - 2, 0, -SMALL, 0)
-        if self.in_trash:
+        if self._rows.in_trash:
             self._paint_text(painter, text, row.folder.name, below=_days_left(row.folder.deleted_at))
         else:
             self._paint_text(painter, text, row.folder.name, f"{row.chats:,}" if row.chats else "")
@@ -235,7 +245,7 @@ class RowPainter(QStyledItemDelegate):
         inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2
         right = ""
         below = ""
-        if self.in_trash:
+        if self._rows.in_trash:
             below = _days_left(chat.deleted_at)
         elif self.matcher:
             right = row.location or day_text(chat.updated_at)
@@ -264,7 +274,7 @@ class RowPainter(QStyledItemDelegate):
     def _paint_marked(
         self, painter: QPainter, area: QRect, text: str, font: QFont, *, color: QColor, width: int
     ) -> None:
-        """Draw one line in the middle of an area's height."""
+        """Draw one line in the middle of an area's height, with the words of the search marked."""
         metrics = QFontMetrics(font)
         elided = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
         layout = QTextLayout(elided, font)
@@ -273,11 +283,11 @@ class RowPainter(QStyledItemDelegate):
         layout.endLayout()
         painter.setPen(color)
         position = QPointF(area.left(), area.center().y() + 1 - metrics.height() / 2)
-        layout.draw(
-            painter, position, [self._mark(*span) for span in utf16_spans(elided, self.matcher.spans(elided, 20))]
-        )
+        spans = utf16_spans(elided, self.matcher.spans(elided, _MAX_MARKS))
+        layout.draw(painter, position, [self._mark(*span) for span in spans])
 
     def _mark(self, begin: int, end: int) -> QTextLayout.FormatRange:
+        """Return the format of a word of the search; begin and end in UTF-16 units."""
         mark = QTextLayout.FormatRange()
         mark.start = begin
         mark.length = end - begin

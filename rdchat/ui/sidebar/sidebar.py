@@ -1,4 +1,7 @@
-"""The sidebar: search, the list of chats, and the buttons of the archive and the Trash."""
+"""The sidebar: search, the list of chats, and the buttons of the archive and the Trash.
+
+The list shows one location (the chats, the archive or the Trash) or, while something is searched, what was found.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,10 +48,11 @@ _EMPTY = {
 
 
 class FilterButton(IconButton):
-    """Opens a menu of models and folders.
+    """Opens a menu of models and folders, by which the list is filtered.
 
     Attributes:
         chosen: The chosen model and folder, as a query without text.
+        changed: Emitted when another one is chosen.
     """
 
     changed = Signal()
@@ -91,7 +95,7 @@ class FilterButton(IconButton):
 
 
 def line(*parts: Part, margins: tuple[int, int, int, int]) -> QWidget:
-    """Return a line of widgets as high as they are, hidden at first."""
+    """Return a widget with parts side by side that is as high as they are, and hidden at first."""
     widget = QWidget()
     row(*parts, within=widget, spacing=TIGHT, margins=margins)
     widget.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
@@ -139,8 +143,9 @@ class Sidebar(Ground):
     def __init__(self, chats: ChatList, theme: Theme) -> None:
         super().__init__(theme, "window")
         self._chats = chats
+        # Whether the list is shown again when the editor of a title closes.
         self._refresh_waits = False
-        # The open chat once it is listed.
+        # The open chat, if it is in the list: the list scrolls there when it comes.
         self._open: int | None = None
         self.row_actions = RowActions(chats, self.rename, self)
         self.list = SidebarListView(theme, self.row_actions)
@@ -174,7 +179,9 @@ class Sidebar(Ground):
         self.empty.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
         top = row(self.search, self.filter, spacing=TIGHT, margins=(MEDIUM, MEDIUM, SMALL, TIGHT))
         locations = row(*self.location_buttons.values(), None, spacing=TIGHT, margins=(SMALL, TIGHT, SMALL, TIGHT))
-        listed = (
+        # Tab goes through the parts in this order.
+        column(
+            top,
             self.filter_line,
             self.header,
             self.empty,
@@ -182,9 +189,9 @@ class Sidebar(Ground):
             self.trash_bar,
             Separator(theme),
             locations,
+            within=self,
+            spacing=0,
         )
-        # Tab goes through the parts in this order.
-        column(top, *listed, within=self, spacing=0)
         self.setMinimumWidth(170)
         self._connect()
         self.show_list()
@@ -199,9 +206,10 @@ class Sidebar(Ground):
         searching = bool(chats.query)
         rows = chats.rows
         matcher = self.list.painter.matcher
-        if matcher.search != (search := " ".join(chats.query.text.split())):
+        search = " ".join(chats.query.text.split())
+        if matcher.search != search:
             matcher = WordMatcher(search)
-        self.list.show_rows(rows, matcher, in_trash)
+        self.list.show_rows(rows, matcher, in_trash=in_trash)
         self.mark_open()
         answered = chats.answer is not None and chats.answer.query == chats.query
         result = result_text(chats.answer if answered else None)
@@ -221,7 +229,7 @@ class Sidebar(Ground):
         self.filter_line.setVisible(bool(self.filter.chosen))
 
     def mark_open(self) -> None:
-        """Select the chat that is open."""
+        """Select the chat that is open, and scroll to it when it comes into the list."""
         conversation = self._chats.chat.stored_conversation
         self.list.select(conversation.id if conversation else None)
         current = self.list.currentIndex()
@@ -282,7 +290,7 @@ class Sidebar(Ground):
             self.row_actions.erase(thing)
 
     def _list_chat(self, conversation_id: int) -> None:
-        """Leave a search, the archive or a collapsed folder that hides a chat."""
+        """Leave a search, a location or a collapsed folder that hides a chat."""
         self.show_location(Location.CHATS)
         chat = self._chats.find_chat(conversation_id)
         order = self._chats.order
