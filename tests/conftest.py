@@ -36,11 +36,13 @@ settings.register_profile("rdchat", derandomize=True, deadline=None, suppress_he
 settings.load_profile("rdchat")
 _numbers = count()
 _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
-# Those of a line share what takes seconds: packages that are imported, the real model.
+# Those of a line share what takes seconds: packages that are imported, the real model, parsed modules.
 _ON_ONE_WORKER = (
     ("tests/server/interfaces/test_openai_client.py", "tests/server/interfaces/test_responses.py",
      "tests/server/interfaces/test_anthropic_client.py", "tests/server/interfaces/test_other_programs.py"),
     ("tests/e2e/test_answer_shapes.py", "tests/e2e/test_drafting.py", "tests/e2e/test_serving_engine.py"),
+    ("tests/project/test_searchable_names.py", "tests/project/test_repeated_facts.py", "tests/project/test_size.py",
+     "tests/project/test_test_imports.py", "tests/project/test_patterns.py", "tests/inference/test_failing_reads.py"),
 )  # fmt: skip
 # Beginnings of the names of files with few tests, which take long.
 _LONG = (

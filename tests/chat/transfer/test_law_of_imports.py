@@ -216,11 +216,11 @@ def test_damage_loses_no_text_of_other_messages_and_is_counted(program: str):
     kept = [path for path in leaves_of(program, chat) if " " in at(chat, path) and at(chat, path) in text]
     container = CONTAINERS[program]
     wrong = []
-    for path in places(chat):
+    for number, path in enumerate(places(chat)):
         if path == container[: len(path)]:
             continue
         message = path[: len(container) + 1]
-        for damage in ((), (7,), ([3],)):
+        for damage in ((), (7,) if number % 2 else ([3],)):
             now = read(program, changed(chat, path, *damage))
             text = stored(now)
             lost = {each for each in kept if each[: len(path)] != path and at(chat, each) not in text}

@@ -306,7 +306,7 @@ def test_it_is_tried_once(folder: Path, tried: list[Capability]) -> None:
     assert again.hooks.states.recorded == first.hooks.states.recorded
 
 
-@pytest.mark.parametrize("change", ["file", "precision", "mlx", "mlx-lm", "rdchat", "device", "code"])
+@pytest.mark.parametrize("change", share(["file", "precision", "mlx", "mlx-lm", "rdchat", "device", "code"], 2))
 def test_a_change_tries_it_again(
     change: str, folder: Path, tried: list[Capability], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -339,7 +339,7 @@ def test_a_file_that_changes_while_it_loads_is_tried_again(
     assert len(tried) == 2
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null", "kind", "inputs", "errors"])
+@pytest.mark.parametrize("damage", share(["", "{", "[]", "null", "kind", "inputs", "errors"]))
 def test_a_damaged_result_is_tried_again(folder: Path, tried: list[Capability], damage: str) -> None:
     found = load_model(folder).capability
     (file,) = (paths.cache_dir() / "facts").glob("verification-*.json")

@@ -12,6 +12,7 @@ from rdchat.inference.api import ChatMessage, Role, ToolCall, join_neighbours
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.kv_cache import shared_prefix
 from tests.cases.outcomes import INPUTS
+from tests.grids import share
 from tests.inference.prompts.folders import DEEPSEEK, QWEN, assistant, user
 
 TURN = "{% for m in messages %}<|im_start|>{{ m.role }}\nTEXT<|im_end|>\n{% endfor %}<|im_start|>assistant"
@@ -144,7 +145,7 @@ def test_no_text_of_many_chats_is_lost(prompts: ModelPrompts, tokenizer: Any, me
     _check(prompts, tokenizer, messages)
 
 
-@pytest.mark.parametrize("prompts", TEMPLATES.values(), indirect=True, ids=TEMPLATES)
+@pytest.mark.parametrize("prompts", share(TEMPLATES.values()), indirect=True, ids=TEMPLATES)
 @settings(max_examples=8)
 @given(
     messages=some.lists(_MESSAGE, max_size=4), notes=some.lists(_TEXT, max_size=3), question=_TEXT,

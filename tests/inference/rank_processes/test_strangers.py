@@ -22,6 +22,7 @@ from rdchat.inference.sharding import rank_messages
 from rdchat.inference.sharding.rank_messages import receive
 from rdchat.work import child_process
 from rdchat.work.served import MAX_BYTES, packed, read_message
+from tests.grids import share
 from tests.inference.sharding.programs import StandIn
 
 HERE = (Host("localhost", ("127.0.0.1",)),)
@@ -217,7 +218,7 @@ SSH = {
 }
 
 
-@pytest.mark.parametrize("kind", SSH)
+@pytest.mark.parametrize("kind", share(SSH))
 def test_a_program_that_is_not_ssh(
     kind: str, tmp_path: Path, fake_ssh: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.vision.families import CACHED_ROWS_BYTES, vision_of
 from rdchat.inference.vision.image_rows import ImageRows
 from rdchat.services.models.file_actions import RemovalQuestion
+from tests.grids import share
 from tests.hub.downloads.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.mtp_samples import run
@@ -69,7 +70,7 @@ def copy(original: Path, tmp_path: Path) -> Path:
     return without_tower(seeing_folder(tmp_path / "copy", "qwen3_vl"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS))
 def test_a_copy_with_a_fetched_tower_has_the_logits_of_its_original(hub: HubServer, tmp_path: Path, kind: str) -> None:
     original, copy = (seeing_folder(tmp_path / name, kind) for name in ("whole", "copy"))
     put_original(hub, tmp_path / "original", kind)

@@ -41,6 +41,7 @@ from rdchat.inference.vision.families import Family, image_token, vision_of
 from rdchat.inference.vision.image_prompts import with_images
 from rdchat.inference.vision.image_rows import CallRows, ImageRowHooks, ImageRows, SeenImage, SeenPrompt
 from rdchat.inference.vision.processors import PROCESSORS
+from tests.grids import share
 from tests.inference.caches_on_disk.kept import PLENTY
 from tests.inference.model_folders import change_config
 from tests.inference.vision.seeing_models import (
@@ -73,7 +74,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     made.cache_clear()
 
 
-@pytest.fixture(params=sorted(GOLDEN))
+@pytest.fixture(params=share(sorted(GOLDEN), 2))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -358,7 +359,7 @@ def reply(folder: Path, request: GenerationRequest) -> ReplyEnd:
     return end
 
 
-@pytest.mark.parametrize("kind", OF_EACH_POSITION)
+@pytest.mark.parametrize("kind", share(OF_EACH_POSITION, 2))
 def test_the_tower_runs_once(kind: str, tmp_path: Path, chat: Path, runs: Counter[str]) -> None:
     folder = seeing_folder(tmp_path / "model", kind)
     image = picture(tmp_path, 40, 24)

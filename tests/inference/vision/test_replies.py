@@ -258,7 +258,6 @@ def test_an_image_that_fails_becomes_a_note(
     assert written == answer(ChatSession(model), asked(*noted)).text
 
 
-LONG = pytest.mark.slow
 # Writes the caches of one reply after another, until it is killed.
 _WRITER = """
 import itertools, sys
@@ -289,9 +288,8 @@ def ids_of(model: LoadedModel, request: GenerationRequest) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["smolvlm", *(pytest.param(each, marks=LONG) for each in ("qwen3_vl", "gemma3", "lfm2_vl"))]
+    ("kind", "mode"), grid(["smolvlm", "qwen3_vl", "gemma3", "lfm2_vl"], [Mode.LOOKUP, Mode.DRAFTER], one_in=8)
 )
-@pytest.mark.parametrize("mode", [Mode.LOOKUP, Mode.DRAFTER])
 def test_a_reply_that_is_paused_for_another_image_is_the_same(kind: str, mode: Mode, tmp_path: Path) -> None:
     model = load_model(seeing_folder(tmp_path / "model", kind), "float32")
     request = about(tmp_path, 2, mode)
@@ -367,11 +365,6 @@ def described(session: ChatSession, image: ChatImage) -> str:
     """Return what a model says of a picture."""
     message = ChatMessage(Role.USER, "Describe the picture in one sentence.", images=(image,))
     return answer(session, asked(message, max_tokens=20)).text
-
-
-def test_it_says_what_a_drawing_shows(model: LoadedModel, tmp_path: Path) -> None:
-    ((image, caption),) = drawings(tmp_path, 1)
-    assert described(ChatSession(model), image) == caption
 
 
 @pytest.mark.slow
