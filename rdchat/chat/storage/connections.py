@@ -194,8 +194,10 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
     code = primary_code(error)
-    free = shutil.disk_usage(path.parent).free if path.parent.exists() else _ROOM_BYTES
-    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and free < _ROOM_BYTES):
+    folder = path.parent
+    if code == sqlite3.SQLITE_FULL or (
+        code == sqlite3.SQLITE_IOERR and folder.exists() and shutil.disk_usage(folder).free < _ROOM_BYTES
+    ):
         return StorageFullError(
             f"{path} cannot grow: the disk is full.", "Free some space. What was saved before is safe."
         )

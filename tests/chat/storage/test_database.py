@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -134,6 +135,17 @@ def test_a_database_that_another_program_holds_is_named_and_left(filled: Path) -
             store.create_conversation("one")
         store.create_conversation("two")
         assert [chat.title for chat in store.conversations()] == ["two", "before"]
+
+
+def test_only_a_disk_that_failed_is_asked_for_its_room(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is gone, or hangs, has no answer."""
+
+    def gone(_folder: Path) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr(shutil, "disk_usage", gone)
+    with held_by_another_process(filled), pytest.raises(StorageLockedError):
+        ConversationStore(filled)
 
 
 def test_a_database_that_breaks_while_it_is_open_is_reported(database: Path) -> None:
