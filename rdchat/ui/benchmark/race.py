@@ -74,7 +74,7 @@ class RaceForm(QWidget):
         return replace(self._controller.drafting.settings, mode=Mode(chosen))
 
     def open_with(self, prompt: str, tried: DraftSettings | None = None) -> None:
-        """Take a prompt and the chat's mode.
+        """Take a prompt and the chat's mode; a mode that was chosen here stays until the form is closed.
 
         Args:
             prompt: What was typed here stays, and an empty prompt keeps the present one.
@@ -86,7 +86,7 @@ class RaceForm(QWidget):
         choices: list[tuple[str, object]] = [(mode.label, mode) for mode in Mode if mode is not Mode.OFF]
         if tried:
             choices.append((f"{tried.mode.label}: {Path(tried.named(tried.mode) or '').name}", tried))
-        mode = self._controller.drafting.settings.mode
+        mode = self.draft.mode if self.isVisible() else self._controller.drafting.settings.mode
         fill_box(self.mode, choices, tried or (Mode.AUTO if mode is Mode.OFF else mode))
         self.changed.emit()
 

@@ -179,8 +179,12 @@ def test_the_race_takes_the_mode_of_the_chat(chat: Chat, bench: BenchmarkWindow)
     drafting = chat.controller.drafting
     for mode, raced in ((Mode.DRAFTER, Mode.DRAFTER), (Mode.OFF, Mode.AUTO)):
         drafting.change(replace(drafting.settings, mode=mode))
+        bench.close()
         bench.open_race("")
         assert bench.race_form.draft.mode is raced, "a race against plain decoding itself would show nothing"
+    choose(bench, Mode.LOOKUP)
+    bench.open_race("Another prompt")
+    assert bench.race_form.draft.mode is Mode.LOOKUP, "what was chosen in the open window stays"
 
 
 def test_everything_fits_into_the_smallest_window(bench: BenchmarkWindow, race: RaceView, run: Run) -> None:
