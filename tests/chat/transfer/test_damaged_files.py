@@ -164,6 +164,14 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote(store: ConversationS
     assert store.rows("SELECT count(*) FROM conversations")[0][0] == 0
 
 
+def test_a_database_is_copied_no_further_once_its_import_is_stopped(tmp_path: Path):
+    ConversationStore(tmp_path / "other.db").close()
+    job = Job[Any]()
+    job.cancel()
+    with pytest.raises(StopWork):
+        next(transfer_process._stored_chats(tmp_path / "other.db", TaskProgress(job)))
+
+
 @pytest.mark.slow
 def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_beside_the_file(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path

@@ -460,6 +460,34 @@ def test_a_reply_that_is_continued_loses_the_cut_at_its_end(
     assert (window.texts[-1], cut_of(chat.path)) == ("Hello, you!Hello, you!", None)
 
 
+def test_each_turn_is_summarised_once_and_comes_back(
+    window: Window, engine: ScriptedEngine, summaries: list[str]
+) -> None:
+    """Each summary stands in the next one; undone one after the other, the chat is whole again."""
+    choose(window, engine)
+    chat = window.chat
+    questions = [f"Question-{number}" for number in range(7)]
+    for question in questions:
+        ask(window, f"{question} {LONG}")
+        rest(window)
+    read_of: list[str] = []
+    for number, text in enumerate(summaries, start=1):
+        assert (f"Summary of what came before: Summary {number - 1}." in text) is (number > 1)
+        read_of += [word for word in text.split() if word.startswith("Question-")]
+    replaced = (chat.path.cut_index + 1) // 2
+    assert read_of == questions[:replaced]
+    ask(window, "Last?")
+    visible = [word for each in engine.last_contents for word in each.split() if word.startswith("Question-")]
+    assert visible == questions[replaced:]
+    ends: list[int] = []
+    while (end := cut_of(chat.path)) is not None:
+        assert not ends or end.id < ends[-1]
+        ends.append(end.id)
+        window.context.undo_cut(end.id)
+    assert len(ends) == len(summaries) > 2
+    assert len(chat.path) == 16
+
+
 def test_a_summary_of_a_temporary_chat_goes_with_it(
     window: Window, engine: ScriptedEngine, summaries: list[str], tmp_path: Path
 ) -> None:

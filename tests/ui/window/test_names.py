@@ -78,9 +78,9 @@ def test_every_control_of_every_window_has_a_name(theme: Theme, window: MainWind
     show_in_front(window.settings_window)
     assert len([each for each in QApplication.topLevelWidgets() if each.isVisible()]) >= 11
     _named()
-    for tabs, side in ((window.settings_window.tabs, window.settings_window), (windows.models.tabs, windows.models)):
-        for index in range(tabs.count()):
-            tabs.setCurrentIndex(index)
+    for side in (window.settings_window, windows.models, windows.benchmark_window):
+        for index in range(side.tabs.count()):
+            side.tabs.setCurrentIndex(index)
             assert len(_named(side)) > 5
     # Qt's own field draws its placeholder behind what an input method composes.
     fields = [each for each in QApplication.allWidgets() if isinstance(each, QPlainTextEdit) and not each.isReadOnly()]
