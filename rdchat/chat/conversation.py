@@ -1,4 +1,7 @@
-"""The data of chats: conversations, folders and messages, and paths of messages, each read when it is first needed."""
+"""The data of chats: conversations with their options, folders, messages, and paths of messages.
+
+A path is the messages from the root of a chat's tree to one of its messages; it reads them when they are first needed.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -450,6 +453,7 @@ class MessagePath(Sequence[Message]):
         if isinstance(index, slice):
             part = MessagePath(self.ids[index], self._read_ids, cuts=self._cuts)
             part._known = dict(self._known)
+            # A slice of all ids is the same tuple.
             part._indexes = self._indexes if part.ids is self.ids else None
             return part
         message_id = self.ids[index]
@@ -488,9 +492,10 @@ class MessagePath(Sequence[Message]):
         index = self.index_of(message_id)
         return None if index is None else self[index]
 
-    def has_any(self, other: "MessagePath") -> bool:
-        """Return whether the two paths have a message in common."""
-        return any(self.index_of(each) is not None for each in other.ids)
+    @property
+    def last_id(self) -> int | None:
+        """Id of the last message; None without any."""
+        return self.ids[-1] if self.ids else None
 
     @property
     def cut_index(self) -> int:
@@ -511,11 +516,6 @@ class MessagePath(Sequence[Message]):
         """The last reply that ended, near the end of the path; None without one."""
         replies = (each for each in reversed(self.read_tail()) if each.role is Role.ASSISTANT)
         return next((each for each in replies if each.status is not MessageStatus.STREAMING), None)
-
-    def put(self, message: Message) -> None:
-        """Replace a message by its newer state."""
-        if self.index_of(message.id) is not None:
-            self._add(message)
 
     def update_message(self, message: Message) -> Message | None:
         """Replace a message by its newer state but for its alternatives; return that, None if it is not on the path."""

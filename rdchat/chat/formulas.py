@@ -14,7 +14,7 @@ from rdchat.work.job import Job
 from rdchat.work.served import serve
 
 UNITS = 20.0
-"""Font size of the pictures, in their own pixels; rows are 3 apart."""
+"""Font size of the pictures, in their own pixels."""
 INK = "#010203"
 """Stands for the text's colour in a picture."""
 # Drawing a matrix as long as a page takes a tenth of a second.
@@ -23,12 +23,14 @@ _MEMORY_BYTES = 512 << 20
 _IDLE_S = 60.0
 # A picture's width limit, in its own pixels.
 _WIDEST = 20_000.0
+# Parts of LaTeX that ziamath does not know: `_prepared` removes or replaces them.
 _LABEL = re.compile(r"\\(?:label\{[^{}]*\}|nonumber\b|notag\b)")
 _TAG = re.compile(r"\\tag\*?\{([^{}]*)\}")
 _ALIGNED = re.compile(r"\\(begin|end)\{(?:align|alignat|eqnarray|multline|split)\*?\}(?:\{\d\})?")
 _GATHERED = re.compile(r"\\(begin|end)\{gather\*?\}")
 _WRAPPER = re.compile(r"\\(?:begin|end)\{(?:equation|displaymath|math)\*?\}")
 _MATRIX = re.compile(r"\\(?:(begin)|end)\{[a-zA-Z]*matrix\*?\}")
+# MathML of a command that ziamath did not know: it writes its name.
 _UNKNOWN = re.compile(r"<m[io][^>]*>\\[A-Za-z]+</m[io]>|<m[io]>\\</m[io]>")
 
 

@@ -12,7 +12,8 @@ NOTES_WISH = (
     " what is a matter of this chat alone, and what is noted already. If nothing is left, which is usual, reply: none"
 )
 _HEAD = "Notes from earlier chats, which I kept:"
-# "Do you remember that day" asks for something else. It ends where the sentence does.
+# A request to remember something, up to the end of its sentence. "Do you remember that day" and "I remember that" are
+# none.
 _ASKED = re.compile(
     r"(?<!do you )(?<!\bI )(?<!not )(?<!n't )\bremember that\s(\S(?:[^.!?\n]|[.!?](?=\S)){0,300})", re.IGNORECASE
 )

@@ -69,7 +69,7 @@ _KEEP_NOTE = """
 
 
 class ChatOrganiser:
-    """Each change is one transaction. Methods raise StorageError as `ConversationStore` does.
+    """Changes the list of chats, each time in one transaction. Raises StorageError as `ConversationStore` does.
 
     Args:
         database: The store's database.
@@ -150,8 +150,14 @@ class ChatOrganiser:
             chat = read_chat(connection, conversation_id, last_id)
         except StorageError as error:
             raise StorageError("This chat no longer exists.", "Choose another one.") from error
-        conversation = replace(chat.conversation, title=tidy_title(title), created_at=now, updated_at=now)
-        conversation = replace(conversation, pinned_at=None, archived=False)
+        conversation = replace(
+            chat.conversation,
+            title=tidy_title(title),
+            created_at=now,
+            updated_at=now,
+            pinned_at=None,
+            archived=False,
+        )
         # With the cut, the model would get nothing of a branch that ends there.
         if last_id is not None:
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)

@@ -25,8 +25,9 @@ PLACEHOLDER = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
 _FORMAT = "rdchat presets"
 _MAX_BYTES = 4 * 2**20
 _LONGEST_NAME = 200
-# Presets, prompts or fields of a file: it is read in the window.
+# The most presets, prompts or fields in a file: it is read on the window's thread.
 _MAX_ENTRIES = 1000
+# Names of sampling values by LM Studio's keys, which have this prefix.
 _LM_STUDIO = {
     "temperature": "temperature", "topKSampling": "top_k", "topPSampling": "top_p", "minPSampling": "min_p",
     "repeatPenalty": "repetition_penalty", "presencePenalty": "presence_penalty",
@@ -34,7 +35,9 @@ _LM_STUDIO = {
     "stopStrings": "stop",
 }  # fmt: skip
 _PREFIX = "llm.prediction."
+# What reading a damaged entry may raise.
 _DAMAGE = (TypeError, ValueError, KeyError, AttributeError, RecursionError)
+# The last part of LM Studio's key for a switch of thinking; the parts before it name the model.
 _THINKING = "enableThinking"
 
 
@@ -166,6 +169,7 @@ def read_presets(path: Path) -> ReadPresets:
 
 
 def _own(data: Mapping[str, Any]) -> ReadPresets:
+    """Read a file of `presets_text`; ValueError if none of its entries can be read."""
     wrong = list[str]()
 
     def read_preset(entry: Any) -> Preset:

@@ -72,8 +72,8 @@ def first_questions(path: Path) -> list[str]:
     questions: list[str] = []
     if path.exists():
         with reading(path) as connection:
-            texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS)]
-            questions = [text for text in texts if text]
+            texts = (str(row[0]).strip() for row in connection.execute(_QUESTIONS))
+            questions = list(filter(None, texts))
     if not questions:
         raise StorageError("There are no questions in stored chats.", "Leave --from-my-chats out.")
     return questions

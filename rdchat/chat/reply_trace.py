@@ -33,6 +33,7 @@ class TracedToken:
         text: Characters that became final with it, as in `TokenEvent`.
         drafter: The drafter that proposed it, one of `_DRAFTERS`; empty for the target's own.
         position: Depth in the draft, from 1; 0 for the target's own.
+        log_prob: Its log-probability by the target, before temperature and filters; None where it was not recorded.
         round: Number of its round in the trace, from 1; 0 outside of rounds.
     """
 
@@ -40,7 +41,6 @@ class TracedToken:
     text: str
     drafter: str = ""
     position: int = 0
-    # The target's log-probability of it, before temperature and filters; None where it was not recorded.
     log_prob: float | None = None
     round: int = 0
 
@@ -58,6 +58,9 @@ class TracedRound:
 class ReplyTrace:
     """The tokens and rounds of a reply, or of an uninterrupted part of it; grows by appending.
 
+    Each token has the number of its round, and each round its first token and their count; `_read` checks that both
+    agree.
+
     Attributes:
         begins_at: Characters of the reply before the first token.
         missing: Characters without tokens, because they were written without a trace.
@@ -71,6 +74,7 @@ class ReplyTrace:
     tokens: list[TracedToken] = field(default_factory=list)
     rounds: list[TracedRound] = field(default_factory=list)
     version: int = _VERSION
+    # Whether further tokens of the last round are to come.
     _in_round: bool = field(default=False, repr=False, compare=False)
 
     def append_tokens(self, events: Iterable[TokenEvent]) -> None:
@@ -88,6 +92,7 @@ class ReplyTrace:
                 self._in_round = event.round is None
 
     def _round_of(self, event: TokenEvent) -> int:
+        """Return the number of the round that a new token belongs to, which it may begin; 0 for none."""
         if not self._in_round:
             if event.position == 0 and event.round is None:
                 # This is the first token of a reply, or plain decoding.
@@ -182,14 +187,15 @@ def _read(stream: bytes) -> ReplyTrace:
     trace = _adapter().validate_json(stream)
     if trace is None or not trace.tokens or trace.version != _VERSION:
         raise ValueError("not a trace of this version")
-    rounds = [0] * len(trace.tokens)
+    # The number of each token's round, as the rounds have it.
+    numbers = [0] * len(trace.tokens)
     for number, each in enumerate(trace.rounds, start=1):
-        if not 0 <= each.first <= each.first + each.count <= len(rounds) or not _is_sane(each.tree):
+        if not 0 <= each.first <= each.first + each.count <= len(numbers) or not _is_sane(each.tree):
             raise ValueError("no round")
-        rounds[each.first : each.first + each.count] = [number] * each.count
+        numbers[each.first : each.first + each.count] = [number] * each.count
     drafters = {each.drafter for each in trace.tokens}
     log_probs = (each.log_prob or 0.0 for each in trace.tokens)
-    if rounds != [each.round for each in trace.tokens] or drafters - _DRAFTERS or not _can_be(*log_probs):
+    if numbers != [each.round for each in trace.tokens] or drafters - _DRAFTERS or not _can_be(*log_probs):
         raise ValueError("no tokens")
     return trace
 

@@ -1,7 +1,7 @@
-"""The person's settings, stored in a JSON file that a person can read and edit.
+"""The person's settings, stored in a JSON file that a person can read and edit, and the options of chats.
 
-The one order of a chat's options: its own, else its project's, else its preset's, else those of Settings, else
-the model's.
+`OptionOrder` has the one order of a chat's options: its own, else its project's, else its preset's, else those of
+Settings, else the model's.
 """
 
 import json
@@ -123,6 +123,7 @@ class Settings:
         quick_shortcut: The quick window's shortcut over other programs, such as Ctrl+Alt+Q; empty for none.
         window_geometry: Qt's own format, in base64.
         window_state: Sizes of the splitter, in base64.
+        side_windows: Positions and sizes of side windows.
         presets: Options of chats under names, in the person's order.
         prompts: Saved prompts.
         palette_recent: Keys of what was chosen in the command palette, the last one first.
@@ -250,17 +251,21 @@ class SettingsStore:
         """Read the file, also after it was replaced; see `__init__`."""
         self.notice: Notice | None = None
         self._data = self._read()
-        lists = {name: items for name in _LISTS if isinstance(items := self._data.get(name), list)}
-        read = {name: [each for each in items if not from_plain(Settings(), {name: [each]})[1]]
-                for name, items in lists.items()}  # fmt: skip
-        self._unread = {name: [each for each in items if each not in read[name]] for name, items in lists.items()}
+        # Items of lists that cannot be read; `save_settings` writes them again.
+        self._unread = dict[str, list[Any]]()
+        read = dict[str, list[Any]]()
+        for name in _LISTS:
+            if isinstance(items := self._data.get(name), list):
+                self._unread[name] = [each for each in items if from_plain(Settings(), {name: [each]})[1]]
+                read[name] = [each for each in items if each not in self._unread[name]]
         self.settings, wrong = from_plain(Settings(), {**self._data, **read})
-        unread = ", ".join(name for name, items in self._unread.items() if items)
-        if wrong or unread:
-            reset = f"These were reset to their defaults: {', '.join(_as_text(name) for name in wrong)}."
-            unread_text = f"Some of these cannot be read and stay in the file: {unread}."
-            detail = " ".join(text for text, applies in ((reset, wrong), (unread_text, unread)) if applies)
-            self.notice = Notice("Some settings could not be used", detail)
+        problems = list[str]()
+        if wrong:
+            problems.append(f"These were reset to their defaults: {', '.join(map(_as_text, wrong))}.")
+        if unread := ", ".join(name for name, items in self._unread.items() if items):
+            problems.append(f"Some of these cannot be read and stay in the file: {unread}.")
+        if problems:
+            self.notice = Notice("Some settings could not be used", " ".join(problems))
 
     def save_settings(self, settings: Settings) -> None:
         """Use `settings` from now on and write them; what cannot be read in the file is kept.
@@ -308,7 +313,7 @@ def stored_settings() -> Settings:
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Return `old` updated with `new`, group by group."""
+    """Return `old` updated with `new`; an object that both have is merged in the same way."""
     groups = {name: _merged(old[name], value) for name, value in new.items()
               if isinstance(value, dict) and isinstance(old.get(name), dict)}  # fmt: skip
     return {**old, **new, **groups}
@@ -337,7 +342,7 @@ class ChatValues:
 
 @dataclass(frozen=True, slots=True)
 class OptionOrder:
-    """The options that chats have with a model.
+    """Resolves the options that chats have with a model; what is "usual" for a chat are all but its own options.
 
     Attributes:
         settings: The app's settings.
@@ -406,9 +411,15 @@ class OptionOrder:
         instructions = self.project(chat).instructions
         prompt = instructions if instructions.strip() else prompt
         sampling = replace(settings.sampling_for(self.defaults), **preset.chosen_sampling)
-        thinking = preset.thinking_choice, preset.thinking_tokens
-        long_chats = preset.long_chats or settings.long_chats
-        return ChatValues(prompt, sampling, *thinking, preset.answer_shape, preset.draft, long_chats)
+        return ChatValues(
+            prompt,
+            sampling,
+            preset.thinking_choice,
+            preset.thinking_tokens,
+            preset.answer_shape,
+            preset.draft,
+            preset.long_chats or settings.long_chats,
+        )
 
     def effective_values(self, chat: Conversation) -> ChatValues:
         """Return what applies to a chat."""
@@ -420,18 +431,23 @@ class OptionOrder:
         return {name: value for name, value in _by_name(values).items() if value != usual[name]}
 
     def as_preset(self, chat: Conversation, name: str, draft: DraftSettings | None) -> Preset:
-        """Return a preset with the values of a chat, as far as they are not those of Settings or of the model."""
+        """Return the values of a chat as a new preset, with another `draft`.
+
+        The preset leaves open what the chat has from Settings or the model. What the chat's present preset sets is set
+        in the new one too, even where it equals the value of Settings.
+        """
         values = self.effective_values(chat)
-        base = self.preset(chat) or _NO_PRESET
-        below = replace(self, settings=replace(self.settings, presets=())).usual()
-        plain = asdict(below.sampling)
-        sampling = asdict(values.sampling)
-        chosen = tuple(each for each in plain if sampling[each] != plain[each] or each in base.sampling_chosen)
-        has_prompt = values.system_prompt != below.system_prompt or base.system_prompt is not None
-        made = Preset(name, sampling_chosen=chosen, **_by_name(replace(values, draft=draft)))
-        if base.long_chats is None and values.long_chats is below.long_chats:
-            made = replace(made, long_chats=None)
-        return made if has_prompt else replace(made, system_prompt=None)
+        present = self.preset(chat) or _NO_PRESET
+        without_presets = replace(self, settings=replace(self.settings, presets=())).usual()
+        usual_sampling = asdict(without_presets.sampling)
+        changed = {key for key, value in asdict(values.sampling).items() if value != usual_sampling[key]}
+        chosen = tuple(key for key in usual_sampling if key in changed or key in present.sampling_chosen)
+        new = Preset(name, sampling_chosen=chosen, **_by_name(replace(values, draft=draft)))
+        if present.long_chats is None and values.long_chats is without_presets.long_chats:
+            new = replace(new, long_chats=None)
+        if present.system_prompt is None and values.system_prompt == without_presets.system_prompt:
+            new = replace(new, system_prompt=None)
+        return new
 
 
 def _by_name(values: ChatValues) -> dict[str, Any]:

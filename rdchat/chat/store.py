@@ -13,6 +13,7 @@ from typing import Any, Concatenate
 from rdchat.chat.attachments.attached_file import AttachedFile, image_data
 from rdchat.chat.conversation import (
     LARGEST_ID,
+    NEW_CHAT,
     NO_THINKING,
     ContextCut,
     Conversation,
@@ -58,14 +59,15 @@ from rdchat.chat.storage import (
     repair_tree,
     text_column,
 )
-from rdchat.chat.titles import NEW_CHAT, tidy_title
+from rdchat.chat.titles import NEW_CHAT as NEW_TITLE, tidy_title
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import temporary_folder
 from rdchat.inference.api import Role, ToolCall
 from rdchat.work.job import Job
 
-# Chats, messages and their alternatives of one temporary chat; 16,000 of them in a run have ids that differ.
+# The ids that each temporary chat has for itself and its messages: 16,000 such chats in a run have ids that differ.
 _IDS_OF_A_CHAT = 1 << 16
+# The condition of chats that are neither in the Trash nor half copied or erased.
 _HERE = "deleted_at IS NULL AND unlisted = 0"
 _NEWEST_FIRST = "updated_at DESC, id DESC"
 
@@ -87,8 +89,8 @@ def _by_id[K: int | Conversation | Message | None, **P, R](
 
     @wraps(method)
     def call(self: "ConversationStore", key: K, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        held = key if key is None or isinstance(key, int) else key.id
-        return method(self.holder_of(held), key, *args, **kwargs)
+        any_id = key if key is None or isinstance(key, int) else key.id
+        return method(self.holder_of(any_id), key, *args, **kwargs)
 
     return call
 
@@ -183,8 +185,8 @@ class ConversationStore(Database):
 
     def keep_temporary(self, conversation: Conversation, title: str) -> Conversation:
         """Copy the temporary chat into this store with another title, and list it."""
-        temporary = self.holder_of(conversation.id)
-        chat = temporary.write(lambda connection: read_chat(connection, conversation.id))
+        holder = self.holder_of(conversation.id)
+        chat = holder.write(lambda connection: read_chat(connection, conversation.id))
         chat = replace(chat, conversation=replace(chat.conversation, title=tidy_title(title)))
 
         def insert(connection: sqlite3.Connection) -> int:
@@ -200,9 +202,11 @@ class ConversationStore(Database):
         super().close()
 
     def _holder_of_file(self, file: AttachedFile) -> "ConversationStore":
+        """Return the store that has a file's text: that of the temporary chat, or this one."""
         temporary = self._temporary
-        is_there = temporary is not None and temporary.rows("SELECT 1 FROM file_texts WHERE digest = ?", file.digest)
-        return temporary if temporary is not None and is_there else self
+        if temporary is not None and temporary.rows("SELECT 1 FROM file_texts WHERE digest = ?", file.digest):
+            return temporary
+        return self
 
     # Conversations
 
@@ -232,14 +236,14 @@ class ConversationStore(Database):
         return bool(self.rows(f"SELECT 1 FROM conversations WHERE {_HERE} AND title = ? LIMIT 1", title))
 
     def create_conversation(
-        self, title: str = NEW_CHAT, *, from_prompt: bool = False, like: Conversation | None = None
+        self, title: str = NEW_TITLE, *, from_prompt: bool = False, like: Conversation = NEW_CHAT
     ) -> Conversation:
         """Create a conversation, perhaps with the options of another one.
 
         Args:
             title: Its title.
             from_prompt: Whether the title was made from a prompt, so that the model may replace it.
-            like: Gives its options and its folder; None for the usual ones, outside of folders.
+            like: Gives its options and its folder.
         """
         now = self._clock()
         sql = """
@@ -247,14 +251,12 @@ class ConversationStore(Database):
             VALUES (?, ?, ?, ?, (SELECT id FROM folders WHERE id = ?)) RETURNING id
         """
         title_by = "prompt" if from_prompt else "person"
-        folder = like.folder_id if like is not None else None
-        values = (text_column(tidy_title(title)) or NEW_CHAT, title_by, now, now, folder)
+        values = (text_column(tidy_title(title)) or NEW_TITLE, title_by, now, now, like.folder_id)
 
         def create(connection: sqlite3.Connection) -> int:
-            (made,) = connection.execute(sql, values).fetchone()
-            if like is not None:
-                connection.execute(_SET_OPTIONS, (*options_columns(like), made))
-            return int(made)
+            (chat_id,) = connection.execute(sql, values).fetchone()
+            connection.execute(_SET_OPTIONS, (*options_columns(like), chat_id))
+            return int(chat_id)
 
         return self.conversation(self.write(create))
 
@@ -421,9 +423,10 @@ class ConversationStore(Database):
 
         A cut there is removed: its summary would not have the new text.
         """
-        made: dict[str, Any] = {} if made_with is None else {"made_with": made_with}
-        made |= {"status": MessageStatus.STREAMING, "finish_reason": None, "error": "", "context_cut": None}
-        return self._change(message_id, **made)
+        fields: dict[str, Any] = {} if made_with is None else {"made_with": made_with}
+        return self._change(
+            message_id, status=MessageStatus.STREAMING, finish_reason=None, error="", context_cut=None, **fields
+        )
 
     def _change(self, message_id: int, **fields: Any) -> Message:
         """Set fields of a message, and the date of its chat."""
@@ -441,7 +444,10 @@ class ConversationStore(Database):
 
     @_by_id
     def set_context_cut(self, message_id: int, cut: ContextCut | None) -> Message:
-        """Hide a message and those before it from the model; None shows them again. A summary before is overwritten."""
+        """Hide a message and those before it from the model; None shows them again.
+
+        An earlier summary there is also overwritten on disk.
+        """
         sql, values = assignment(context_cut=cut)
         self.execute(f"UPDATE messages SET {sql} WHERE id = ?", *values, message_id)
         self.organiser.erase()
@@ -449,7 +455,10 @@ class ConversationStore(Database):
 
     @_by_id
     def save_trace(self, message_id: int, trace: bytes, *, onward: bool) -> None:
-        """Store the trace of a reply (`reply_trace`), unless it is gone; `onward` keeps the stored one before it."""
+        """Store the trace of a reply (`reply_trace`), unless the reply is gone.
+
+        With `onward` the trace is that of a continuation, and is appended to the stored one.
+        """
         before = self.trace(message_id) if onward else None
         sql = "INSERT OR REPLACE INTO message_traces (message_id, trace) SELECT id, ? FROM messages WHERE id = ?"
         self.execute(sql, (before or b"") + trace, message_id)

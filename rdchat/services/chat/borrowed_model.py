@@ -1,6 +1,6 @@
 """Loads another model for one reply."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -69,12 +69,9 @@ class BorrowedModel(QObject):
             if self.loan is not None and reply_id != self.loan.reply_id:
                 self.give_back()
             return
-        own = (self._slot.chosen, self._slot.dtype)
-        own_name = self._slot.name or ""
-        if self.loan is not None:
-            own = self.loan.own
-            own_name = self.loan.own_name
-        self._set(None if other.stay else Loan(reply_id, other, own, own_name))
+        # If a model is borrowed already, the chat's own is another one than that.
+        loan = self.loan or Loan(reply_id, other, (self._slot.chosen, self._slot.dtype), self._slot.name or "")
+        self._set(None if other.stay else replace(loan, reply_id=reply_id, borrowed=other))
         self._slot.load_model(other.model)
 
     def stay(self) -> None:

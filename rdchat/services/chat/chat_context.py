@@ -1,4 +1,9 @@
-"""Counts the tokens of the open chat, and shortens one that is too long in a way that the person chooses."""
+"""Counts the tokens of the open chat (`ContextMeter`), and shortens one that is too long (`ChatContext`).
+
+The person chooses how it is shortened: the oldest turns are left out, or a summary replaces them, or a new chat begins
+with a summary. Two of these also begin by themselves, if the chat's options say so. `cut_plan` plans on a thread which
+messages are cut; a summary is written by the model, in requests that any other request stops.
+"""
 
 import time
 from collections.abc import Callable
@@ -13,7 +18,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import SUMMARY_NOTE, ContextCut, Notice, uncut
 from rdchat.chat.presets import LongChats
 from rdchat.errors import ModelError, PromptTooLongError, RdchatError
-from rdchat.inference.api import FinishReason, Mode, PrefillProgress, ReplyEnd, Role, ThinkingChoice
+from rdchat.inference.api import FinishReason, Mode, ModelInfo, PrefillProgress, ReplyEnd, Role, ThinkingChoice
 from rdchat.services.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import LeftOut
 from rdchat.services.chat.cut_plan import Budget, CutPlan, CutPlanner, summary_request
@@ -27,14 +32,14 @@ from rdchat.work.job import Job
 _QUIET_MS = 250
 # Closing does not wait longer for a count in the tokenizer's process.
 _CLOSING_S = 0.2
-# The reply gets this part of the context (a quarter), or its limit of tokens if that is less.
+# The next reply gets this part of the context (a quarter), or its limit of tokens if that is less.
 _REPLY_SHARE = 4
 TOO_LONG = "Too long for this model. Choose above how to shorten the chat, or shorten your message."
-# By itself a chat is shortened after so long without an event: the person may be about to go on.
+# A chat is shortened by itself after so long without an event: the person may be about to go on.
 _CALM_MS = 1500
-# It then gets this part of the context, if its recent turns alone leave so much: a half.
+# Then this part of the context gets free, if the recent turns leave so much: a half.
 _SPARE_SHARE = 2
-# Stands for the question that will follow the last reply.
+# Stands for the next question, so that the last turn of a chat that ends with a reply can be cut as well.
 _NEXT = "?"
 _CONTINUES = Notice(
     "This chat continues from a summary of the last one", "The summary is in its system prompt (Chat Options)."
@@ -58,7 +63,7 @@ class ContextUse:
         limit: The model's context.
         typed: The typed text.
         last_id: Id of the last message; None for a new chat.
-        turns: Messages in the prompt.
+        turns: Messages in the prompt that are stored.
         answered: Whether the chat ends with a reply: the next message is another question.
         images: Images of the project and of the messages in the prompt.
         longest: See `ModelInfo.longest_count`; 0 for the model's context.
@@ -156,16 +161,20 @@ class ContextMeter(QObject):
         path = self._chat.path
         count_tokens = replies.counter(self._chat.conversation)
         last = path[-1] if path else None
-        answered = last is not None and last.role is Role.ASSISTANT and bool(last.text.strip() or last.tool_calls)
-        last_id = path.ids[-1] if path else None
-        facts = (info.context_length, self._chat.typed.strip(), last_id, len(uncut(path)), answered)
-
-        longest = info.longest_count if info.server else 0
+        too_long = ContextUse(
+            None,
+            info.context_length,
+            self._chat.typed.strip(),
+            path.last_id,
+            turns=len(uncut(path)),
+            answered=last is not None and last.role is Role.ASSISTANT and bool(last.text.strip() or last.tool_calls),
+            longest=info.longest_count if info.server else 0,
+        )
 
         def count(job: Job[ContextUse]) -> ContextUse:
             complete = replies.complete(prompt, count_tokens, job.check_cancelled)
             images = len(complete.opening.images) + sum(map(len, complete.images.values()))
-            use = ContextUse(None, *facts, images, longest, complete.left_out)
+            use = replace(too_long, images=images, left_out=complete.left_out)
             with suppress(PromptTooLongError):
                 tokens = count_tokens(complete.turns(job.check_cancelled))
                 use = replace(use, tokens=tokens)
@@ -194,7 +203,7 @@ class ContextMeter(QObject):
 
 
 class Doing(Enum):
-    """How a chat that is too long is being shortened."""
+    """How a chat is being shortened."""
 
     NOTHING = auto()
     LEAVING_OUT = auto()
@@ -202,6 +211,7 @@ class Doing(Enum):
     STARTING_ANEW = auto()
 
 
+# How a chat is shortened by itself, by its option; `LongChats.ASK` is not among them.
 _BY_ITSELF = {LongChats.LEAVE_OUT: Doing.LEAVING_OUT, LongChats.COMPACT: Doing.SUMMARISING}
 
 
@@ -227,8 +237,9 @@ class SummaryProgress:
 class ChatContext(QObject):
     """Shortens the prompt of the open chat. Nothing is deleted from the chat, and each cut can be undone.
 
-    If the chat's options say so, this begins by itself where the chat nearly fills the context: before the next
-    question, which waits for it, or if it is summarised, after a reply, while nothing happens and not on battery.
+    If the chat's options say so, this begins by itself once the chat nearly fills the context: when the next question
+    is sent, which waits for it (`make_room`), or if it is summarised, already after a reply, while nothing happens and
+    not on battery (`calm`).
 
     Args:
         chat: The open conversation.
@@ -260,7 +271,7 @@ class ChatContext(QObject):
         self.is_awaited = False
         # Whether the work has begun by itself.
         self._by_itself = False
-        # The last message and the typed text with which it ended: it does not begin again with the same.
+        # The id of the last message and the typed text when the last work ended: none begins by itself with the same.
         self._tried: tuple[int | None, str] | None = None
         # Chats whose summary failed: they ask, until another model is loaded.
         self._failed: set[int | None] = set()
@@ -282,20 +293,22 @@ class ChatContext(QObject):
     def outgrown(self) -> ContextUse | None:
         """The token count of the open chat if the person has to shorten it; None if it fits or was not counted."""
         use = self.meter.use
-        return None if use is None or use.fits or use.last_id != self._end() or self.wants_room else use
+        return None if use is None or use.fits or use.last_id != self._chat.path.last_id or self.wants_room else use
 
     @property
     def wants_room(self) -> bool:
         """Whether the open chat nearly fills the context, and is to be shortened by itself."""
         use = self.meter.use
-        tried = use is None or (use.last_id, use.typed) == self._tried
-        if use is None or tried or not use.can_cut or use.last_id != self._end() or self._chat.id in self._failed:
+        if use is None or not use.can_cut or use.last_id != self._chat.path.last_id:
+            return False
+        if (use.last_id, use.typed) == self._tried or self._chat.id in self._failed:
             return False
         if use.tokens is not None and use.tokens <= use.limit - self._reserve:
             return False
         doing = _BY_ITSELF.get(self._chat.values.long_chats)
-        may_send = doing is Doing.LEAVING_OUT or self._replies.may_send(self._chat.conversation)
-        return doing is not None and may_send
+        # A summary sends the chat to the model, perhaps on a remote server.
+        may_summarise = doing is Doing.SUMMARISING and self._replies.may_send(self._chat.conversation)
+        return doing is Doing.LEAVING_OUT or may_summarise
 
     @property
     def _reserve(self) -> int:
@@ -347,12 +360,7 @@ class ChatContext(QObject):
             return
         self._by_itself = by_itself
         spare = info.context_length // _SPARE_SHARE if by_itself else 0
-        # A remote server does not say whether a model thinks without a switch, nor do markers of plain text.
-        last = self._chat.path.last_reply
-        may_think = info.may_think or bool(info.server) or (last is not None and bool(last.parts.thought))
-        budget = Budget(
-            info.context_length, self._reserve, spare, may_think and ThinkingChoice.OFF not in info.thinking
-        )
+        budget = Budget(info.context_length, self._reserve, spare, self._may_think(info))
         prompt = self._chat.prompt(question)
         replies = self._replies
         count = replies.counter(self._chat.conversation)
@@ -364,16 +372,24 @@ class ChatContext(QObject):
             complete = replies.complete(prompt, count, job.check_cancelled)
             planner = CutPlanner(prompt, complete, budget, count, replies.file_text)
             if not by_itself:
-                return planned(planner)
-            return planner.shortened() or planned(planner) or planner.shortened(in_last_turn=True)
+                return cut(planner)
+            # First what loses least.
+            return planner.shortened() or cut(planner) or planner.shortened(in_last_turn=True)
 
-        def planned(planner: CutPlanner) -> CutPlan | None:
+        def cut(planner: CutPlanner) -> CutPlan | None:
             if doing is Doing.LEAVING_OUT:
                 return planner.without_oldest()
             return planner.with_summary(to_end=doing is Doing.STARTING_ANEW)
 
         self._begin(doing)
         self._task.replace(plan, self._on_planned, failed=lambda error: self._fail(Notice(error.message, error.hint)))
+
+    def _may_think(self, info: ModelInfo) -> bool:
+        """Return whether the model may think before a summary, so that this needs tokens too."""
+        # A remote server does not say whether a model thinks without a switch, nor do markers of plain text.
+        last = self._chat.path.last_reply
+        thinks = info.may_think or bool(info.server) or (last is not None and bool(last.parts.thought))
+        return thinks and ThinkingChoice.OFF not in info.thinking
 
     def undo_cut(self, message_id: int) -> None:
         """Remove a cut: its messages are in the prompt again, and stay there until the next reply."""
@@ -390,15 +406,17 @@ class ChatContext(QObject):
     def stop_work(self) -> None:
         """Stop the work as the person asks for it; a question that waits for it is typed again."""
         self._give_back_question()
+        # `cancel_work` forgets it, as for another chat.
         tried = self._tried
         self.cancel_work()
         self._tried = tried
 
     def _give_back_question(self) -> None:
+        """Put questions that wait for the work back into the message field; the work does not begin by itself again."""
         if self.is_awaited:
             for message in reversed(self._chat.unsent.waiting_in(self._chat.id)):
                 self._chat.take_back(message)
-        self._tried = self._end(), self._chat.typed.strip()
+        self._tried = self._chat.path.last_id, self._chat.typed.strip()
 
     def cancel_work(self) -> None:
         """Cancel the work; the chat stays as it is."""
@@ -418,7 +436,8 @@ class ChatContext(QObject):
         self._task.finish_work()
 
     def _begin(self, doing: Doing) -> None:
-        self._path_end = self._end()
+        """Note what is done from now on; `Doing.NOTHING` ends the work."""
+        self._path_end = self._chat.path.last_id
         if doing is Doing.NOTHING:
             self._by_itself = False
             self.is_awaited = False
@@ -427,7 +446,7 @@ class ChatContext(QObject):
             self.changed.emit()
 
     def _on_planned(self, plan: CutPlan | None) -> None:
-        if self._path_end != self._end():
+        if self._path_end != self._chat.path.last_id:
             self._begin(Doing.NOTHING)
         elif plan is None:
             self._fail(_ALONE)
@@ -478,19 +497,20 @@ class ChatContext(QObject):
     def _take_summary(self, end: ReplyEnd) -> None:
         """Continue with the next piece, or use the summary of the last one."""
         summary = "" if end.told.unclosed else end.told.answer.strip()
-        if end.finish_reason is FinishReason.CANCELLED and self._by_itself:
-            # Something else came first: it begins again after that.
-            self._begin(Doing.NOTHING)
-            self.calm.start()
-        elif end.finish_reason is FinishReason.CANCELLED:
-            self._fail(_STOPPED)
+        if end.finish_reason is FinishReason.CANCELLED:
+            if self._by_itself:
+                # Another request stopped it: it begins again after that.
+                self._begin(Doing.NOTHING)
+                self.calm.start()
+            else:
+                self._fail(_STOPPED)
         elif not summary:
             self._fail(_NO_SUMMARY)
         elif end.finish_reason in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL):
             self._fail(_CUT_OFF)
         elif self._progress.part < self._progress.parts:
             self._summarise_next(summary)
-        elif self._path_end != self._end():
+        elif self._path_end != self._chat.path.last_id:
             self._begin(Doing.NOTHING)
         elif self.doing is Doing.STARTING_ANEW:
             self._begin(Doing.NOTHING)
@@ -524,6 +544,7 @@ class ChatContext(QObject):
             chat.set_typed(question)
 
     def _fail(self, why: Notice) -> None:
+        """End the work without a cut; say why, unless it began by itself and nothing waits for it."""
         notifies = self.is_awaited or not self._by_itself
         if self._by_itself and why is not _ALONE:
             self._failed.add(self._chat.id)
@@ -535,8 +556,8 @@ class ChatContext(QObject):
     def _finish(self, message_id: int, cut: ContextCut) -> None:
         """Set the cut; request the last reply again if it is empty and nothing is typed."""
         asks = self._chat.typed.strip() or self._chat.files.images
-        # A question that waits for it was perhaps counted while it was typed.
-        self._tried = self._end(), self.meter.use.typed if self.meter.use else ""
+        # The count may have a question that was typed then, and waits now.
+        self._tried = self._chat.path.last_id, self.meter.use.typed if self.meter.use else ""
         self._begin(Doing.NOTHING)
         self._chat.set_cut(message_id, cut)
         last = self._chat.path[-1]
@@ -549,6 +570,3 @@ class ChatContext(QObject):
         if last is None or last.role is not Role.USER:
             return "", []
         return last.text, [(file, self._replies.file_text(file)) for file in last.files]
-
-    def _end(self) -> int | None:
-        return self._chat.path.ids[-1] if self._chat.path else None

@@ -1,4 +1,9 @@
-"""The prompt of a chat: what the model gets of its messages, notes, files and those of its project."""
+"""The prompt of a chat: what the model gets of its messages, notes, files and those of its project.
+
+A `ChatPrompt` begins as a path of stored messages. `ProjectFiles.complete` adds the texts of the project's files, then
+`ChatPrompt.with_files` reads the files and images of the messages, and `ChatPrompt.turns` returns what a chat template
+takes. This reads much from the disk, so it runs on the engine's thread or on one that counts tokens.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,12 +38,13 @@ _LONG_RESULT = 600
 NOT_RUN = "The person did not run this call."
 """What the model gets as the result of a call that the person refused, or passed over with another question."""
 FULL_SHARE = 2
-"""Whole files take this part of the context at most: a half."""
-# The passages of one question: an eighth.
+"""Whole files of a project take this part of the context at most: a half."""
+# The passages that are found for one question take this part of the context at most: an eighth.
 _PASSAGES = 8
 _MAX_PASSAGES = 6
 # An estimate where nothing can be counted.
 _CHARACTERS_OF_TOKEN = 4
+# The most sets of passages in memory.
 _CACHED = 512
 _LEFT_OUT = "(an image that is left out)"
 _INTERRUPTED = "This call was interrupted. Whether it had effects is unknown."
@@ -50,8 +56,8 @@ class ChatPrompt:
     """A path of messages with a system prompt. Its messages may be read on any thread, which raises StorageError.
 
     Attributes:
-        path: From the root, or the last context cut, to the last message that the model gets; once `with_files` has it,
-            what the model sees of it (`seen`).
+        path: From the root, or the last context cut, to the last message that the model gets. `with_files` replaces it
+            by what the model sees of it (`seen`).
         system_prompt: It may be blank.
         typed: A question that is not sent yet, with its files; blank for none.
         typed_images: The images of that question.
@@ -104,19 +110,19 @@ class ChatPrompt:
     ) -> "ChatPrompt":
         """Return the prompt with what the model sees of its path, and the files of each message before its text.
 
-        A line stands for each of the oldest images of many.
+        Where there are more images than a prompt may have, a line stands for each of the oldest.
 
         Args:
             text_of: Reads the text of a file.
             check: Called before each message; what it raises ends the work.
             image_of: Reads an image; None if it cannot be read, for which there is a line of text.
         """
-        path: list[Message] = []
+        # Of the project's files, only images are left here.
         of_project = [(file, image_of(file, check)) for file in self.files]
-        unseen = [block_of(file, "") for file, image in of_project if image is None]
-        shared = tuple(image for _, image in of_project if image)
-        text = "\n\n".join(filter(None, [self.opening.content, *unseen]))
-        opening = replace(self.opening, content=text, images=shared)
+        unreadable = [block_of(file, "") for file, image in of_project if image is None]
+        text = "\n\n".join(filter(None, [self.opening.content, *unreadable]))
+        opening = replace(self.opening, content=text, images=tuple(image for _, image in of_project if image))
+        path: list[Message] = []
         images: dict[int, tuple[ChatImage, ...]] = {}
         for each in seen(self.path):
             check()
@@ -125,15 +131,15 @@ class ChatPrompt:
             blocks = [block_of(file, text_of(file)) for file, image in pairs if image is None]
             texts = [*blocks, each.text] if each.text.strip() else blocks
             path.append(replace(each, text="\n\n".join(texts)) if blocks else each)
-        excess = len(shared) + len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
+        excess = len(opening.images) + len(self.typed_images) + sum(map(len, images.values())) - MAX_IMAGES
         left_out: dict[int, Sequence[str]] = {}
         for index, each in enumerate(path):
-            if excess > 0 and (first := images[each.id][:excess]):
-                lines = [_LEFT_OUT] * len(first) + ([each.text] if each.text else [])
+            if excess > 0 and (oldest := images[each.id][:excess]):
+                lines = [_LEFT_OUT] * len(oldest) + ([each.text] if each.text else [])
                 path[index] = replace(each, text="\n".join(lines))
                 images[each.id] = images[each.id][excess:]
-                left_out[each.id] = [image.digest for image in first]
-                excess -= len(first)
+                left_out[each.id] = [image.digest for image in oldest]
+                excess -= len(oldest)
         return replace(self, path=path, images=images, opening=opening, left_out=left_out)
 
     def turns(self, check: Callable[[], object] = lambda: None) -> tuple[ChatMessage, ...]:
@@ -151,24 +157,24 @@ class ChatPrompt:
 
 
 def seen(path: Sequence[Message]) -> Iterator[Message]:
-    """Yield what a model sees of a path: a message in place of those that are cut, and then the others.
+    """Yield what a model sees of a path: one message in place of those that are cut, and then the others.
 
-    The message in place of others has their summary and the files of them that stay whole, and no cut has both no
-    summary and files. The others are whole, but for long results of tools up to a cut that shortens them.
+    The message in place of others has their summary, and those of their files that stay whole; where there is neither,
+    nothing stands in their place. The messages behind the cut are whole, but for long results of tools up to a cut that
+    shortens them.
     """
     messages = MessagePath.as_path(path)
     cut_index = messages.cut_index
+    if cut_index >= 0:
+        message = messages[cut_index]
+        cut = message.context_cut or ContextCut()
+        if cut.summary.strip() or cut.files:
+            text = f"{SUMMARY_NOTE}\n\n{cut.summary}" if cut.summary.strip() else ""
+            chat = message.conversation_id
+            yield Message(message.id, chat, None, Role.USER, text, files=cut.files, context_cut=cut)
     shortened_index = messages.shortened_index
-    for index in range(max(cut_index, 0), len(messages)):
-        message = messages[index]
-        if index == cut_index:
-            cut = message.context_cut or ContextCut()
-            if cut.summary.strip() or cut.files:
-                text = f"{SUMMARY_NOTE}\n\n{cut.summary}" if cut.summary.strip() else ""
-                chat = message.conversation_id
-                yield Message(message.id, chat, None, Role.USER, text, files=cut.files, context_cut=cut)
-        else:
-            yield shortened(message) if index <= shortened_index else message
+    for index in range(cut_index + 1, len(messages)):
+        yield shortened(messages[index]) if index <= shortened_index else messages[index]
 
 
 def shortened(message: Message) -> Message:
@@ -176,9 +182,11 @@ def shortened(message: Message) -> Message:
     excess = len(message.text) - _LONG_RESULT
     if message.role is not Role.TOOL or (excess <= 0 and not message.files):
         return message
-    names = [f"(left out: {file.name})" for file in message.files]
-    rest = [f"(left out: {excess:,} more characters)"] if excess > 0 else []
-    return replace(message, text="\n".join([message.text[:_LONG_RESULT], *rest, *names]), files=())
+    lines = [message.text[:_LONG_RESULT]]
+    if excess > 0:
+        lines.append(f"(left out: {excess:,} more characters)")
+    lines += [f"(left out: {file.name})" for file in message.files]
+    return replace(message, text="\n".join(lines), files=())
 
 
 def history(
@@ -201,17 +209,16 @@ def history(
         results = dict[str, ChatMessage]()
         for message in path:
             check()
+            own_images = images.get(message.id, ())
             if message.role is Role.TOOL:
-                seen = images.get(message.id, ())
-                results[message.tool_call_id] = ChatMessage(Role.TOOL, _result(message), images=seen)
+                results[message.tool_call_id] = ChatMessage(Role.TOOL, _result(message), images=own_images)
                 continue
             yield from _answered(calls, results)
             calls = message.tool_calls
             results = {}
-            seen = images.get(message.id, ())
-            if message.text.strip() or calls or seen:
-                own = message.control_offsets
-                yield ChatMessage(message.role, message.text, own, _answer(message), calls, images=seen)
+            if message.text.strip() or calls or own_images:
+                control = message.control_offsets
+                yield ChatMessage(message.role, message.text, control, _answer(message), calls, images=own_images)
         yield from _answered(calls, results)
 
     turns = join_neighbours(written())
@@ -221,6 +228,7 @@ def history(
 
 
 def _answered(calls: Sequence[ToolCall], results: Mapping[str, ChatMessage]) -> Iterator[ChatMessage]:
+    """Yield the result of each call, in their order; its refusal, or `NOT_RUN`, where there is none."""
     for call in calls:
         refused = ChatMessage(Role.TOOL, f"Error: {call.refusal or NOT_RUN}")
         yield replace(results.get(call.call_id, refused), tool_call_id=call.call_id, name=call.name)
@@ -252,8 +260,9 @@ def ends_with_question(path: Sequence[Message]) -> bool:
 class ProjectFiles:
     """Adds the files of projects to prompts. Any thread may use it, except the main one.
 
-    Both parts of the work depend on the file, the model and the question alone, so that an earlier prompt of a chat
-    stays the beginning of its next one.
+    Files that fit stand whole before the first question. Of each other file, every question gets the passages that
+    match it. Both depend on the files, the model and the question alone, so that an earlier prompt of a chat stays the
+    beginning of its next one.
 
     Args:
         text_of: Reads the text of a file.
@@ -261,8 +270,9 @@ class ProjectFiles:
 
     def __init__(self, text_of: FileText) -> None:
         self._text_of = text_of
-        # By model and file, and by file, question and number.
+        # Tokens by model and file.
         self._tokens: dict[tuple[str, AttachedFile], int] = {}
+        # Passages by file, question and their number.
         self._cache: dict[tuple[AttachedFile, str, int], Part] = {}
 
     def complete(
@@ -284,9 +294,12 @@ class ProjectFiles:
         for file in prompt.files:
             check()
             tokens = 0 if file.kind is FileKind.IMAGE else self._tokens_of(file, model, count)
-            fits = taken + tokens <= room
-            (full if fits else parts).append(file)
-            taken += tokens if fits else 0
+            if taken + tokens <= room:
+                full.append(file)
+                taken += tokens
+            else:
+                parts.append(file)
+        # Passages of each file for one question.
         number = min(_MAX_PASSAGES, limit * _CHARACTERS_OF_TOKEN // _PASSAGES // PASSAGE) // max(len(parts), 1)
 
         def with_passages(question: str) -> str:

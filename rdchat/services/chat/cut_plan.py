@@ -1,4 +1,9 @@
-"""Plans how a chat that is too long is shortened: which turns are left out, and which texts are summarised."""
+"""Plans how a chat that is too long is shortened: which turns are left out, and which texts are summarised.
+
+A turn is a question with the replies, calls and results up to the next question; only whole turns are left out.
+`ChatContext` makes a `CutPlanner` on a thread, and carries out the `CutPlan` that one of its methods returns. A text
+that is too long for one request is summarised in pieces: each request has the summary of the pieces before.
+"""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -14,7 +19,7 @@ from rdchat.services.chat.chat_prompt import ChatPrompt, Count, FileText, seen, 
 _LONGEST_SUMMARY = 768
 # The tokens for thinking before a summary, if it cannot be switched off.
 _LONGEST_THOUGHT = 2048
-# Files of the turns that a summary replaces stay whole in this part of the context: a quarter.
+# Of the turns that a summary replaces, the newest files stay whole in this part of the context: a quarter.
 _FILES_SHARE = 4
 # In characters; a context with less room cannot be used for a summary.
 _MIN_PIECE = 200
@@ -85,14 +90,16 @@ class CutPlanner:
     def shortened(self, *, in_last_turn: bool = False) -> CutPlan | None:
         """Plan to shorten results of tools before the last turn, or in it before its last calls.
 
-        None if that is not enough.
+        None if there are none to shorten, or the chat is still too long then.
         """
         path = list(self._complete.path)
-        starts = (n for n, each in enumerate(path) if (each.tool_calls if in_last_turn else each.role is Role.USER))
-        last = max(starts, default=0)
-        before = [shortened(each) for each in path[:last]]
-        of_results = {each.id for each in before if each.role is Role.TOOL}
-        images = {each: seen for each, seen in self._complete.images.items() if each not in of_results}
+        last = 0
+        for index, message in enumerate(path):
+            if message.tool_calls if in_last_turn else message.role is Role.USER:
+                last = index
+        before = [shortened(message) for message in path[:last]]
+        result_ids = {message.id for message in before if message.role is Role.TOOL}
+        images = {key: value for key, value in self._complete.images.items() if key not in result_ids}
         prompt = replace(self._complete, path=[*before, *path[last:]], images=images)
         fits = _count(self._count, prompt.turns()) <= self._budget.limit - self._budget.reserve
         return CutPlan(before[-1].id, ContextCut(shortens=True)) if fits and before != path[:last] else None
@@ -111,15 +118,21 @@ class CutPlanner:
         limit = self._budget.limit
         max_tokens = min(_LONGEST_SUMMARY, limit // 4)
         path = [*seen(self._prompt.path)]
-        full, tokens = ([], 0) if to_end else self._full_files(path)
-        reserved = max_tokens + tokens
-        last = _last_answered(path) if to_end else cut_position(self._complete, self._budget, self._count, reserved)
+        # Files of the cut messages that the model still gets whole, besides the summary.
+        full: list[AttachedFile] = []
+        if to_end:
+            last = _last_answered(path)
+        else:
+            full, tokens = self._full_files(path)
+            last = cut_position(self._complete, self._budget, self._count, max_tokens + tokens)
+        # The number of messages up to the last one that is cut.
         end = next((index for index, each in enumerate(path, 1) if each.id == last), 0)
         text = text_of_turns(path[:end], full, self._text_of)
         if last is None or not text:
             return None
         thoughts = min(_LONGEST_THOUGHT, limit // 4) if self._budget.thinks else 0
         has_thought = any(each.parts.thought for each in path if each.role is Role.ASSISTANT)
+        # The request for a piece has the summary of those before it, and its own summary follows.
         room = limit - 2 * max_tokens - (thoughts if has_thought else 0)
         files = dict.fromkeys(file for each in path[:end] for file in each.files if file in full)
         cut = ContextCut(sources=sources_of(path[:end]), files=tuple(files))
@@ -160,15 +173,19 @@ def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_token
         summary_tokens: Tokens reserved for the summary of the turns that are left out.
     """
     indexes = _cut_indexes(prompt)
+    # The tokens to leave free, and the cuts to choose from: the first pair with a cut that leaves so much counts.
     tries = [(budget.reserve, indexes)]
     if budget.spare:
+        # Cuts that keep the turn before a question that is not sent yet.
         recent = indexes[:-1] if prompt.asks else indexes
         tries = [(max(budget.spare, budget.reserve), recent), (budget.reserve, recent), *tries]
     for free, possible in tries:
         room = budget.limit - free - summary_tokens
+        # The later the cut, the fewer tokens are behind it.
         first = bisect_left(possible, True, key=lambda index: _tokens(prompt, index, count) <= room)
         if first < len(possible):
             return prompt.path[possible[first]].id
+    # Nothing leaves the reserve: a last question that fits at all is kept.
     if indexes and _tokens(prompt, indexes[-1], count) + summary_tokens < budget.limit:
         return prompt.path[indexes[-1]].id
     return None
@@ -227,8 +244,11 @@ def _cut_indexes(prompt: ChatPrompt) -> list[int]:
     """Return the indexes of messages that the path can be cut after: a question follows them."""
     path = prompt.path
     # A summary is not cut alone.
-    indexes = range(bool(path) and _is_summary(path[0]), len(path))
-    return [index for index in indexes if (path[index + 1].role is Role.USER if index + 1 < len(path) else prompt.asks)]
+    first = 1 if path and _is_summary(path[0]) else 0
+    indexes = [index for index in range(first, len(path) - 1) if path[index + 1].role is Role.USER]
+    if prompt.asks and first < len(path):
+        indexes.append(len(path) - 1)
+    return indexes
 
 
 def _is_summary(message: Message) -> bool:
@@ -237,15 +257,18 @@ def _is_summary(message: Message) -> bool:
 
 
 def _last_answered(path: Sequence[Message]) -> int | None:
+    """Return the id of the last reply with an answer; None without one."""
     replies = (m for m in reversed(path) if m.role is Role.ASSISTANT and not m.tool_calls)
     return next((m.id for m in replies if m.text.strip()), None)
 
 
 def _tokens(prompt: ChatPrompt, index: int, count: Count) -> int:
+    """Return the tokens of a prompt that is cut after the message at an index."""
     return _count(count, replace(prompt, path=prompt.path[index + 1 :]).turns())
 
 
 def _count(count: Count, messages: Sequence[ChatMessage]) -> int:
+    """Return the tokens of a conversation; more than any budget if they are too many to be counted."""
     try:
         return count(messages)
     except PromptTooLongError:

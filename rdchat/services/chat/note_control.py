@@ -17,11 +17,11 @@ from rdchat.services.storage_watch import StorageWatch
 
 # The most notes that the model proposes after a reply; while as many wait, it is not asked.
 _MAX_NOTES = 3
-# After the reply: the person may be about to go on.
+# The pause after a reply before the model is asked: the person may be about to go on.
 _QUIET_MS = 2500
-# Of each message.
+# Characters of the question and of the answer that the model is shown.
 _MAX_CHARACTERS = 2000
-# Of what the model writes.
+# The most tokens that it writes.
 _TOKENS = 120
 # The newest notes, which the model is told not to propose again.
 _KNOWN = 20
@@ -39,10 +39,10 @@ class NoteControl(QObject):
         storage: Runs what is written.
 
     Attributes:
-        waiting: Whether each proposed note still waits for the person.
+        waiting: The notes that were proposed since rdchat began, each with whether it still waits for the person.
     """
 
-    # Other notes are kept or proposed.
+    # Notes were stored, changed, proposed or dismissed.
     changed = Signal()
 
     def __init__(self, store: ConversationStore, replies: Replies, storage: StorageWatch) -> None:
@@ -92,7 +92,7 @@ class NoteControl(QObject):
                 return
             path = self._store.path_to(reply.id)
             question = next((each.text for each in reversed(path) if each.role is Role.USER), "")
-            # Another reply to the same question proposes nothing again.
+            # Only the first reply to a question proposes what the question asks to remember.
             self._propose(chat, asked_notes(question) if path[-1].sibling == 0 else [])
             QTimer.singleShot(_QUIET_MS, self, partial(self._ask, chat, question, reply.parts.answer))
 

@@ -185,10 +185,10 @@ class OpenChat(QObject):
 
     def begin_chat(self, title: str, system_prompt: str) -> None:
         """Open a new chat with the options of this one and another system prompt, stored at once."""
-        like = replace(NEW_CHAT, own=self.conversation.own, folder_id=self.conversation.folder_id).with_own(
-            self.conversation.own_values
+        # Where it cannot be stored, a new chat with these options is open.
+        self.conversation = replace(
+            self.conversation, id=NEW_CHAT.id, title=NEW_CHAT.title, system_prompt=system_prompt
         )
-        self.conversation = replace(like, system_prompt=system_prompt)
         self.path = MessagePath()
         with self._storage.writing():
             self.conversation = self._store.create_conversation(title, like=self.conversation)
@@ -366,7 +366,7 @@ class OpenChat(QObject):
                 # The summary that goes is in the chat's caches.
                 if message.context_cut is not None:
                     self.replies.caches.remove_chat(self.conversation)
-                self.path.put(replace(message, context_cut=cut))
+                self.path.update_message(replace(message, context_cut=cut))
         self.path_changed.emit()
 
     # Adding messages
@@ -391,8 +391,7 @@ class OpenChat(QObject):
     def ask_question(self, message: WaitingMessage) -> None:
         """Add a prompt to its chat's path, and have it answered. Raises StorageError if it is not stored."""
         conversation, path = self.at(message.chat)
-        parent_id = path.ids[-1] if path else None
-        prompt = self._store.add_message(conversation.id, parent_id, Role.USER, message.text, files=message.files)
+        prompt = self._store.add_message(conversation.id, path.last_id, Role.USER, message.text, files=message.files)
         path.append(prompt)
         self._storage.note_success()
         if path is self.path:
@@ -428,13 +427,16 @@ class OpenChat(QObject):
             self.replies.load_model(conversation)
         prompts = path[:]
         last = path[-1]
-        fields: dict[str, Any] = {
-            "model": other.name if other else self.replies.model.name,
-            "seed": self.reply_seed(len(path), self._store.count_replies(last.id)),
-            "made_with": made_with or MadeWith(conversation.sampling),
-            "status": MessageStatus.STREAMING,
-        }
-        reply = self._store.add_message(last.conversation_id, last.id, Role.ASSISTANT, "", **fields)
+        reply = self._store.add_message(
+            last.conversation_id,
+            last.id,
+            Role.ASSISTANT,
+            "",
+            model=other.name if other else self.replies.model.name,
+            seed=self.reply_seed(len(path), self._store.count_replies(last.id)),
+            made_with=made_with or MadeWith(conversation.sampling),
+            status=MessageStatus.STREAMING,
+        )
         if reply.conversation_id == self.id:
             grows = path.ids == self.path.ids
             if not grows:
@@ -522,7 +524,7 @@ class OpenChat(QObject):
         before = self.path[-1].made_with
         made_with = before if before is not None and before.once else MadeWith(self.conversation.sampling)
         reply = self._store.reopen_message(self.path.ids[-1], made_with)
-        self.path.put(reply)
+        self.path.update_message(reply)
         self.message_changed.emit(reply)
         return reply
 

@@ -91,6 +91,7 @@ class QuickChat(QObject):
         return self._texts.get(file.digest, "")
 
     def _with_texts(self, message: Message) -> tuple[tuple[AttachedFile, str], ...]:
+        """Return the images of a message, each with its text."""
         return tuple((file, self._texts[file.digest]) for file in message.files)
 
     def _add(self, role: Role, text: str, **fields: Any) -> None:

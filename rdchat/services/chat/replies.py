@@ -1,4 +1,8 @@
-"""Queues replies and sends them to the engine when a model is loaded."""
+"""Queues the replies of all chats, sends them to the engine when a model is loaded, and reports what it writes.
+
+A `Reply` waits for the model, for the chat's servers of tools, and for the person's consent to a remote server; then
+`Replies` submits its request. The prompt is read on the engine's thread, all else happens on the main thread.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable
@@ -28,6 +32,7 @@ from rdchat.inference.api import (
     GenerationRequest,
     ImageCap,
     Mode,
+    ModelInfo,
     PrefillProgress,
     ReplyEnd,
     Role,
@@ -83,7 +88,7 @@ class Replies(QObject):
         image_of: Gives an image in a prompt as a file; not on the main thread.
 
     Signals:
-        grew: It has gained this text.
+        grew: A reply has gained this text.
         changed: Something else than its text has changed, while it is written.
         ended: It has ended.
         written: It has ended, and the engine worked on it.
@@ -313,6 +318,7 @@ class Replies(QObject):
         if model is not None:
             limit = min(self.drafting.control.values.notes_tokens, model.context_length // _NOTES_SHARE)
             notes = prompt.notes
+            # The fewer of the oldest notes are left out, the more tokens: find the first number that fits.
             fits = lambda first: tokens_of(notes_text(notes[first:]), count).tokens <= limit  # noqa: E731
             prompt = replace(prompt, notes=notes[bisect_left(range(len(notes)), True, key=fits) :])
             prompt = self._project_files.complete(prompt, str(model.path), model.context_length, count, check)
@@ -341,6 +347,12 @@ class Replies(QObject):
         failed = ", ".join(self.tools.names(conversation, "failed"))
         if failed and not prompt.ends_with_result:
             self.tools_left_out.emit(Notice(f"This reply has no tools of {failed}", _NOT_STARTED))
+        self._submit(live, model)
+
+    def _submit(self, live: Reply, model: ModelInfo) -> None:
+        """Request a reply with the options that apply now; the engine reads the rest of the prompt when it begins."""
+        prompt = live.prompt
+        conversation = live.conversation
         order = self.order
         values = order.effective_values(conversation)
         draft = self.drafting.requested(values.draft)
@@ -419,10 +431,12 @@ class Replies(QObject):
 
     def _finish(self, live: Reply, end: ReplyEnd | None) -> None:
         """End a reply as the engine reports, or as stopped if the engine never had it."""
-        tokens, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
-        self.traces.end_trace(live.message.id, tokens, trailing_text)
-        cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
-        if cancelled and not (tokens or live.stopping):  # Nobody stopped it: rdchat closes before it has begun.
+        if end is None:
+            self.traces.end_trace(live.message.id)
+        else:
+            self.traces.end_trace(live.message.id, len(end.token_ids), end.trailing_text)
+        cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED and not end.token_ids
+        if cancelled and not live.stopping:  # Nobody stopped it: rdchat closes before it has begun.
             live.break_off(MessageStatus.INTERRUPTED)
         else:
             live.end_reply(end, self.model.info)
@@ -443,13 +457,13 @@ class Replies(QObject):
     def _on_model_changed(self) -> None:
         """Send the replies that waited for the model, or end them where none comes."""
         for live in self.live:
-            if live.request is not None:
-                if self.model.info is None and not live.stopping:  # The engine stops it before it loads or frees.
-                    why = "another model was loaded" if self.model.loading else "the model was unloaded"
-                    live.stopping = True
-                    live.message = replace(live.message, error=f"Stopped: {why}.")
-                    if not live.request.begun:
-                        self._finish(live, None)
-            else:
+            if live.request is None:
                 self._send(live)
+            elif self.model.info is None and not live.stopping:
+                # The engine stops it before it loads or frees a model.
+                why = "another model was loaded" if self.model.loading else "the model was unloaded"
+                live.stopping = True
+                live.message = replace(live.message, error=f"Stopped: {why}.")
+                if not live.request.begun:
+                    self._finish(live, None)
         self.state_changed.emit()

@@ -1,4 +1,7 @@
-"""The calls of tools in chats: they wait for the person's approval, are run, and then the model answers again."""
+"""The calls of tools in chats: they wait for the person's approval, are run, and then the model answers again.
+
+A round here is a reply with calls, together with their results.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,11 +99,12 @@ class ToolCalls(QObject):
         self._chat = chat
         self._replies = chat.replies
         self._tools = chat.replies.tools
-        # By the id of the result.
+        # The calls that run, by the ids of their results.
         self._runs: dict[int, _Run] = {}
+        # What was approved for one chat, by its id.
         self._in_chats: set[tuple[int | None, ToolApproval]] = set()
-        # Ids of the interrupted results whose calls wait again.
-        self._again: set[int] = set()
+        # Ids of the interrupted results whose calls the person wants to run again: these wait like new ones.
+        self._to_repeat: set[int] = set()
         self._replies.ended.connect(self._on_reply_ended)
         for changed in (chat.opened, chat.path_changed, chat.message_added, chat.message_changed, chat.options_changed):
             changed.connect(self.changed)
@@ -179,7 +183,7 @@ class ToolCalls(QObject):
             self._tools.start_servers(conversation)
             return
         if (interrupted := waiting[call]) is not None:
-            self._again.discard(interrupted.id)
+            self._to_repeat.discard(interrupted.id)
         if scope is None and interrupted is not None:
             # It ran once, so no result may say that it did not.
             self.changed.emit()
@@ -201,7 +205,7 @@ class ToolCalls(QObject):
 
     def run_again(self, message_id: int) -> None:
         """Have the call of an interrupted result of the open chat wait again, so that its tool is seen first."""
-        self._again.add(message_id)
+        self._to_repeat.add(message_id)
         self._start_stopped()
         self.changed.emit()
 
@@ -217,7 +221,7 @@ class ToolCalls(QObject):
             if conversation_id in {None, run.live.message.conversation_id}:
                 if run.job is not None:
                     run.job.cancel_silently()
-                self._take(message_id, CancelledError())
+                self._end_call(message_id, CancelledError())
 
     # How a call goes
 
@@ -233,7 +237,7 @@ class ToolCalls(QObject):
         with self._storage.writing():
             conversation, path = self._chat.at(reply.conversation_id)
             rounds = _rounds(path)
-            if path.ids[-1:] != (reply.id,) or len(rounds) > MAX_ROUNDS:
+            if path.last_id != reply.id or len(rounds) > MAX_ROUNDS:
                 return
             if not reply.runs_nothing:
                 self._run_approved(conversation, path)
@@ -251,7 +255,7 @@ class ToolCalls(QObject):
         """Return the calls of the open chat that wait, with the interrupted result of one that is to run again."""
         path = self._chat.path
         waiting = dict[ToolCall, Message | None]()
-        for result in map(path.find_message, self._again):
+        for result in map(path.find_message, self._to_repeat):
             call = call_of(path, result) if result is not None else None
             if call is not None and result is not None and result.status is MessageStatus.INTERRUPTED:
                 waiting[call] = result
@@ -271,18 +275,22 @@ class ToolCalls(QObject):
         self._replies.state_changed.emit()
         for result, (call, tool) in zip(results, calls.items(), strict=True):
             run = self._runs[result.id]
-            take = partial(self._take, result.id)
+            end = partial(self._end_call, result.id)
             try:
                 if tool is None:
-                    take(RdchatError(NOT_RUN))
+                    end(RdchatError(NOT_RUN))
                 else:
-                    run.job = self._tools.servers.call_tool(tool, call.arguments, take)
+                    run.job = self._tools.servers.call_tool(tool, call.arguments, end)
             except RdchatError as error:
-                take(error)
+                end(error)
 
-    def _take(self, message_id: int, outcome: ToolResult | RdchatError) -> None:
-        """Store the end of a call; the model answers once all calls of the path's last reply have results."""
+    def _end_call(self, message_id: int, outcome: ToolResult | RdchatError) -> None:
+        """Store a call's outcome in the message that is its result.
+
+        The model answers once all calls of the path's last reply have results that were not interrupted.
+        """
         if (run := self._runs.pop(message_id, None)) is None:
+            # It was stopped meanwhile.
             return
         message = run.live.message
         if isinstance(outcome, ToolResult):
@@ -301,7 +309,7 @@ class ToolCalls(QObject):
         self._replies.state_changed.emit()
         with self._storage.writing():
             conversation, path = self._chat.at(message.conversation_id)
-            # The person may have gone on elsewhere in the chat.
+            # The person may have gone on with another path of the chat.
             results = _last_calls(path).values() if path.index_of(message_id) is not None else ()
             if results and all(result is not None and result.status in _ANSWERED for result in results):
                 self._chat.answer_path(conversation, path)

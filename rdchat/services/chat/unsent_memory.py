@@ -1,4 +1,9 @@
-"""Typed texts with their files that were neither sent nor saved, and the messages that wait to be sent."""
+"""Keeps what was typed and not sent: texts with their files, and the messages that wait for the engine.
+
+A text is typed in the message field of a chat or in the editor of one of its messages. `UnsentMemory` has the newest
+state of each, and stores it soon after. For a message field the store has one text: the waiting messages of the chat,
+with what is typed behind them.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +21,8 @@ _MAX_STORED = 40_000_000
 _TOO_LARGE = "Files beyond 30 MB are not kept if rdchat quits before the message is sent."
 # Each file comes with its text.
 type _Files = tuple[tuple[AttachedFile, str], ...]
+# Ids of a chat, None for a new one, and of the message that is edited, None for the chat's message field.
+type _Key = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,14 +35,14 @@ class WaitingMessage:
 
 
 class UnsentMemory(QObject):
-    """Texts by chat and message, stored half a second after they were typed, and the queue of waiting messages.
+    """Typed texts and the files of message fields, and the queue of waiting messages.
 
-    So are the files of a chat's message field. A waiting message is stored at once, in front of what is in its chat's
-    message field: after a crash or a quit it is there again. What cannot be stored is kept until the app ends, without
-    a notice: it is still where it was typed.
+    Texts and files are stored half a second after they were typed or attached, a waiting message at once: after a crash
+    or a quit its text is in its chat's message field again. What cannot be stored is kept until the app ends, without a
+    notice: it is still where it was typed.
 
     Args:
-        stored: Stores the texts; None has them end with the app.
+        stored: Stores the texts; with None they end with the app.
         parent: The Qt parent.
 
     Attributes:
@@ -50,11 +57,11 @@ class UnsentMemory(QObject):
         super().__init__(parent)
         self._stored = stored
         self.waiting: list[WaitingMessage] = []
-        # By chat and message, where the store has other texts.
-        self._texts: dict[tuple[int | None, int | None], str] = {}
-        # Those of them that are not stored yet.
-        self._changed: set[tuple[int | None, int | None]] = set()
-        # The files in the message fields, and those that are stored for them, by chat.
+        # The typed texts of which the store has another version: an older one, or one with waiting messages before it.
+        self._texts: dict[_Key, str] = {}
+        # Those of them that have to be stored.
+        self._changed: set[_Key] = set()
+        # By chat: the files in the message field, and what is stored for it, with files of waiting messages.
         self._files: dict[int | None, _Files] = {}
         self._stored_files: dict[int | None, _Files] = {}
         self._timer = QTimer(self, singleShot=True, interval=_WAIT_MS)
@@ -71,7 +78,7 @@ class UnsentMemory(QObject):
     def save_text(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         """Take the text that is typed there now, to be stored soon; an empty one is removed."""
         if text != self.unsent_text(conversation_id, message_id):
-            self._take(conversation_id, message_id, text)
+            self._take((conversation_id, message_id), text)
 
     def take_files(self, conversation_id: int | None) -> _Files:
         """Return the files that an earlier run stored for the message field of a chat; nothing the next time."""
@@ -88,22 +95,24 @@ class UnsentMemory(QObject):
         """Take the files that are in the message field of a chat now, to be stored soon."""
         before = self._files.get(conversation_id, ())
         if files != before:
-            self._take(conversation_id, None, self.unsent_text(conversation_id))
+            self._take((conversation_id, None), self.unsent_text(conversation_id))
             self._files[conversation_id] = files
             if _size(before) <= _MAX_STORED < _size(files):
                 self.files_exceeded.emit(_TOO_LARGE)
 
-    def _take(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
-        self._texts[conversation_id, message_id] = text
-        self._changed.add((conversation_id, message_id))
+    def _take(self, key: _Key, text: str) -> None:
+        """Have a text, and the files of its message field, stored soon."""
+        self._texts[key] = text
+        self._changed.add(key)
         if not self._timer.isActive():
             self._timer.start()
 
     def queue_message(self, message: WaitingMessage) -> None:
         """Add a message to the end of the queue, and store it."""
+        # From now on the store has the message before the typed text.
         self._texts[message.chat, None] = self.unsent_text(message.chat)
         self.waiting.append(message)
-        self._end_change(message)
+        self._store_queue(message)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message before the text that is typed in its chat."""
@@ -114,9 +123,10 @@ class UnsentMemory(QObject):
     def end_wait(self, message: WaitingMessage) -> None:
         """Take a message out of the queue: it was sent, taken back or removed."""
         self.waiting.remove(message)
-        self._end_change(message)
+        self._store_queue(message)
 
-    def _end_change(self, message: WaitingMessage) -> None:
+    def _store_queue(self, message: WaitingMessage) -> None:
+        """Store the messages that wait in a message's chat now."""
         self._changed.add((message.chat, None))
         self.store()
         self.waiting_changed.emit()
@@ -130,18 +140,20 @@ class UnsentMemory(QObject):
         self._timer.stop()
         if self._stored is None:
             return
-        for key in list(self._changed):
-            waiting = self.waiting_in(key[0]) if key[1] is None else []
-            texts = [*(message.text for message in waiting), self._texts[key]]
+        for chat, message_id in list(self._changed):
+            waiting = self.waiting_in(chat) if message_id is None else []
+            texts = [*(message.text for message in waiting), self._texts[chat, message_id]]
             with suppress(StorageError):
-                self._stored.save_unsent_text(*key, "\n\n".join(filter(None, texts)))
-                self._changed.remove(key)
+                self._stored.save_unsent_text(chat, message_id, "\n\n".join(filter(None, texts)))
+                self._changed.remove((chat, message_id))
                 if not waiting:
-                    del self._texts[key]
-            if key[1] is None:
-                self._store_files(self._stored, key[0], waiting)
+                    # The store has the same text now.
+                    del self._texts[chat, message_id]
+            if message_id is None:
+                self._store_files(self._stored, chat, waiting)
 
     def _store_files(self, store: ConversationStore, chat: int | None, waiting: list[WaitingMessage]) -> None:
+        """Store the files of a chat's waiting messages and message field, the first ones up to `_MAX_STORED`."""
         files = tuple(file for message in waiting for file in message.files) + self._files.get(chat, ())
         if files != self._stored_files.get(chat, ()):
             store.save_unsent_files(chat, [each for n, each in enumerate(files, 1) if _size(files[:n]) <= _MAX_STORED])
@@ -159,9 +171,9 @@ class UnsentMemory(QObject):
     def begin_anew(self, typed: str) -> None:
         """Forget all texts after the store was replaced, except the one that is typed for a new chat."""
         typed = typed or self._texts.get((None, None), "")
-        self._texts = {}
-        self._changed = set()
-        self.waiting = []
+        self._texts.clear()
+        self._changed.clear()
+        self.waiting.clear()
         self._files.clear()
         self._stored_files.clear()
         self.save_text(None, None, typed or self.unsent_text(None))

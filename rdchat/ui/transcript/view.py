@@ -59,7 +59,7 @@ class SearchHits:
     def go_to(self, message_id: int, *, last: bool = False) -> None:
         """Go to the first or last word in a message, or to its top if none of them is drawn."""
         view = self._view
-        index = self._view.messages.index_of(message_id)
+        index = view.messages.index_of(message_id)
         if previous := view.widgets.get(self._message_id):
             _unmark(previous)
         self._message_id = -1
@@ -147,7 +147,8 @@ class TranscriptView(MessageColumn):
         self._report_position()
         previous = self.messages
         self.messages = MessagePath.as_path(messages)
-        known = self.messages.has_any(previous)
+        # Whether the two paths have a message in common.
+        known = any(self.messages.index_of(each) is not None for each in previous.ids)
         indices = [self.messages.index_of(message_id) for message_id in self.widgets]
         if known and (visible := [index for index in indices if index is not None]):
             self.range.set_count(len(messages), visible, at_end=self.follows)
@@ -232,7 +233,7 @@ class TranscriptView(MessageColumn):
     def focus_last(self) -> None:
         """Give the last message the keyboard."""
         if self.widgets:
-            self.widgets[next(reversed(self.widgets))].body.setFocus()
+            next(reversed(self.widgets.values())).body.setFocus()
 
     def edit(self, message_id: int) -> MessageEditor | None:
         """Open the editor of a message in view; None if the message is not there or cannot be read."""
@@ -274,8 +275,8 @@ class TranscriptView(MessageColumn):
     def show_first(self) -> None:
         """Show the first message, and give it the keyboard."""
         self.scroll_to_start()
-        for widget in [*self.widgets.values()][:1]:
-            widget.body.setFocus()
+        if self.widgets:
+            next(iter(self.widgets.values())).body.setFocus()
 
     def _on_scrolled(self) -> None:
         bar = self.verticalScrollBar()

@@ -359,7 +359,7 @@ def test_a_chat_whose_replies_were_not_measured_says_so(chat: Chat, panel: Speed
     chat.start()
     chat.say("Hello")
     last = chat.controller.chat.path[-1]
-    chat.controller.chat.path.put(replace(last, statistics=None, drafting=None))
+    chat.controller.chat.path.update_message(replace(last, statistics=None, drafting=None))
     panel.show_last_reply()
     assert panel.speed.owner.text() == "The last reply has no figures"
     assert not panel.speed.figures.isVisible()
@@ -664,7 +664,7 @@ def test_one_line_says_what_the_figures_mean(chat: Chat, panel: SpeedPanel) -> N
             "Not compared yet: rdchat measures while it is idle",
         ),
     ):
-        chat.controller.chat.path.put(replace(reply, statistics=statistics))
+        chat.controller.chat.path.update_message(replace(reply, statistics=statistics))
         panel.show_last_reply()
         assert panel.speed.reason.text() == stored
         panel._note_message(replace(reply, statistics=statistics))

@@ -65,14 +65,14 @@ def add_message(view: TranscriptView, message: Message) -> None:
 
 def update_message(view: TranscriptView, message: Message) -> None:
     """Put another state of a message onto the path."""
-    view.messages.put(message)
+    view.messages.update_message(message)
     view.update_message(message)
 
 
 def append_text(view: TranscriptView, message_id: int, text: str) -> None:
     """Let a reply of the path grow."""
     if (message := view.messages.find_message(message_id)) is not None:
-        view.messages.put(replace(message, text=message.text + text))
+        view.messages.update_message(replace(message, text=message.text + text))
     view.append_text(message_id, text)
 
 
