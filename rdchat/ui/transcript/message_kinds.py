@@ -130,7 +130,7 @@ class ToolMessage(MessageWidget):
             color = "muted"
         self.state.show_text(text, color)
         # All lines are joined: the first one of JSON is often a bracket alone.
-        beginning = " ".join(message.text[:MAX_TEXT].split()) if ended else ""
+        beginning = " ".join(message.text[:MAX_TEXT].split()) if ended and not self.unfolded else ""
         self.first_line.setText(visible_text(beginning[:_MAX_FIRST_LINE]))
         self.note.show_text(visible_text(cut(self._note_on(message))))
         self.action.setText(action)
@@ -160,7 +160,6 @@ class ToolMessage(MessageWidget):
         self.toggle.show_arrow(self.unfolded)
         self._bar.setVisible(self.is_busy)
         self.action.setVisible(bool(self.action.text()) and self.area.has_actions)
-        self.first_line.setText("" if self.unfolded else self.first_line.text())
         self.arguments.setVisible(self.unfolded and bool(self.arguments.toPlainText()))
         self.body.setVisible(self.unfolded and bool(self.message.text))
         self._files.setVisible(bool(self.message.files))

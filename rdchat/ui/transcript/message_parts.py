@@ -307,8 +307,8 @@ class CutMark(QWidget):
         self.messages = messages
         self._theme = theme
         self.label = LineLabel(theme, _cut_text(cut, messages), "muted", -1, wraps=True, selectable=True)
-        lines = Separator(theme), Separator(theme)
-        line = row((lines[0], 1), self.label, (lines[1], 1), spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
+        parts = (Separator(theme), 1), self.label, (Separator(theme), 1)
+        line = row(*parts, spacing=MEDIUM, margins=(EDGE, 0, EDGE, 0))
         self.replaced = TextButton("See What It Replaces", theme, self.replaced_requested.emit)
         self.edit = TextButton("Edit", theme, self._open_editor)
         set_tip(self.edit, "Change the summary")

@@ -71,26 +71,19 @@ class CallCard(Card):
     def __init__(self, waiting: WaitingCall, theme: Theme) -> None:
         super().__init__(theme)
         self.waiting = waiting
-        call = waiting.call
         tool = waiting.tool
-        server, _, name = call.name.partition("__")
+        server, _, name = waiting.call.name.partition("__")
         title = f"Run {name or server}?"
         server = server_title(server)
         self.setAccessibleName(f"{title} A tool of {server}")
         self.arguments = CodeField(theme, f"Arguments of {name}", 12)
-        self.arguments.show_code(arguments_text(call))
-        description_text = visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split()))
-        destination = f"The arguments leave {MACHINE}." if waiting.remote else ""
-        if tool is None:
-            effect = _UNKNOWN.get(waiting.status, _NOT_HERE)
-        else:
-            effect = "" if tool.read_only else "The tool may change something."
+        self.arguments.show_code(arguments_text(waiting.call))
         decisions = dict(_DECISIONS if tool else _START)
         if not waiting.may_always:
             decisions.pop(Scope.ALWAYS, None)
-        if effect is _NOT_HERE:
+        if tool is None and waiting.status not in _UNKNOWN:
+            # There is no server to start.
             del decisions[Scope.ONCE]
-        self.remark = small_text(theme, "", "warning")
         self.buttons = {
             scope: push_button(text, tip, partial(self.decided.emit, scope)) for scope, (text, tip) in decisions.items()
         }
@@ -100,13 +93,27 @@ class CallCard(Card):
             run.setEnabled(waiting.status != "starting")
         for button in self.buttons.values():
             button.setAccessibleDescription(f"{title} {button.toolTip()}")
+        ConsentPause(*self.buttons.values())
         head = row(ThemedLabel(theme, title, bold=True), ThemedLabel(theme, f"a tool of {server}", "muted"), None)
         description = ElidedLabel(theme, "", "muted", -1)
-        ConsentPause(*self.buttons.values())
+        self.remark = small_text(theme, "", "warning")
         parts = (head, description, self.arguments, self.remark, row(None, *self.buttons.values()))
         column(*parts, within=self, spacing=TIGHT + 2, margins=(MEDIUM, SMALL + 2, MEDIUM, SMALL + 2))
-        description.show_text(description_text)
-        self.remark.show_text(" ".join(filter(None, (destination, effect, MENDED if call.mended else ""))))
+        description.show_text(visible_text(" ".join((tool.description if tool else "")[:_MAX_DESCRIPTION].split())))
+        self.remark.show_text(_remark_on(waiting))
+
+
+def _remark_on(waiting: WaitingCall) -> str:
+    """Return what to know before a call is approved; empty for nothing."""
+    tool = waiting.tool
+    parts = [f"The arguments leave {MACHINE}."] if waiting.remote else []
+    if tool is None:
+        parts.append(_UNKNOWN.get(waiting.status, _NOT_HERE))
+    elif not tool.read_only:
+        parts.append("The tool may change something.")
+    if waiting.call.mended:
+        parts.append(MENDED)
+    return " ".join(parts)
 
 
 class PendingCalls(QWidget):

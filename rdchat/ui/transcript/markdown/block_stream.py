@@ -1,4 +1,8 @@
-"""Parses a text that grows: only its last open block is parsed again, and never more than a bounded piece at once."""
+"""Parses a text that grows: only its last open block is parsed again, and never more than a bounded piece at once.
+
+A block is settled when what follows cannot change it any more: it is not parsed again. A block that gets too long is
+cut at a line, and goes on as a further block with `joined`, so that each step has a bound.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,14 +52,14 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """Where the open tail of a text begins, and what it goes on with.
+    """Where the open tail of a text begins, and which settled block it continues.
 
     Attributes:
         offset: Where it begins in the text.
         first_code: The number that the next code block gets.
-        number: Number of the list item that it begins with.
-        table: The first two lines of the table that it goes on with.
-        joined: Whether a paragraph that it begins with goes on from the block above.
+        number: The number of the list item that it begins with; None outside of lists.
+        table: The first two lines of the table that it continues; empty for none.
+        joined: Whether a paragraph that it begins with continues the block above.
     """
 
     offset: int = 0
@@ -98,7 +102,7 @@ class BlockStream:
         self._code: _OpenCode | None = None
         # The number of link definitions that were known before the first block was parsed.
         self._known = len(self._references)
-        # Where the complete lines end in which nothing could be settled; before more lines come, nothing can be.
+        # Where the complete lines end that were searched last for something to settle: search no sooner than more come.
         self._checked = -1
         # The tail and the source that were parsed last, with the result: steps often parse the same source again.
         self._last: tuple[_Tail, str, Parsed] | None = None
@@ -161,6 +165,7 @@ class BlockStream:
         """Settle what cannot change any more; return the open tail, or None if there is more to do."""
         window = ""
         source = ""
+        # A larger window is parsed only if nothing can be settled in the usual one.
         for limit in (_STEP, _MAX_OPEN):
             window = self._window(text, limit)
             following = text[self._tail.offset + len(window) :][:1]
@@ -204,10 +209,13 @@ class BlockStream:
         return self._last[2]
 
     def _settle(self, window: str, following: str, update: Update, *, longest: bool) -> bool:
-        """Settle the blocks before the last one that a complete line starts; return whether there were any.
+        """Settle as much as possible of a window, the beginning of the tail; return whether that was anything.
 
-        If the window has only one block and more text is `following`, the block is cut at the window's last complete
-        line: a table or a paragraph always, another kind only in the `longest` window. The rest goes on in the tail.
+        Args:
+            window: Some lines, of which the last one may be incomplete.
+            following: The first character behind the window; empty at the end of the text.
+            update: Gets the settled blocks.
+            longest: Whether the window has as many lines as the open block may have.
         """
         complete = window[: window.rfind("\n") + 1]
         offset = self._tail.offset
@@ -223,18 +231,23 @@ class BlockStream:
         parsed = self._parse(complete)
         blocks = parsed.blocks
         if len(parsed.starts) > 1:
+            # A complete line begins the last block, so those before it are settled.
             line, count = parsed.starts[-1]
             self._settle_first(parsed, count, _line_start(complete, line), update)
-        elif parsed.last_item and parsed.last_item[0] and len(complete) > _LONG_LIST:
+            return True
+        if parsed.last_item and parsed.last_item[0] and len(complete) > _LONG_LIST:
+            # A long list: its items but the last one are settled.
             line, count, number = parsed.last_item
             self._settle_first(parsed, count, _line_start(complete, line), update, number=number)
-        elif following and (longest or all(block.kind is Kind.TABLE or _is_paragraph(block) for block in blocks)):
-            ends_line = (window + following)[len(complete)] == "\n"
-            joined = bool(blocks) and _is_paragraph(blocks[-1]) and not ends_line
-            table = self._head_of_table(complete, parsed)
-            self._settle_first(parsed, len(blocks), len(complete), update, table=table, joined=joined)
-        else:
+            return True
+        can_be_cut = longest or all(block.kind is Kind.TABLE or _is_paragraph(block) for block in blocks)
+        if not following or not can_be_cut:
             return False
+        # One block fills the window. It is cut behind the last complete line, and goes on in the tail.
+        next_is_blank = (window + following)[len(complete)] == "\n"
+        joined = bool(blocks) and _is_paragraph(blocks[-1]) and not next_is_blank
+        table = self._head_of_table(complete, parsed)
+        self._settle_first(parsed, len(blocks), len(complete), update, table=table, joined=joined)
         return True
 
     def _head_of_table(self, complete: str, parsed: Parsed) -> str:

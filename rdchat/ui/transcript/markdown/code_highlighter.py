@@ -18,7 +18,7 @@ from PySide6.QtGui import QTextBlock, QTextDocument, QTextLayout
 from rdchat.ui.style import Colors, text_look, utf16_length
 from rdchat.work.job import Job, SerialThread
 
-# The most lines that are read again with each new line; where a string or a comment goes on longer, all are settled.
+# The most lines that are read again with each new line. Where a string or a comment goes on longer, they are not.
 _MAX_AGAIN = 200
 # Begin and end of comments that Pygments does not find before their end is written.
 _COMMENTS = {"/*": "*/", "<!--": "-->"}
@@ -96,8 +96,9 @@ class GrowingCode:
     def _tokens(self, source: str, lexer: Lexer) -> Iterator[_Token]:
         """Yield the tokens of the lines in `_again`; then drop the lines that need not be read again.
 
-        `settled` is where those end: at the last line that a token begins. An open comment is one token up to the end.
+        An open comment is yielded as one token up to the end.
         """
+        # Where the lines end that need not be read again: at the last line that a token begins.
         settled = len(source)
         stack = self._stack
         if self._keeps_state:
@@ -111,7 +112,10 @@ class GrowingCode:
                     settled = position
                     stack = list(context.stack)
                 opening = next((sign for sign in self._comments if source.startswith(sign, position)), "")
-                if opening and text and (not {Comment, String} & {*kind.split()} or String.Regex in kind.split()):
+                wider = kind.split()
+                in_text = (Comment in wider or String in wider) and String.Regex not in wider
+                if opening and text and not in_text:
+                    # The lexer took the sign for something else, since the end is not written yet.
                     self._comment_end = self._comments[opening]
                     yield position, Comment, source[position:]
                     break

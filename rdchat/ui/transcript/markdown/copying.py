@@ -1,7 +1,9 @@
 """Writes blocks as Markdown, plain text, HTML or CSV, for copies of messages and selections; cuts out what is selected.
 
-Rich text is HTML for word processors and mail programs, which keep their own fonts and colours. Formats are inline, as
-style sheets do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
+Markdown is written from the blocks, not copied from the message: a selection may begin inside a list or a table. What
+the parser would read as something else is escaped. Positions are in UTF-16 units, as QTextDocument counts. Rich text is
+HTML for word processors and mail programs, which keep their own fonts and colours. Formats are inline, as style sheets
+do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
 """
 
 import csv
@@ -51,8 +53,11 @@ _Unit = tuple[list[str], str]
 _STYLES = (("**", "*"), ("**", "_"), ("__", "*"))
 # Signs that Markdown may read as marks. `[` is not one of them: escaped, it would begin a formula.
 _SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
+# Spaces that Markdown drops, and what it may read as another block at the start of a line.
 _SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
 _LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)
+# The beginning of a cell that a spreadsheet would take for a formula; a signed number is none.
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\s*[\d.,]+\s*%?$)")
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
@@ -66,42 +71,46 @@ def as_plain(blocks: Sequence[Block]) -> str:
 
 
 def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
-    """Return blocks as Markdown that the parser reads alike, or as plain text without one."""
+    """Return blocks as Markdown that the parser reads alike, or as plain text without one.
+
+    What stands before a line for the lists and quotes around it is its margin.
+    """
     lines: list[str] = []
-    # The markers of the open items of all lists around the block.
+    # The marker of the open item of each list around the block, the outermost first; empty where it is not selected.
     markers: list[str] = []
     fence = ""
-    last = None
+    above: Block | None = None
     for index, block in enumerate(blocks):
-        following = blocks[index + 1] if index + 1 < len(blocks) else None
-        begins = last is None or last.code != block.code
-        ends = following is None or following.code != block.code
+        begins_code = above is None or above.code != block.code
+        ends_code = index + 1 == len(blocks) or blocks[index + 1].code != block.code
         # The lists and quotes that both this block and the one above are in.
-        pairs = zip(block.nesting, last.nesting if last else "", strict=False)
+        pairs = zip(block.nesting, above.nesting if above else "", strict=False)
         shared = "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        # Those around the innermost list, and the quotes in that.
         outer, _, inner = block.nesting.rpartition("l")
-        if last is not None and not _stands_close(block, last):
-            above = outer if block.marker and len(outer) < len(shared) else shared
-            lines.append(_margin(above, markers, parser).rstrip())
+        if above is not None and not _stands_close(block, above):
+            around = outer if block.marker and len(outer) < len(shared) else shared
+            lines.append(_margin(around, markers, parser).rstrip())
         del markers[shared.count("l") :]
         markers += [""] * (block.indent - len(markers))
         if block.marker:
             markers[-1] = _marker(block, markers[-1]) if parser else block.marker
         written = list(_lines(block, parser))
         if parser and block.kind is Kind.CODE:
-            if begins:
+            if begins_code:
                 fence = _fence(blocks, index)
                 written.insert(0, fence + block.language)
-            if ends:
+            if ends_code:
                 written.append(fence)
-        if block.kind is Kind.CODE and block.joined and lines and not begins:
+        if block.kind is Kind.CODE and block.joined and not begins_code:
+            # It continues an overlong line.
             lines[-1] += written.pop(0)
         for number, line in enumerate(written):
             margin = _margin(block.nesting, markers, parser)
             if number == 0 and block.marker:
                 margin = f"{_margin(outer, markers, parser)}{markers[-1]} {_margin(inner, [], parser)}"
             lines.append(margin + line if line else margin.rstrip())
-        last = block
+        above = block
     return "\n".join(lines)
 
 
@@ -115,8 +124,8 @@ def _stands_close(block: Block, above: Block) -> bool:
 
 
 def _margin(nesting: str, markers: Sequence[str], parser: MarkdownParser | None) -> str:
-    """Return what stands before a line in lists and quotes."""
-    # The box of a task is a part of its text.
+    """Return what stands before a line in lists and quotes: `> `, and spaces as wide as a list's marker."""
+    # Of `- [ ]`, only the hyphen counts.
     widths = iter(2 if marker.startswith("-") else len(marker) + bool(marker) for marker in markers)
     quote = "> " if parser else ""
     return "".join(quote if letter == "q" else " " * next(widths) for letter in nesting)
@@ -154,11 +163,11 @@ def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
             yield from _table(block, parser)
         case _ if parser and block.kind in {Kind.TEXT, Kind.HEADING} and not _is_as_typed(block):
             item = "- " if block.marker else ""
-            meaning = block.kind, block.level, normal(block.runs)
+            meaning = [(block.kind, block.level, normal(block.runs))]
 
             def means_the_same(text: str) -> bool:
                 read = parser.parse((item + _heading(block, text)).replace("\n", f"\n{' ' * len(item)}"), 0, {}, None)
-                return [(each.kind, each.level, normal(each.runs)) for each in read.blocks] == [meaning]
+                return [(each.kind, each.level, normal(each.runs)) for each in read.blocks] == meaning
 
             yield from _heading(block, written_runs(block.runs, means_the_same)).split("\n")
         case _:
@@ -166,11 +175,12 @@ def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
 
 
 def _is_as_typed(block: Block) -> bool:
-    """Whether it is a line of a prompt, or of a text too long to be read as Markdown."""
+    """Whether a block is a line of a prompt, or of a text too long to be read as Markdown."""
     return block.kind is Kind.TEXT and block.tight and not (block.joined or block.nesting)
 
 
 def _heading(block: Block, text: str) -> str:
+    """Return a text as a heading of the block's level; level 0 is a paragraph."""
     if block.level and "\n" in text:
         return f"{text}\n{'=-'[block.level - 1] * 3}"
     return f"{'#' * block.level} {text}" if block.level else text
@@ -183,10 +193,6 @@ def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
         if parser and index == 0 and not block.joined:
             rules = {"left": ":--", "center": ":-:", "right": "--:"}
             yield f"| {' | '.join(rules.get(each, '---') for each in block.alignments)} |"
-
-
-# The beginning of a cell that a spreadsheet would take for a formula; a signed number is none.
-_FORMULA = re.compile(r"[=@\t\r]|[+-](?!\s*[\d.,]+\s*%?$)")
 
 
 def csv_of(table: Block) -> bytes:
@@ -331,7 +337,7 @@ def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
 
 
 def written_runs(runs: Sequence[Run], means_the_same: Callable[[str], bool]) -> str:
-    """Return runs as Markdown: the first of a few ways that is read as these runs, without escapes if possible.
+    """Return runs as Markdown, without escapes if possible: the first of a few ways that is read as these runs.
 
     Args:
         runs: The runs of one paragraph, heading or cell.
@@ -375,7 +381,9 @@ def _marks(run: Run, style: tuple[str, str]) -> list[str]:
 def _emphasised(units: Sequence[_Unit]) -> str:
     """Return text with marks; spaces at their ends stay outside of the marks, as Markdown requires."""
     text = ""
+    # The innermost mark is the last one.
     open_marks = list[str]()
+    # A unit without marks at the end closes all.
     for index, (marks, written) in enumerate([*units, ([], "")]):
         while any(mark not in marks for mark in open_marks):
             inside = text.rstrip()
@@ -384,7 +392,7 @@ def _emphasised(units: Sequence[_Unit]) -> str:
         text += written[: len(written) - len(begun)]
         if begun:
             new = [mark for mark in marks if mark not in open_marks]
-            # Of marks that open here, the one that closes last must open first.
+            # Of marks that open here, the one that closes last must open first: sorted by the units until they close.
             new.sort(
                 key=lambda mark: next((n for n, unit in enumerate(units[index:]) if mark not in unit[0]), len(units))
             )

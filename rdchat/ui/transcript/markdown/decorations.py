@@ -401,8 +401,7 @@ class Decorations:
         header.setGeometry(panel.left(), panel.top() + top, panel.width(), height)
 
     def _make_header(self, number: int) -> CodeHeader:
-        writer = self._writer
-        header = CodeHeader(self._theme, lambda: writer.code_text(number), self._edit.viewport())
+        header = CodeHeader(self._theme, lambda: self._writer.code_text(number), self._edit.viewport())
         header.save_button.clicked.connect(lambda: self._save_code(number))
         header.wrap_button.clicked.connect(lambda: self._wrap_code(number))
         header.show()

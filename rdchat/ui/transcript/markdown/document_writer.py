@@ -43,7 +43,7 @@ class CodeSpan:
 
 
 class DocumentWriter:
-    """Keeps a document equal to a list of blocks.
+    """Makes a document equal to a list of blocks, and keeps where each block stands in it.
 
     Attributes:
         blocks: The blocks that are written.
@@ -111,13 +111,14 @@ class DocumentWriter:
             return self._document.characterCount() - 1
         # A line break stands between two paragraphs, and nothing beside a table.
         touches_table = Kind.TABLE in {self.blocks[index].kind, self.blocks[following].kind}
-        return self._starts[following] - (not touches_table)
+        return self._starts[following] - (0 if touches_table else 1)
 
     def write_blocks(self, first: int, blocks: list[Block], more: bool) -> None:
         """Make the blocks from `first` on equal to `blocks`.
 
         With `more` to come, old blocks behind those stay, as the next call may find them equal.
         """
+        # The number of blocks that are written already.
         same = 0
         old = self.blocks
         while same < len(blocks) and first + same < len(old) and old[first + same] == blocks[same]:
@@ -265,7 +266,8 @@ class DocumentWriter:
         if width == self._column_width:
             return False
         self._column_width = width
-        return sum(self._fit_table(index) for index in self.tables) > 0
+        changed = [self._fit_table(index) for index in self.tables]
+        return any(changed)
 
     def _fit_table(self, index: int) -> bool:
         table = self.tables[index]
@@ -300,8 +302,10 @@ class DocumentWriter:
         if index in self.tables:
             self._measure_columns(index, self.blocks[index])
             self._fit_table(index)
-        failed = self._some_cannot_be_drawn and not self.undrawn
-        self._some_cannot_be_drawn &= not failed
+        if self.undrawn:
+            return index, False
+        failed = self._some_cannot_be_drawn
+        self._some_cannot_be_drawn = False
         return index, failed
 
     def toggle_wrapping(self, number: int) -> None:

@@ -53,7 +53,7 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
             looks[-1][1].append(run.text)
         else:
             looks.append((run, [run.text]))
-    return tuple(run if len(texts) == 1 else replace(run, text="".join(texts)) for run, texts in looks)
+    return tuple(replace(run, text="".join(texts)) for run, texts in looks)
 
 
 def inline_runs(tokens: list[Token]) -> Iterator[Run]:
@@ -186,6 +186,7 @@ class _AnyLink(MarkdownIt):
 
 
 def _link_html(_: object, tokens: Sequence[Token], index: int, *_more: object) -> str:
+    """Return the opening tag of a link; one that may not be opened loses its closing tag too."""
     address = str(tokens[index].attrGet("href") or "")
     if is_openable(address):
         return f'<a href="{escapeHtml(address)}">'
@@ -277,6 +278,7 @@ class _Walk:
         self.parsed = Parsed()
         # The number of the next code block.
         self._codes = first_code
+        # Returns the runs of a paragraph's text.
         self._runs = runs
         # The number that the list goes on with; None if the piece does not begin inside a list.
         self._number = number
@@ -315,6 +317,7 @@ class _Walk:
         self._nesting = f"{self._nesting}q" if token.nesting > 0 else self._nesting[:-1]
 
     def _visit_bullet_list(self, token: Token) -> None:
+        """Open or close a list, also a numbered one."""
         if token.nesting > 0 and self._marker:
             # The item begins with another list.
             self._add(Block(Kind.TEXT, tight=True))
@@ -380,7 +383,7 @@ class _Walk:
         for index, line in enumerate(lines):
             for block in code_line(line, number, language, first=index == 0):
                 self._add(block)
-        # A fenced block that is closed has two lines more in the source: its fences.
+        # A fenced block that is closed has two lines more in the source than in its content: its fences.
         written = token.content.count("\n")
         if token.type == "code_block" or (token.map and token.map[1] - token.map[0] >= written + 2):
             self.parsed.closed.append(number)

@@ -126,7 +126,7 @@ def _closing_position(source: str, begin: int, closing: str, limit: int) -> int:
 
 
 def _is_formula(source: str, begin: int, end: int) -> bool:
-    """Return whether the text between single dollars is a formula, not the text between two prices."""
+    """Return whether the text between single dollars is a formula, not the text between two prices or variables."""
     before = source[max(0, begin - 2) : begin - 1]
     after = source[end + 1 : end + 2]
     inner = source[begin:end]
@@ -143,7 +143,7 @@ def _block_formula(state: StateBlock, start: int, end: int, silent: bool) -> boo
     """Read a formula that begins a line, up to its closing sign, or else up to the next blank line."""
     if state.is_code_block(start):
         return False
-    first = state.src[state.bMarks[start] + state.tShift[start] : state.eMarks[start]]
+    first = getLine(state, start)
     opening = _OPENING.match(first)
     if opening is None:
         return False
@@ -151,37 +151,43 @@ def _block_formula(state: StateBlock, start: int, end: int, silent: bool) -> boo
         # It ends the paragraph above before anything is known of its end, so that a text that grows is read alike.
         return True
     closing = f"\\end{{{opening['name']}}}" if opening["name"] else _CLOSINGS[opening[0]]
-    # The formula goes on behind a blank line if what follows is TeX up to the closing sign or the end of the text.
+    lines, sign = _formula_lines(state, start, end, opening[0], closing)
+    is_closed = sign >= 0
+    if silent and not is_closed:
+        return False
+    if is_closed and lines[-1][sign + len(closing) :].strip():
+        # More follows in the line: the formula is a part of a paragraph.
+        return False
+    if not silent:
+        state.line = start + len(lines)
+        token = state.push("maths_block", "", 0)
+        token.markup = "\n".join(lines).strip()
+        token.map = [start, state.line]
+        # Without its end it stays one block of text, because its lines may look like those of a list.
+        if is_closed:
+            # TeX allows no blank line in a formula.
+            source = "\n".join(filter(str.strip, lines)).strip()
+            token.content = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
+    return True
+
+
+def _formula_lines(state: StateBlock, start: int, end: int, opening: str, closing: str) -> tuple[list[str], int]:
+    """Return the lines of a formula on its own, and where in the last of them it is closed; -1 if it is not."""
+    # It goes on behind a blank line only if what follows is TeX up to the closing sign or the end of the text.
     blank = next((line for line in range(start, end) if state.isEmpty(line)), end)
     behind = _TEX.match(state.src, state.bMarks[blank], state.bMarks[start] + MAX_FORMULA)
     if not (behind and (state.src.startswith(closing, behind.end()) or behind.end() == len(state.src))):
         end = blank
-    lines = []
-    line = start
-    while line < end and (line == start or state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
-        lines.append(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
-        line += 1
-        sign = _closing_position(lines[-1], opening.end() if len(lines) == 1 else 0, closing, len(lines[-1]))
-        if sign >= 0:
-            if lines[-1][sign + len(closing) :].strip():
-                # More follows in the line: the formula is a part of a paragraph.
-                return False
-            # TeX allows no blank line in a formula.
-            source = "\n".join(filter(str.strip, lines)).strip()
-            tex = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
+    lines = list[str]()
+    for line in range(start, end):
+        if line > start and not state.isEmpty(line) and state.sCount[line] < state.blkIndent:
+            # The list item or quote around the formula ends here.
             break
-    else:
-        # An unfinished formula stays one block of text, because its lines may look like those of a list.
-        if silent:
-            return False
-        tex = ""
-    if not silent:
-        state.line = line
-        token = state.push("maths_block", "", 0)
-        token.content = tex
-        token.markup = "\n".join(lines).strip()
-        token.map = [start, line]
-    return True
+        lines.append(getLine(state, line))
+        sign = _closing_position(lines[-1], len(opening) if line == start else 0, closing, len(lines[-1]))
+        if sign >= 0:
+            return lines, sign
+    return lines, -1
 
 
 # --- tags of HTML
@@ -256,10 +262,10 @@ class OpenFence:
 
     mark: str
     language: str
+    # Marks and languages of the open blocks, the outermost first.
     _open: list[tuple[str, str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        # These are marks and languages, the outermost first.
         self._open = [(self.mark, self.language)]
 
     def is_end(self, line: str) -> bool:
@@ -295,13 +301,15 @@ def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     token = state.tokens[-1] if state.tokens else None
     if silent or token is None or not _is_markdown(token.info.split()):
         return True
-    open_ = OpenFence(token.markup, token.info.split()[0])
+    opening = OpenFence(token.markup, token.info.split()[0])
     line = start + 1
     closed = False
+    # A line that is indented less ends the list item or quote around the block.
     while line < end and not closed and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
-        closed = open_.add_line(state.getLines(line, line + 1, state.blkIndent, False))
+        closed = opening.add_line(state.getLines(line, line + 1, state.blkIndent, False))
         line += 1
-    token.content = state.getLines(start + 1, line - closed, state.sCount[start], True)
+    last = line - 1 if closed else line
+    token.content = state.getLines(start + 1, last, state.sCount[start], True)
     token.map = [start, line]
     state.line = line
     return True
@@ -332,9 +340,9 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 def _cells(row: str) -> list[str]:
     """Return the cells of a row, without the empty texts outside of its outer pipes."""
     cells = escapedSplit(row.strip())
-    first = not cells[0]
-    last = len(cells) > 1 and not cells[-1]
-    return cells[first : len(cells) - last]
+    begin = 0 if cells[0] else 1
+    end = len(cells) if cells[-1] or len(cells) == 1 else -1
+    return cells[begin:end]
 
 
 def _merge_split_cells(row: str) -> str:

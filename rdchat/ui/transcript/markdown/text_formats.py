@@ -97,7 +97,8 @@ class FormulaLibrary:
 
     def cannot_draw(self, tex: str, display: bool) -> bool:
         """Whether drawing it was tried and failed."""
-        return (tex, display) in self._jobs and self.is_known(tex, display) and self.find_picture(tex, display) is None
+        job = self._jobs.get((tex, display))
+        return job is not None and job.ended and job.result() is None
 
 
 FORMULAS = FormulaLibrary()
@@ -223,7 +224,6 @@ class TextFormats:
         self._body_font = theme.body_font()
         self._code_font = theme.code_font()
         self._text_color = theme.colors.muted if muted else theme.colors.text
-        self._line = QFontMetricsF(self._body_font).height()
         bold = QFont(self._body_font)
         bold.setWeight(QFont.Weight.DemiBold)
         self._metrics = QFontMetricsF(self._body_font)
@@ -301,7 +301,7 @@ class TextFormats:
             space = 0.4
         else:
             space = 0.6
-        return round(space * self._line) + (CODE_PAD if above.kind is Kind.CODE else 0)
+        return round(space * self._metrics.height()) + (CODE_PAD if above.kind is Kind.CODE else 0)
 
     def char_format(self, block: Block, run: Run) -> QTextCharFormat:
         """Return the format of a run in a block."""
@@ -394,7 +394,7 @@ class TextFormats:
         if below and below.kind is Kind.TABLE and below.joined:
             return 0.0
         header = code_header_height(self._theme) if below and below.kind is Kind.CODE and not below.tight else 0
-        return round(0.6 * self._line) + TIGHT + header
+        return round(0.6 * self._metrics.height()) + TIGHT + header
 
 
 def column_step(table: QTextTable) -> int:
