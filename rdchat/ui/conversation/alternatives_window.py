@@ -171,10 +171,11 @@ class AlternativesWindow(SideWindow):
         self._chat = controller.chat
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._what = "messages" if message.role is Role.USER else "replies"
+        # The message and its alternatives.
         self._all = self._chat.alternatives(message.id)
         ids = [each.id for each in self._all]
         right = max(1, ids.index(message.id)) if message.id in ids else 0
-        # Those that are visible.
+        # The ids of those in the panes.
         self._ids = ids[max(0, right - 1) : right + 1]
         self.panes = tuple(
             AlternativePane(message.role, theme, side, partial(self._step, index), partial(self._use, index))
@@ -184,6 +185,7 @@ class AlternativesWindow(SideWindow):
         self.together.setChecked(True)
         self.note = small_text(theme, wraps=False)
         self._comparison = BackgroundWork("compare", self)
+        # Whether a pane is being scrolled along with the other one.
         self._scrolling = False
         for pane in self.panes:
             pane.text.drawn.connect(self._compare)
@@ -231,6 +233,7 @@ class AlternativesWindow(SideWindow):
             pane.show_alternative(messages[message_id], in_use=message_id in in_use)
 
     def _step(self, index: int, step: int) -> None:
+        """Show the alternative `step` further on in a pane; at either end nothing changes."""
         ids = [each.id for each in self._all]
         self._ids[index] = ids[max(0, min(ids.index(self._ids[index]) + step, len(ids) - 1))]
         self.panes[index].area.verticalScrollBar().setValue(0)

@@ -1,12 +1,14 @@
-"""The composer: the field for the next message, its files and buttons, and a ring that shows how full the context is.
+"""The composer, below the transcript: the field for the next message, and what stands around that.
 
-One button sends the message, or stops the reply while one is written.
+`Composer` puts the parts together: the field (`ComposerField`), the row of files, the format that answers must have
+(`ShapeChip`), a ring that shows how full the context is (`ContextRing`), and the buttons. One button sends the message,
+or stops the reply while one is written.
 """
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor
+from PySide6.QtCore import QEvent, QMimeData, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QDragEnterEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS
@@ -35,33 +37,37 @@ from rdchat.ui.style import (
 )
 from rdchat.ui.transcript.message_parts import PromptField
 
-# The ring's diameter, the width of its line, and the height of the button beside it, in pixels.
+# The height of the buttons and of the ring's widget, in pixels.
+_BUTTON = 30
+
+# The ring: its diameter and the width of its line, in pixels.
 _RING = 14
 _STROKE = 2.5
-_HEIGHT = 30
-# Above this share of the context, the ring has the colour of a warning.
+# Above this share of the context, it has the colour of a warning.
 _NEARLY = 0.8
 _FULL_CIRCLE = 360 * 16  # Qt's angles
 
-# Longer texts become files when they are pasted.
+# The field: texts with more characters or lines become files when they are pasted.
 _MAX_PASTED = 4000
 _MAX_LINES = 200
-# The height of the buttons, in pixels.
-_BUTTON = 30
 # The first one that fits into the empty field is shown.
 _PLACEHOLDERS = (
     "Ask anything. Return sends, Shift-Return starts a new line.",
     "Ask anything. Return sends.",
     "Ask anything",
 )
+
+# The format: the size of its cross in pixels, and its text.
+_CROSS = 20
+_SHAPES = {ShapeKind.JSON: "JSON", ShapeKind.SCHEMA: "JSON · schema"}
+
+# The composer: the tooltips of the button by what it does, and where the message has to wait.
 _TIPS = {
     EngineState.IDLE: "Send (Return)",
     EngineState.LOADING: "Send (Return). The reply starts when the model is loaded.",
     EngineState.WRITING: "Stop the reply ({})",
     EngineState.NO_MODEL: "Send (Return). This loads the model first.",
 }
-_CROSS = 20
-_SHAPES = {ShapeKind.JSON: "JSON", ShapeKind.SCHEMA: "JSON · schema"}
 _WAITS = "Send (Return). The message waits until the current reply is finished."
 
 
@@ -95,7 +101,7 @@ class ContextRing(QWidget):
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(_RING + TIGHT + self.fontMetrics().horizontalAdvance(self.text) + 2, _HEIGHT)
+        return QSize(_RING + TIGHT + self.fontMetrics().horizontalAdvance(self.text) + 2, _BUTTON)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self._theme.colors
@@ -104,7 +110,7 @@ class ContextRing(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         edge = _STROKE / 2
-        ring = QRectF(0, (_HEIGHT - _RING) / 2, _RING, _RING).adjusted(edge, edge, -edge, -edge)
+        ring = QRectF(0, (_BUTTON - _RING) / 2, _RING, _RING).adjusted(edge, edge, -edge, -edge)
         painter.setPen(QPen(colors.border, _STROKE))
         painter.drawEllipse(ring)
         painter.setPen(QPen(ink, _STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
@@ -126,7 +132,7 @@ def context_text(use: ContextUse) -> str:
 
 
 class ComposerField(PromptField):
-    """Attaches files that are pasted, and leaves dragged ones to the window."""
+    """The field for the next message. It attaches files that are pasted, and leaves dragged ones to the window."""
 
     focus_changed = Signal()
     # Paths of the files.
@@ -139,8 +145,8 @@ class ComposerField(PromptField):
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Message", (1, 8))
         self.prompts = PromptList(self)
-        # Attaches a long text, or returns False; None where texts stay texts.
-        self.attach_text: Callable[[str], bool] | None = None
+        # Attaches a long text and returns True, or returns False.
+        self.attach_text: Callable[[str], bool] = lambda _text: False
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if local_files(event.mimeData()) or has_image(event.mimeData()):
@@ -158,25 +164,25 @@ class ComposerField(PromptField):
             self.image_pasted.emit(image_in(source, is_dragged=False))
         elif len(text := source.text()) > MAX_CHARACTERS:
             self.noted.emit("This text is too long to be pasted. Save it as a file and attach that.")
-        elif (
-            self.attach_text is not None
-            and (len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES)
-            and self.attach_text(text.replace("\r\n", "\n"))
-        ):
-            # Undo comes back to this state: Qt does not merge what is typed next with what was typed before it.
-            self.document().setModified(False)
-            can_undo = len(text) <= MAX_TEXT
-            self.noted.emit(f"The long text is attached as a file.{' Undo makes it text again.' * can_undo}")
-        else:
+        elif not self._attach_long(text):
             super().insertFromMimeData(source)
 
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.focus_changed.emit()
+    def _attach_long(self, text: str) -> bool:
+        """Attach a pasted text as a file if it is long; return whether it was attached."""
+        is_long = len(text) > _MAX_PASTED or text.count("\n") >= _MAX_LINES
+        if not is_long or not self.attach_text(text.replace("\r\n", "\n")):
+            return False
+        # Undo comes back to this state: Qt does not merge what is typed next with what was typed before it.
+        self.document().setModified(False)
+        undo = " Undo makes it text again." if len(text) <= MAX_TEXT else ""
+        self.noted.emit(f"The long text is attached as a file.{undo}")
+        return True
 
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.focus_changed.emit()
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self.focus_changed.emit()
+        return done
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         room = self.viewport().width() - 4 * TIGHT
@@ -217,7 +223,7 @@ class Composer(QWidget):
         stop_keys: The keys that stop the reply.
 
     Attributes:
-        sends_later: Whether the second button is shown.
+        sends_later: Whether there is a second button.
     """
 
     submitted = Signal(str)
@@ -228,6 +234,7 @@ class Composer(QWidget):
         self._theme = theme
         self._stop_keys = stop_keys
         self.sends_later = True
+        # The style of the outline.
         self._style = Qt.PenStyle.SolidLine
         self._state = EngineState.LOADING
         # Whether a message that is sent now waits for another reply.

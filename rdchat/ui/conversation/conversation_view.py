@@ -78,7 +78,7 @@ class WaitingList(QWidget):
         self.title.setText(title)
         if messages == self._messages:
             return
-        self._messages = list(messages)
+        self._messages = messages
         rows = QWidget()
         column(*map(self._row, messages), within=rows, spacing=0)
         self._area.takeWidget().deleteLater()
@@ -94,8 +94,9 @@ class WaitingList(QWidget):
         first = ElidedLabel(self._theme, " ".join(message.text.split()) or names)
         files = counted(len(message.files), "file") if message.files else ""
         edit = IconButton("edit", "Edit this message", self._theme, None, lambda: self.edit_requested.emit(message))
-        remove = IconButton("close", "Remove this message", self._theme)
-        remove.clicked.connect(lambda: self.remove_requested.emit(message))
+        remove = IconButton(
+            "close", "Remove this message", self._theme, None, lambda: self.remove_requested.emit(message)
+        )
         row((first, 1), small_text(self._theme, files, wraps=False), edit, remove, within=line, spacing=TIGHT)
         return line
 
@@ -140,21 +141,11 @@ class ConversationView(Ground):
         self.setMinimumWidth(256)
         self._connect_chat()
         self._connect_transcript()
-        self._connect_pages()
+        self._connect_composer()
         self._show_conversation()
 
-    def _save_prompt(self, text: str) -> None:
-        settings = self._controller.settings
-        name = unused_name(title_from_prompt(text), settings.values.prompts)
-        settings.change_values(prompts=(*settings.values.prompts, SavedPrompt(name, text)))
-        self.composer.show_note(f"Saved as {name}. Type / in the empty field to insert it.")
-
     def _connect_chat(self) -> None:
-        settings = self._controller.settings
-        prompts = self.composer.field.prompts
-        prompts.offer_prompts(settings.values.prompts)
-        settings.changed.connect(lambda values: prompts.offer_prompts(values.prompts))
-        prompts.saved.connect(self._save_prompt)
+        """Follow the open chat and the services."""
         chat = self._chat
         chats = self._controller.chats
         transcript = self.transcript
@@ -168,6 +159,7 @@ class ConversationView(Ground):
         chat.opened.connect(lambda: self.composer.show_temporary(chat.temporary))
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.composer.shape.show_shape(chat.values.answer_shape))
+        chat.files.changed.connect(self.composer.refresh_button)
         chats.store_replaced.connect(self._forget_messages)
         chats.conversations_changed.connect(lambda: None if chats.query.text else self._find_searched())
         self._controller.replies.state_changed.connect(self._show_state)
@@ -178,8 +170,12 @@ class ConversationView(Ground):
             lambda progress: self._show_waiting(formatting.prefill_text(progress))
         )
         self._model.load_progressed.connect(lambda progress: self._show_waiting(formatting.load_text(progress)))
+        meter = self._controller.context.meter
+        meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
+        meter.changed.connect(lambda: transcript.mark_left_out(self.sight.left_out))
 
     def _connect_transcript(self) -> None:
+        """Carry out what the person asks for in the messages and above them."""
         controller = self._controller
         transcript = self.transcript
         transcript.reading_failed.connect(
@@ -206,28 +202,31 @@ class ConversationView(Ground):
         for requested in (transcript.regenerate_requested, transcript.continue_requested):
             requested.connect(lambda _id: self.composer.setFocus())
 
-    def _connect_pages(self) -> None:
-        controller = self._controller
-        transcript = self.transcript
-        meter = self._controller.context.meter
-        self.composer.submitted.connect(controller.send)
-        self.composer.shape.remove.clicked.connect(self._end_shape)
-        self.composer.stop_requested.connect(controller.stop_reply)
-        self.composer.attach.clicked.connect(self.files.offer)
-        self.composer.field.files_pasted.connect(self.files.attach_files)
-        self.composer.field.image_pasted.connect(self.files.add_image)
-        self.composer.field.attach_text = self.files.add_text
-        self.files.share_undo(self.composer.field)
-        self.files.noted.connect(self.composer.show_note)
-        self._chat.files.changed.connect(self.composer.refresh_button)
-        self.files.done.connect(self.composer.setFocus)
+    def _connect_composer(self) -> None:
+        """Carry out what the person asks for in the composer and the widgets that work with it."""
+        settings = self._controller.settings
+        composer = self.composer
+        field = composer.field
+        composer.submitted.connect(self._controller.send)
+        composer.shape.remove.clicked.connect(self._end_shape)
+        composer.stop_requested.connect(self._controller.stop_reply)
+        field.above_requested.connect(self._edit_last_question)
+        field.textChanged.connect(lambda: self._chat.set_typed(composer.text))
+        field.prompts.offer_prompts(settings.values.prompts)
+        settings.changed.connect(lambda values: field.prompts.offer_prompts(values.prompts))
+        field.prompts.saved.connect(self._save_prompt)
+        # Its files.
+        composer.attach.clicked.connect(self.files.offer)
+        field.files_pasted.connect(self.files.attach_files)
+        field.image_pasted.connect(self.files.add_image)
+        field.attach_text = self.files.add_text
+        self.files.share_undo(field)
+        self.files.noted.connect(composer.show_note)
+        self.files.done.connect(composer.setFocus)
+        # The waiting messages, and the questions of the welcome page.
         self.waiting.edit_requested.connect(self._chat.take_back)
-        self.waiting.edit_requested.connect(lambda _message: self.composer.setFocus())
+        self.waiting.edit_requested.connect(lambda _message: composer.setFocus())
         self.waiting.remove_requested.connect(self._chat.unsent.end_wait)
-        self.composer.field.above_requested.connect(self._edit_last_question)
-        self.composer.field.textChanged.connect(lambda: self._chat.set_typed(self.composer.text))
-        meter.changed.connect(lambda: self.composer.meter.show_use(meter.use))
-        meter.changed.connect(lambda: transcript.mark_left_out(self.sight.left_out))
         self.welcome.starter_chosen.connect(self._take_starter)
 
     def _save_edit(self, message_id: int, text: str) -> None:
@@ -319,7 +318,8 @@ class ConversationView(Ground):
         self.stack.setCurrentWidget(self.transcript if is_begun else self.welcome)
 
     def _show_waiting(self, text: str) -> None:
-        last_id = self._chat.path.ids[-1] if self._chat.path else None
+        """Show what the chat's reply waits for, if it is empty and the last message."""
+        last_id = self._chat.path.last_id
         if last_id is not None and last_id == self._chat.streaming_id:
             self.transcript.set_waiting(last_id, text)
 
@@ -338,6 +338,12 @@ class ConversationView(Ground):
         question = next((message.id for message in reversed(self._chat.path) if message.role is Role.USER), None)
         if question is not None and (editor := self.transcript.edit(question)) is not None:
             editor.cancelled.connect(self.composer.setFocus)
+
+    def _save_prompt(self, text: str) -> None:
+        settings = self._controller.settings
+        name = unused_name(title_from_prompt(text), settings.values.prompts)
+        settings.change_values(prompts=(*settings.values.prompts, SavedPrompt(name, text)))
+        self.composer.show_note(f"Saved as {name}. Type / in the empty field to insert it.")
 
     def _end_shape(self) -> None:
         self._chat.set_options(answer_shape=None)

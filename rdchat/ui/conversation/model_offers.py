@@ -243,23 +243,10 @@ class SightLine(QWidget):
         """Show or hide the line."""
         info = None if self._slot.loading else self._slot.info
         use = self._meter.use if self._meter else None
-        typed = bool(self._files.images)
-        is_blind = info is not None and not info.sees and (typed or (use is not None and use.images > 0))
+        has_images = bool(self._files.images) or (use is not None and use.images > 0)
+        is_blind = info is not None and not info.sees and has_images
         if info is not None and is_blind:
-            what = "images" if typed else "the images of this chat"
-            seeing = self.seeing
-            here = info.path in [card.path for card in seeing]
-            text = f"{info.name} does not see {what}. {info.blind or 'It is only told that there are some.'}"
-            text = f"{info.name} sees images once it is loaded again." if here else text
-            self.text.show_text(text, "warning" if typed else "muted")
-            self.fetch.setVisible(info.blind == NO_VISION and not here and self._installed is not None)
-            one, *others = [_name(card) for card in seeing] or [""]
-            text = "Use a Model That Sees" if others else f"Use {one}" if one else "Find a Model That Sees…"
-            suggested, fits = self._suggested
-            self.button.setText(button_text(f"Get {suggested.name}…" if fits and not one else text))
-        if is_blind and self.isHidden() and self._installed is not None and self._memory is not None:
-            self._installed.search_folders()
-            self._memory.ask_again()
+            self._show_blind(info)
         excess = sum(map(len, self.left_out.values()))
         if excess:
             oldest = f"The {excess:,} oldest images" if excess > 1 else "The oldest image"
@@ -268,6 +255,30 @@ class SightLine(QWidget):
             self.fetch.hide()
         self.setVisible(is_blind or excess > 0)
         self.button.setVisible(is_blind and self._installed is not None)
+
+    def _show_blind(self, info: ModelInfo) -> None:
+        """Say that the model does not see, and offer what the person can do about it."""
+        typed = bool(self._files.images)
+        what = "images" if typed else "the images of this chat"
+        seeing = self.seeing
+        was_fetched = info.path in [card.path for card in seeing]
+        text = f"{info.name} does not see {what}. {info.blind or 'It is only told that there are some.'}"
+        if was_fetched:
+            text = f"{info.name} sees images once it is loaded again."
+        self.text.show_text(text, "warning" if typed else "muted")
+        self.fetch.setVisible(info.blind == NO_VISION and not was_fetched and self._installed is not None)
+        suggested, fits = self._suggested
+        if len(seeing) > 1:
+            text = "Use a Model That Sees"
+        elif seeing:
+            text = f"Use {_name(seeing[0])}"
+        else:
+            text = f"Get {suggested.name}…" if fits else "Find a Model That Sees…"
+        self.button.setText(button_text(text))
+        if self.isHidden() and self._installed is not None and self._memory is not None:
+            # It appears now: look again for installed models, and how much memory there is.
+            self._installed.search_folders()
+            self._memory.ask_again()
 
     def _act(self) -> None:
         """Load the model that sees, or let the person choose one; the message stays in the field."""

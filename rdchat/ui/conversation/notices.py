@@ -1,6 +1,7 @@
 """Banners above the transcript: notices of the services, with buttons to act on them or to close them.
 
-`Notices` decides what is shown and under which key; a banner replaces the one of the same key.
+`Notices` decides what is shown, in which `Banner` and under which key; `BannerArea` shows the newest ones. A banner
+replaces the one of the same key, so each kind of notice has a key: "model", "storage", "update", "undo", "context".
 """
 
 from collections.abc import Callable, Sequence
@@ -56,6 +57,7 @@ _MAX_BANNERS = 2
 _TEXT_WIDTH = 260
 type Action = tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], str]
 """The text of a button, what it does, and perhaps a tooltip."""
+# The icon and its colour in banners of failures.
 _DANGER = ("warning", "danger")
 # The text of a banner while a chat is being shortened.
 _DOING = {
@@ -97,9 +99,8 @@ class Banner(Card):
         texts.addWidget(self.progress)
         self.buttons: list[QPushButton] = []
         self._box = row((texts, 1))
-        self.cross = IconButton("close", "Close", theme)
+        self.cross = IconButton("close", "Close", theme, act=self.closed.emit)
         self.cross.setAccessibleName("Close this notice")
-        self.cross.clicked.connect(self.closed)
         row(self._picture, (self._box, 1), self.cross, within=self, margins=(MEDIUM, SMALL, SMALL, SMALL))
         theme.changed.connect(self._draw_icon)
         self._draw_icon()
@@ -396,8 +397,9 @@ class Notices(QObject):
         if not self._controller.chat.temporary:
             tip = "Starts a new chat with a summary; this one stays as it is"
             actions.append(("Start a New Chat", context.start_anew, tip))
-        sign = ("warning", "warning")
-        return self.show_banner("context", title, f"{takes}{remedy}", *sign, actions=actions if use.can_cut else ())
+        if not use.can_cut:
+            actions = []
+        return self.show_banner("context", title, f"{takes}{remedy}", "warning", "warning", actions=actions)
 
     def _show_summary_progress(self, progress: SummaryProgress) -> None:
         part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""
