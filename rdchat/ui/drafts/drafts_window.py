@@ -441,13 +441,19 @@ class DraftsWindow(SideWindow):
             self.tokens.move_to(self._trace.rounds[number - 1].first)
 
     def _number_after(self, rounds: int) -> int:
-        """Return the number of the round that so many steps lead to; 0 if there is none."""
+        """Return the number of the round that is so many rounds behind the cursor, or before it; 0 if there is none.
+
+        Rounds are numbered from 1. A cursor outside of rounds is between two of them.
+        """
         cursor = self.tokens.current
         trace = self._trace
         number = trace.tokens[cursor].round if trace.tokens else 0
         if not number:
-            number = sum(each.first <= cursor for each in trace.rounds) + (rounds < 0)
-        return number + rounds if 1 <= number + rounds <= len(trace.rounds) else 0
+            # Steps forward count from the round before the cursor, steps back from the one behind it.
+            number = sum(each.first <= cursor for each in trace.rounds)
+            number += 1 if rounds < 0 else 0
+        number += rounds
+        return number if 1 <= number <= len(trace.rounds) else 0
 
     def _show_round(self) -> None:
         """Show the round of the cursor's token."""

@@ -1,10 +1,11 @@
 """The draft tree of one round, drawn from left to right: the root at the left, each further token a column on.
 
-Also what the window of drafts shares with it: texts about tokens, rounds and trees, and each drafter's style.
+The first part of the module is what the window of drafts shares with the tree: texts about tokens, rounds and trees,
+and each drafter's style. In texts for the person a round is a "draft" or a "step".
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ LINE_BREAK = "⏎"
 _SPELT = str.maketrans({" ": "␣", "\n": LINE_BREAK, "\t": "⇥", "\r": "␍"})
 # The description of a tree is read aloud, so it has no more nodes than these.
 _MAX_NODES = 24
+# Distances in the drawing, in pixels.
 _COLUMN = 150.0
 _ROW = 34.0
 _NODE_HEIGHT = 25.0
@@ -210,39 +212,45 @@ class PlacedNode:
 
 
 def lay_out_nodes(tree: RoundTree) -> list[PlacedNode]:
-    """Lay out the nodes and, behind the accepted path, the correction; leaves take a row each, from the top down.
-
-    A parent stands at the middle of its first and last child. The accepted child comes first, and its parent stands in
-    its row, so that the accepted path is the top row, which is in view however wide the tree.
-    """
-    # This is also the index of the correction.
-    count = len(tree.tokens)
-    path = {*tree.path, count}
+    """Return the nodes of a tree with their places; the correction is the last one, behind the accepted path."""
+    correction = len(tree.tokens)
+    path = {*tree.path, correction}
     texts = [*tree.texts, tree.correction_text]
     drafters = [*tree.drafters, ""]
     log_probs = [None, *tree.log_probs[1:], tree.correction_log_prob]
     parents = [*tree.parents, tree.path[-1]]
+    fields = zip(texts, log_probs, drafters, parents, depths(parents), _rows(parents, path), strict=True)
+    return [
+        PlacedNode(text, log_prob, drafter, parent, column, row, node in path, node == correction)
+        for node, (text, log_prob, drafter, parent, column, row) in enumerate(fields)
+    ]
+
+
+def _rows(parents: Sequence[int], path: Collection[int]) -> list[float]:
+    """Return each node's row: leaves take a row each, from the top down, and a parent stands between its children.
+
+    Of the accepted `path` each child comes first, and its parent stands in its row, so that the path is the top row,
+    which is in view however wide the tree.
+    """
     children: list[list[int]] = [[] for _ in parents]
     for node, parent in enumerate(parents):
         if parent >= 0:
             children[parent].insert(0 if node in path else len(children[parent]), node)
-    rows = [0.0] * len(parents)
-    # The order is depth first. Recursion is avoided, since a stored tree may be deep.
+    # Depth first. Recursion is avoided, since a stored tree may be deep.
     order = list[int]()
     waiting = [0]
     while waiting:
         order.append(node := waiting.pop())
         waiting += reversed(children[node])
-    for row, node in enumerate(node for node in order if not children[node]):
-        rows[node] = float(row)
+    rows = [0.0] * len(parents)
+    for row, leaf in enumerate(node for node in order if not children[node]):
+        rows[leaf] = float(row)
+    # Children come before their parents.
     for node in reversed(order):
         if below := children[node]:
-            rows[node] = (rows[below[0]] + rows[below[0 if node in path else -1]]) / 2
-    fields = zip(texts, log_probs, drafters, parents, depths(parents), rows, strict=True)
-    return [
-        PlacedNode(text, log_prob, drafter, parent, column, row, node in path, node == count)
-        for node, (text, log_prob, drafter, parent, column, row) in enumerate(fields)
-    ]
+            last = below[0] if node in path else below[-1]
+            rows[node] = (rows[below[0]] + rows[last]) / 2
+    return rows
 
 
 class TreeChart(Chart):
@@ -305,11 +313,10 @@ class TreeChart(Chart):
             drawing.area(box.adjusted(3, 3, -3, -3), "", color, radius=4)
         ink = "surface" if filled else "text" if node.accepted else "muted"
         inside = box.adjusted(_PADDING, 0, -_PADDING, 0)
-        room = inside.width() - drawing.width_of(_figure(node), more=-2)
-        drawing.write_text(QRectF(inside.x(), box.y(), room, box.height()), spelt(node.text), ink)
-        drawing.write_text(
-            QRectF(inside.x(), box.y(), inside.width(), box.height()), _figure(node), ink, more=-2, align="right"
-        )
+        figure = _figure(node)
+        beside_figure = inside.adjusted(0, 0, -drawing.width_of(figure, more=-2), 0)
+        drawing.write_text(beside_figure, spelt(node.text), ink)
+        drawing.write_text(inside, figure, ink, more=-2, align="right")
         drawing.add_tooltip(box, _node_text(node))
 
 
@@ -355,6 +362,7 @@ class TreeView(QScrollArea):
 
 
 def _figure(node: PlacedNode) -> str:
+    """Return a node's probability, behind a gap; the root has none."""
     return "" if node.log_prob is None else f"  {probability(node.log_prob)}"
 
 

@@ -33,6 +33,7 @@ from rdchat.ui.style import (
 
 # The chips take three lines at most; more scroll.
 _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
+# The most refusals that are shown at once, the last ones.
 _REFUSALS = 3
 MAX_TEXT = 500_000
 """A pasted text of more characters stays a file: Qt needs a second to lay out a megabyte."""
@@ -79,7 +80,7 @@ class PendingRow(QScrollArea):
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
         discard(*old.values())
         self.has_images = bool(pending.images)
-        self.row.set_chips(list(self._by_id.values()))
+        self.row.set_chips(self._by_id.values())
         self.setVisible(bool(self._by_id))
         self._fit()
 

@@ -3,7 +3,7 @@
 The pictures on them are drawn by the child process for images: the window decodes no file of others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -43,6 +43,7 @@ NO_LIMIT = QSize(*AS_IT_IS)
 _ICON = 18
 # Of a very long image, the copy is so many times as long as what is seen of it.
 _LONGEST = 8
+# The height of a chip, its largest and smallest width, and the size of its button, in pixels.
 CHIP_HEIGHT = 42
 _WIDEST = 300
 _MIN = 130
@@ -100,9 +101,9 @@ def picture_of(file: AttachedFile, text_of: FileText) -> Picture | None:
     return Picture(file.digest, file.name, QSize(file.width, file.height), lambda: text_of(file))
 
 
-def ask(picture: Picture, size: QSize, then: Callable[[QImage | RdchatError], object]) -> None:
-    """Draw a copy that is no larger than `size`, and call `then` on the thread."""
-    PICTURES.do(lambda job: QImage.fromData(drawn(picture, size, job)), then)
+def ask(picture: Picture, size: QSize, main: MainThread, then: Callable[[QImage | RdchatError], object]) -> None:
+    """Draw a copy that is no larger than `size`, and call `then` on the main thread."""
+    PICTURES.do(lambda job: QImage.fromData(drawn(picture, size, job)), main.bring(then, once=True))
 
 
 def drawn(picture: Picture, size: QSize, job: Job[Any]) -> bytes:
@@ -153,7 +154,7 @@ class SmallCopy(QObject):
         painter.fillPath(frame, colors.raised)
         if self.problem:
             icon = line_pixmap("warning", colors.muted, _ICON, ratio)
-            painter.drawPixmap(area.center() - QPointF(_ICON, _ICON).toPoint() / 2, icon)
+            painter.drawPixmap(area.center() - QPoint(_ICON, _ICON) / 2, icon)
         painter.save()
         painter.setClipPath(frame)
         # One that is smaller stays as it is.
@@ -167,7 +168,7 @@ class SmallCopy(QObject):
     def _ask(self, size: QSize) -> None:
         if size != self._requested:
             self._requested = size
-            ask(self.picture, size, self._main.bring(self._take, once=True))
+            ask(self.picture, size, self._main, self._take)
 
     def _take(self, outcome: QImage | RdchatError) -> None:
         if isinstance(outcome, QImage):
@@ -327,7 +328,7 @@ class ChipRow(QWidget):
         super().__init__(parent)
         self.chips: list[Chip] = []
 
-    def set_chips(self, chips: Sequence[Chip]) -> None:
+    def set_chips(self, chips: Iterable[Chip]) -> None:
         """Show these children of the row; the caller deletes others."""
         self.chips = list(chips)
         for before, chip in pairwise(self.chips):
@@ -378,15 +379,15 @@ class SentFiles(ChipRow):
         """Show these files instead."""
         discard(*self.chips)
         images_first = sorted(files, key=lambda file: file.kind is not FileKind.IMAGE)
-        self.set_chips([self._chip(file, self._theme) for file in images_first])
+        self.set_chips([self._chip(file) for file in images_first])
         self.mark_left_out(self._left_out)
 
     def mark_left_out(self, digests: Sequence[str]) -> None:
         """Mark the images that the model does not get, by their digests."""
         self._left_out = digests
         for chip in self.chips:
-            if isinstance(chip, ImageTile) and chip.left_out != (chip.digest in digests):
-                chip.mark_left_out(not chip.left_out)
+            if isinstance(chip, ImageTile):
+                chip.mark_left_out(chip.digest in digests)
 
     def arrange(self, width: int) -> int:
         """Arrange the chips within a width; return the height they take with the gap below."""
@@ -394,12 +395,12 @@ class SentFiles(ChipRow):
         self.setGeometry(0, 0, width, height)
         return height + SMALL if self.chips else 0
 
-    def _chip(self, file: AttachedFile, theme: Theme) -> Chip:
+    def _chip(self, file: AttachedFile) -> Chip:
         chip: Chip
         if (picture := picture_of(file, self._text_of)) is not None:
-            chip = ImageTile(picture, file.note, theme, self)
+            chip = ImageTile(picture, file.note, self._theme, self)
         else:
-            chip = FileChip(theme, "surface", removable=False, parent=self)
+            chip = FileChip(self._theme, "surface", removable=False, parent=self)
             chip.show_file(
                 file.name, part_text(file, "Whole file"), tip=f"{file.note} Click to read what was sent.".strip()
             )

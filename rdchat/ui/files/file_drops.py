@@ -32,6 +32,8 @@ from rdchat.ui.style import LARGE, SMALL, Theme, control_font, line_pixmap, pain
 
 # Another program may give an image's bytes this name.
 _QT_IMAGE = "application/x-qt-image"
+# The overlay, in pixels: the card with its icon and two lines of text, and the widest text. `_VEIL` is the opacity
+# around the card.
 _ICON = 28
 _VEIL = 0.6
 _CARD = QSize(360, 132)
@@ -105,8 +107,7 @@ def look_at(paths: tuple[str, ...], problem: Callable[[str], str], *, takes_file
     """
     if any(is_model(Path(path)) for path in paths) or not takes_files:
         if len(paths) > 1:
-            problem_text = f"{len(paths)} items were dropped. Drop one model folder."
-            return Dragged(paths, is_model=True, problem=problem_text)
+            return Dragged(paths, True, problem=f"{len(paths)} items were dropped. Drop one model folder.")
         return Dragged(paths, True, printable_name(Path(paths[0]).name), problem(paths[0]))
     readable = [path for path in paths if looks_readable(Path(path))]
     one = printable_name(Path(readable[0]).name) if readable else ""
@@ -208,12 +209,13 @@ class FileDrops(QObject):
         self._takes_files = takes_files
         self._look = partial(look_at, problem=problem, takes_files=takes_files)
         self._load = load
-        # What is opened is not given up when something else is dragged.
+        # Two threads: files that are opened are looked at to the end, also while something else is dragged.
         self._task = BackgroundWork("dropped files", self)
         self._taking = BackgroundWork("opened files", self)
         self._chat_area = window
         self._model_area = window
         self.sign = DropOverlay(theme, window)
+        # What was dragged last, once it was looked at, and the paths that are over the window now.
         self._seen: Dragged | None = None
         self._over: tuple[str, ...] = ()
         window.setAcceptDrops(True)

@@ -1,4 +1,7 @@
-"""The windows of files: the images of a chat, the text that was sent, and the sheet that chooses what is sent."""
+"""The windows of files: the images of a chat, the text that was sent, and the sheet that chooses what is sent.
+
+Sizes are in device-independent pixels.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -63,23 +66,26 @@ from rdchat.ui.style import (
 )
 from rdchat.work.job import Job
 
+# The window of an image: its smallest size, and the size of an image whose own is not known yet.
 _SMALLEST = QSize(420, 320)
 _UNKNOWN = QSize(800, 600)
-# The share of the screen that the window takes at most when it opens.
+# The share of the screen that it takes at most when it opens, and the height of its bar.
 _SHARE = 0.8
 _BAR = 60
-_Key = QKeySequence.StandardKey
-# Laying out a line with more characters would block the window.
-_LONG_LINE = re.compile(r"(.{4000})(?=.)")
-_PREVIEW_LINES = 7
-_QUIET_MS = 150
-_MAX_PREVIEW = 6_000
-_MAX_LETTERS = 500
-# A press of a key, or a step of a wheel.
+# The factor by which a press of a key or a step of a wheel zooms, and the limits of the zoom.
 _STEP = 1.25
 _MIN_ZOOM = 0.1
 _MAX_ZOOM = 16.0
 _TOGGLE = QKeyCombination(Qt.KeyboardModifier.ControlModifier, Qt.Key.Key_0)
+_Key = QKeySequence.StandardKey
+# Laying out a line with more characters would block the window.
+_LONG_LINE = re.compile(r"(.{4000})(?=.)")
+# The sheet: lines and characters of the preview, and the longest question.
+_PREVIEW_LINES = 7
+_MAX_PREVIEW = 6_000
+_MAX_LETTERS = 500
+# The pause after the last change before a part is computed.
+_QUIET_MS = 150
 
 
 class PictureView(QGraphicsView):
@@ -193,8 +199,7 @@ class ImageWindow(SideWindow):
         theme: Theme,
         parent: QWidget,
     ) -> None:
-        screen = parent.screen()
-        self._largest = screen.availableSize()
+        self._largest = parent.screen().availableSize()
         known = _UNKNOWN if picture.size.isEmpty() else picture.size
         fitting = known.scaled(self._largest * _SHARE, Qt.AspectRatioMode.KeepAspectRatio)
         size = (fitting.boundedTo(known) + QSize(2 * LARGE, _BAR + LARGE)).expandedTo(_SMALLEST)
@@ -238,7 +243,7 @@ class ImageWindow(SideWindow):
 
     def copy(self) -> None:
         """Copy the image as pixels."""
-        ask(self.picture, NO_LIMIT, self._main.bring(self._put_on_clipboard, once=True))
+        ask(self.picture, NO_LIMIT, self._main, self._put_on_clipboard)
 
     def save_image(self) -> None:
         """Ask where to save the image, as PNG."""
@@ -283,8 +288,7 @@ class ImageWindow(SideWindow):
         seen_size = self._seen_size
         self._show_position()
         PICTURES.do(lambda _job: (picture, seen_size(picture)), self._main.bring(self._show_seen, once=True))
-        take = self._main.bring(lambda outcome: self._take(picture, outcome), once=True)
-        ask(picture, self._largest * self.devicePixelRatioF(), take)
+        ask(picture, self._largest * self.devicePixelRatioF(), self._main, partial(self._take, picture))
 
     def _show_seen(self, seen: tuple[Picture, tuple[int, int] | None] | RdchatError) -> None:
         if isinstance(seen, tuple) and seen[0] is self.picture and seen[1] is not None:
@@ -305,11 +309,12 @@ class ImageWindow(SideWindow):
         needed = picture.size.width() * min(zoom * self.devicePixelRatioF(), 1.0)
         if 0 < self.view.image.width() < needed and not self._has_all_pixels:
             self._has_all_pixels = True
-            ask(picture, NO_LIMIT, self._main.bring(lambda outcome: self._take(picture, outcome), once=True))
+            ask(picture, NO_LIMIT, self._main, partial(self._take, picture))
 
     def _take(self, picture: Picture, outcome: QImage | RdchatError) -> None:
         if picture is self.picture:
-            image, problem = (QImage(), str(outcome)) if isinstance(outcome, RdchatError) else (outcome, "")
+            image = outcome if isinstance(outcome, QImage) else QImage()
+            problem = "" if isinstance(outcome, QImage) else str(outcome)
             self.view.show_image(image, image.size() if picture.size.isEmpty() else picture.size, problem)
             self.view.setAccessibleDescription(problem)
 
@@ -327,6 +332,7 @@ class ImageWindow(SideWindow):
             super().keyPressEvent(event)
 
     def _command(self, event: QKeyEvent) -> Callable[[], object] | None:
+        """Return what a key does in this window; None for nothing."""
         view = self.view
         commands: tuple[tuple[QKeySequence.StandardKey, Callable[[], object]], ...] = (
             (_Key.Copy, self.copy),
@@ -352,8 +358,7 @@ class FileView(SideWindow):
         self.text.setAccessibleName(f"Text of {file.name}")
         self.text.setPlaceholderText("Reading…")
         column(summary, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
-        self._task = BackgroundWork("file view", self)
-        self._task.replace(
+        BackgroundWork("file view", self).replace(
             lambda _job: _LONG_LINE.sub(r"\1\n", text_of(file)),
             self.text.setPlainText,
             failed=lambda error: self.text.setPlaceholderText(str(error)),
@@ -363,6 +368,8 @@ class FileView(SideWindow):
 
 class PartSheet(Sheet):
     """Shows the text and size of each choice at once, and emits `chosen` with the part; Escape changes nothing.
+
+    The ways to choose are passages that match a question, pages, a share from the beginning, and all of it.
 
     Args:
         choice: Computes the parts.
@@ -420,9 +427,9 @@ class PartSheet(Sheet):
         self.percent = QSpinBox(maximum=100, suffix=" %")
         self.percent.setSpecialValueText("as much as fits")
         set_tip(self.percent, "As much as fits leaves a quarter of the room for the reply and later messages")
-        names = ("What the passages are about", "Pages", "Percentage from the beginning")
-        for name, field in zip(names, (self.question, self.pages, self.percent), strict=True):
-            field.setAccessibleName(name)
+        self.question.setAccessibleName("What the passages are about")
+        self.pages.setAccessibleName("Pages")
+        self.percent.setAccessibleName("Percentage from the beginning")
         form = form_layout(spacing=(MEDIUM, SMALL), align=Qt.AlignmentFlag.AlignLeft)
         form.addRow(self.by_passages, self.question)
         form.addRow("", self.matching)
@@ -436,8 +443,12 @@ class PartSheet(Sheet):
         """Begin with all that fits, else with the passages for a question, else with the beginning."""
         tokens = self._choice.tokens
         room = self._choice.room
-        fits = tokens is None or room is None or not room.excess(tokens)
-        (self.all if fits else self.by_passages if question.strip() else self.by_beginning).setChecked(True)
+        if tokens is None or room is None or not room.excess(tokens):
+            self.all.setChecked(True)
+        elif question.strip():
+            self.by_passages.setChecked(True)
+        else:
+            self.by_beginning.setChecked(True)
         self.question.textEdited.connect(lambda: self._pick(self.by_passages))
         self.pages.textEdited.connect(lambda: self._pick(self.by_pages))
         self.percent.valueChanged.connect(lambda: self._pick(self.by_beginning))
@@ -446,6 +457,7 @@ class PartSheet(Sheet):
         self._change()
 
     def _pick(self, way: QRadioButton) -> None:
+        """Choose a way whose field was edited, and compute it anew."""
         if way.isChecked():
             self._change()
         else:

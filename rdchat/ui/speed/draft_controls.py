@@ -293,17 +293,30 @@ class DraftControls(Section):
         self.length = CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
-        tip = DRAFT_SETTINGS["Drafter"]
-        title = "Choose a drafter's folder"
         self.drafter = FolderPicker(
-            _own_drafter(None), title, tip, lambda: drafting.recent_drafters, lambda: drafting.drafters
+            _own_drafter(None),
+            "Choose a drafter's folder",
+            DRAFT_SETTINGS["Drafter"],
+            lambda: drafting.recent_drafters,
+            lambda: drafting.drafters,
         )
-        tip = DRAFT_SETTINGS["Draft model"]
-        title = "Choose a draft model's folder"
-        self.draft_model = FolderPicker("None", title, tip, lambda: drafting.recent_draft_models, tuple)
+        self.draft_model = FolderPicker(
+            "None",
+            "Choose a draft model's folder",
+            DRAFT_SETTINGS["Draft model"],
+            lambda: drafting.recent_draft_models,
+            tuple,
+        )
         self.facts = small_text(theme, selectable=True)
         set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
-        self._fields = self._all_fields()
+        self._fields = (
+            _Field("Drafter", self.drafter, "drafter"),
+            _Field("Draft model", self.draft_model, "draft_model"),
+            _Field("Beams", self.width_, "beam_width"),
+            _Field("Beam length", self.length, "beam_length"),
+            _Field("Draft tokens", self.draft_tokens, "draft_tokens"),
+            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch"),
+        )
         self.advanced = Section(theme, "Advanced")
         # Of each setting: the form that it is in, and its field or the layout around that.
         self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}
@@ -327,16 +340,6 @@ class DraftControls(Section):
 
     def _add_text(self, color: str) -> ThemedLabel:
         return self.insert_row(small_text(self.theme, "", color, selectable=True))
-
-    def _all_fields(self) -> Sequence[_Field]:
-        return (
-            _Field("Drafter", self.drafter, "drafter"),
-            _Field("Draft model", self.draft_model, "draft_model"),
-            _Field("Beams", self.width_, "beam_width"),
-            _Field("Beam length", self.length, "beam_length"),
-            _Field("Draft tokens", self.draft_tokens, "draft_tokens"),
-            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch"),
-        )
 
     def _build_forms(self) -> None:
         """Put the two drafters below the mode, and the other fields into the advanced settings."""

@@ -93,9 +93,9 @@ class LedgerTree(QTreeWidget):
             percent = "" if share is None else f"{share:.1f}"
             # Both columns are always in milliseconds, so that their rows compare.
             mean = formatting.NONE if stage.mean_ms is None else f"{stage.mean_ms:,.2f} ms"
-            times = mean, f"{stage.total_ms:,.1f} ms"
+            total = f"{stage.total_ms:,.1f} ms"
             name, definition = STAGES.get(stage.name, (stage.name, stage.name))
-            texts = name, formatting.count(stage.calls), *times, percent
+            texts = name, formatting.count(stage.calls), mean, total, percent
             _fill(self._items[path], texts, [f"{name}: {definition}"] * len(texts))
             if share is not None:
                 self._items[path].setBackground(PERCENT, _bar(share / 100, self._theme.colors.accent))
@@ -132,11 +132,11 @@ class LedgerWindow(SideWindow):
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Speed Details", (700, 640), (480, 480), parent)
-        self._ledger: TimeLedger = controller.time_ledger
-        self._drafting = controller.drafting
+        ledger = controller.time_ledger
+        drafting = controller.drafting
+        self._ledger = ledger
+        self._drafting = drafting
         self._chat = controller.chat
-        ledger = self._ledger
-        drafting = self._drafting
         self.figures = [FigureRow(theme, name) for name in SECTIONS["Details"]]
         self.tree = LedgerTree(theme)
         self.exact = QCheckBox("Exact times (profiling)")
@@ -155,9 +155,9 @@ class LedgerWindow(SideWindow):
         ledger_head = ThemedLabel(theme, "Time of all replies", bold=True)
         parts = ledger_head, self.note, (self.tree, 1), buttons, self.cost
         column(figures_head, *self.figures, MEDIUM, *parts, within=self, margins=margins)
-        self._throttle = Throttle(self, self._show_rows)
+        throttle = Throttle(self, self._show_rows)
         for changed in (ledger.changed, controller.chat.opened, controller.chat.message_changed):
-            changed.connect(lambda: self._throttle.note() if self.isVisible() else None)
+            changed.connect(lambda: throttle.note() if self.isVisible() else None)
         theme.changed.connect(self._show_rows)
         drafting.exact_times_changed.connect(self._show_kind)
         self.exact.clicked.connect(drafting.set_exact_times)

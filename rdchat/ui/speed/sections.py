@@ -189,7 +189,7 @@ class SpeedSection(QWidget):
         self.alike = ThemedLabel(theme, "about the\nsame speed", "muted", -1)
         self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.reason = ThemedLabel(theme, "", bold=True, wraps=True)
-        self.plain = FigureRow(theme, "Without drafting", large=False)
+        self.plain = FigureRow(theme, "Without drafting")
         self.acceptance = FigureRow(theme, "Acceptance", large=True)
         self.per_step = FigureRow(theme, "Tokens per step", large=True)
         self.rows = [self.plain, self.acceptance, self.per_step]
@@ -398,7 +398,7 @@ class StatusLine(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self.state = ElidedLabel(theme, "", "muted")
-        self.state.setFont(ThemedLabel(theme, tabular=True).font())
+        self.state.setFont(control_font(tabular=True))
         self.progress = ThinBar("Progress", 4)
         keep_room(self.progress)
         self._state: EngineState | None = None

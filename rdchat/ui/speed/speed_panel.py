@@ -247,10 +247,9 @@ class SpeedPanel(QScrollArea):
     def _show_verdict(self, *, now: bool = True) -> None:
         """Show in one line what the pending statistics mean; for `now` see `verdict`."""
         model = self._controller.model_slot.info
-        writing = self._controller.replies.state in _BUSY
         parameters = model.parameters if now and model else 0
         training = now and self._training is not None and self._training.state.is_active
-        line = verdict(self._pending, now=now, training=training, writing=writing, parameters=parameters)
+        line = verdict(self._pending, now=now, training=training, writing=self._is_busy, parameters=parameters)
         if self._source.how.server:
             line = Verdict("No comparison with a remote model")
         self.speed.show_verdict(line if self._has_figures else Verdict(""))
@@ -269,7 +268,7 @@ class SpeedPanel(QScrollArea):
 
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
-        if self._controller.replies.state in _BUSY:
+        if self._is_busy:
             # The figures are those of the reply that is being written.
             self._show()
         elif (last := self._controller.chat.path.last_reply) and last.statistics:
@@ -287,9 +286,10 @@ class SpeedPanel(QScrollArea):
 
         While a reply is written, `how` is not the caller's but the present drafting mode.
         """
-        busy = self._controller.replies.state in _BUSY
+        busy = self._is_busy
         if busy:
-            self._is_elsewhere = self._writes_elsewhere()
+            live = self._controller.replies.live
+            self._is_elsewhere = not live or live[-1].message.conversation_id != self._controller.chat.id
             model = self._controller.model_slot.info
             server = model.server if model else ""
             changes["how"] = Drafting(None if server else self._controller.drafting.reply_mode, server=server)
@@ -298,7 +298,7 @@ class SpeedPanel(QScrollArea):
         has_figures = self._has_figures
         self.speed.figures.setVisible(has_figures)
         self._blocks[self.time].setVisible(has_figures and not source.how.server)
-        self.speed.owner.setText(self._owner(busy, has_figures))
+        self.speed.owner.setText(self._owner())
         self.speed.show_figures(source)
         self.drafting.show_reply(source.statistics, busy)
         self.time.show_statistics(source.statistics)
@@ -308,21 +308,21 @@ class SpeedPanel(QScrollArea):
             self._blocks[section].setVisible(has_values or not source.how.server)
 
     @property
+    def _is_busy(self) -> bool:
+        """Whether a reply is being written, in any chat."""
+        return self._controller.replies.state in _BUSY
+
+    @property
     def _has_figures(self) -> bool:
         """Whether a reply is being written, or there are figures of one."""
         statistics = self._source.statistics
-        busy = self._controller.replies.state in _BUSY
-        return busy or statistics.ttft_ms > 0 or statistics.prompt_tokens > 0
+        return self._is_busy or statistics.ttft_ms > 0 or statistics.prompt_tokens > 0
 
-    def _writes_elsewhere(self) -> bool:
-        """Return whether the reply that is being written is in another chat than the open one."""
-        live = self._controller.replies.live
-        return not live or live[-1].message.conversation_id != self._controller.chat.id
-
-    def _owner(self, busy: bool, has_figures: bool) -> str:
+    def _owner(self) -> str:
         """Return a text that names the reply of the figures, such as `Last reply · Auto`."""
+        busy = self._is_busy
         how = self._source.how
-        if not has_figures:
+        if not self._has_figures:
             return "The last reply has no figures" if self._controller.chat.path.last_reply else "No reply yet"
         reply = "Last reply"
         if busy:

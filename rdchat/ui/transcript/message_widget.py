@@ -306,8 +306,7 @@ class MessageWidget(QWidget):
             return
         self._add_actions(menu)
         menu.addSeparator()
-        several = self.message.siblings > 1
-        self._add(menu, "Compare Versions", self.area.compare_requested).setVisible(several)
+        self._add(menu, "Compare Versions", self.area.compare_requested).setVisible(self.message.siblings > 1)
         self._add(menu, "Branch into New Chat", self.area.branch_requested).setEnabled(not self.is_busy)
         self._add(menu, "Delete Message", self.area.delete_requested).setEnabled(not self.is_busy)
 

@@ -417,8 +417,7 @@ class _Walk:
         if width <= _MAX_COLUMNS and width * len(rows) <= _MAX_CELLS:
             self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
             return
-        note = "This table is too large to draw. Its rows:"
-        self._add(Block(Kind.TEXT, (Run(note, italic=True),)))
+        self._add(Block(Kind.TEXT, (Run("This table is too large to draw. Its rows:", italic=True),)))
         for index, row in enumerate(rows):
             runs = merged(run for cell in row for run in (*cell, Run(" | ")))
             self._add(Block(Kind.TEXT, runs, tight=index > 0))
