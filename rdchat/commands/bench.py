@@ -189,10 +189,10 @@ def _show(args: argparse.Namespace, result: BenchResult) -> None:
     print_result(args, result.as_json(), bench_table(result))
     if result.runs and args.picture:
         from rdchat.ui.plots.drawing import save_picture  # noqa: PLC0415  only for pictures
-        from rdchat.ui.plots.measured_plots import plots_of  # noqa: PLC0415
+        from rdchat.ui.plots.measured_plots import speed_bars  # noqa: PLC0415
 
         for name in args.picture:
-            save_picture(plots_of(result), Path(name))
+            save_picture([speed_bars(result)], Path(name))
 
 
 def _check_pictures(names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The results of a benchmark: two tables and pictures in tabs, and their export to a file."""
+"""The results of a benchmark: two tables and a picture in tabs, and their export to a file."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from rdchat.errors import InvalidSettingError, file_errors
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
 from rdchat.ui.plots.drawing import PICTURE_TYPES, PlotView, save_picture
-from rdchat.ui.plots.measured_plots import plots_of
+from rdchat.ui.plots.measured_plots import speed_bars
 from rdchat.ui.style import SMALL, Theme, formatting, scrolled, tip_text
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)
@@ -101,21 +101,21 @@ def _item(cell: TableCell, side: Qt.AlignmentFlag) -> QTableWidgetItem:
 
 
 class ResultsView(QTabWidget):
-    """Shows a result, complete or not: settings, groups of prompts, pictures."""
+    """Shows a result, complete or not: settings, groups of prompts, picture."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(documentMode=True)
         self.result: BenchResult | None = None
         self.results = TableView("Results")
         self.groups = TableView("Results by group of prompts")
-        self.picture = PlotView(theme, "Pictures of the results")
+        self.picture = PlotView(theme, "Picture of the results")
         self._scroll = scrolled(self.picture)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         self._scroll.setAlignment(Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
         self._scroll.setBackgroundRole(QPalette.ColorRole.Base)
         self.addTab(self.results, "Results")
         self.addTab(self.groups, "By group")
-        self.addTab(self._scroll, "Pictures")
+        self.addTab(self._scroll, "Picture")
         self.picture.part_reached.connect(self._reveal)
 
     def show_result(self, result: BenchResult) -> None:
@@ -138,7 +138,7 @@ class ResultsView(QTabWidget):
             name_columns=2,
         )
         self.setTabEnabled(1, bool(groups))
-        self.picture.show_plots(plots_of(result))
+        self.picture.show_plots([speed_bars(result)])
 
     def _reveal(self, part: QRect) -> None:
         middle = part.center()
@@ -182,7 +182,7 @@ def export(result: BenchResult, path: Path) -> None:
         ends = f"{', '.join(others)} or {last}"
         raise InvalidSettingError(f"{path.name} cannot be exported: its name must end in {ends}.")
     if kind in PICTURE_TYPES:
-        save_picture(plots_of(result), path)
+        save_picture([speed_bars(result)], path)
         return
     failed = f"{path.name} cannot be written", "Choose another folder."
     with file_errors(*failed), path.open("w", encoding="utf-8", newline="") as file:

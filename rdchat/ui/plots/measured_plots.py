@@ -17,7 +17,7 @@ from PySide6.QtGui import QColor
 
 from rdchat.inference.api import MLX_LM
 from rdchat.inference.benchmark.result import BenchResult, Figure, speed_ratio
-from rdchat.ui.plots.drawing import DASHED, Drawing, Plot
+from rdchat.ui.plots.drawing import DASHED, Drawing
 from rdchat.ui.style import Colors, percent, ratio
 
 Bars = tuple[tuple[str, Figure], ...]
@@ -106,14 +106,14 @@ def _draw_bar(drawing: Drawing, row: QRectF, left: float, unit: float, figure: F
             drawing.line(line, color, width)
 
 
-def plots_of(result: BenchResult) -> list[Plot]:
+def speed_bars(result: BenchResult) -> SpeedBars:
     """Return the plot of a benchmark: a bar for each setting and one for stock mlx-lm, the fastest first."""
     bars = [(report.name, figure) for report in result.reports if (figure := report.figures["ratio_to_plain"])]
     for index, plain in enumerate(result.plain_reports):
         runs = [run for run in result.runs if (run.cell, run.baseline) == (MLX_LM, index)]
         if figure := Figure.from_values(speed_ratio(run, result.runs_of_turn(run)[0]) for run in runs):
             bars.append((plain.name.replace(plain.cell.label, "mlx-lm, not drafting"), figure))
-    return [SpeedBars(tuple(sorted(bars, key=lambda bar: -bar[1].median)))]
+    return SpeedBars(tuple(sorted(bars, key=lambda bar: -bar[1].median)))
 
 
 @dataclass(frozen=True, slots=True)

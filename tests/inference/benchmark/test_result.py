@@ -17,7 +17,7 @@ from rdchat.inference.api import (
     Statistics,
 )
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
-from rdchat.ui.plots.measured_plots import SpeedBars, plots_of
+from rdchat.ui.plots.measured_plots import speed_bars
 from tests.inference.benchmark.results import LOOKUP, OFF, beam, plan, run
 
 BASE = 0  # indices where one baseline stands before the cells
@@ -196,8 +196,7 @@ def test_there_is_a_bar_for_each_setting_and_the_fastest_is_first() -> None:
         for index, tps in fast.items()
     ]
     runs += [run(asked, MLX_LM, 9), run(asked, MLX_LM, 16, baseline=1)]
-    (plot,) = plots_of(BenchResult(asked, tuple(runs), {}))
-    assert isinstance(plot, SpeedBars)
+    plot = speed_bars(BenchResult(asked, tuple(runs), {}))
     assert [(name, round(figure.median, 3)) for name, figure in plot.bars] == [
         ("Drafter head, 2 beams of 3 tokens, float32", 1.5),
         ("Drafter head, 2 beams of 3 tokens, float16", 1.5),

@@ -11,7 +11,7 @@ from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.result import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.plots.drawing import Drawing, Plot, PlotView, save_picture
-from rdchat.ui.plots.measured_plots import LINES, Curve, CurvesPlot, SpeedBars, plots_of
+from rdchat.ui.plots.measured_plots import LINES, Curve, CurvesPlot, SpeedBars, speed_bars
 from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.services.bench_runs import PLAN
 
@@ -79,8 +79,7 @@ def test_pictures_stand_one_below_the_other() -> None:
     boxes = [mark.box for mark in both.marks]
     assert len(boxes) == 3 + 2
     assert max(box.bottom() for box in boxes[:3]) <= min(box.top() for box in boxes[3:])
-    (empty,) = plots_of(BenchResult(PLAN, (), {}))
-    assert "Nothing was measured." in of(empty).descriptions[0]
+    assert "Nothing was measured." in of(speed_bars(BenchResult(PLAN, (), {}))).descriptions[0]
 
 
 def test_curves_say_what_was_measured_at_each_point_of_the_first() -> None:
